@@ -1,0 +1,233 @@
+//! What a run may do, as layers that only narrow.
+//!
+//! A capability is the name of one action: `rye.<execute|fetch|sign>.<item type>.<id, / as .>`. A [`Layer`] is a list
+//! of patterns over such names (`*` any text, `?` one character, `[…]` a set). A run carries the layers of its caller
+//! and its own; an action is allowed if **every** layer allows it. An empty layer denies everything; no layers at
+//! all deny everything too.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::ItemRef;
+
+/// What is done to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Primary {
+    /// Run it.
+    Execute,
+    /// Read or find it.
+    Fetch,
+    /// Sign it.
+    Sign,
+}
+
+impl Primary {
+    /// The word used in capabilities and graph files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Execute => "execute",
+            Self::Fetch => "fetch",
+            Self::Sign => "sign",
+        }
+    }
+}
+
+/// The name of one action, as patterns see it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Capability(String);
+
+impl Capability {
+    /// The capability needed to do `primary` to `item`. A `.` inside the id is written `%2E`, and a `%` as `%25`, so
+    /// that `a.b` and `a/b` never share a capability.
+    pub fn of(primary: Primary, item: &ItemRef) -> Self {
+        let mut name = format!("rye.{}.{}.", primary.as_str(), item.kind);
+        for c in item.id.as_str().chars() {
+            match c {
+                '/' => name.push('.'),
+                '.' => name.push_str("%2E"),
+                '%' => name.push_str("%25"),
+                other => write!(name, "{other}").expect("writing to a String cannot fail"),
+            }
+        }
+        Self(name)
+    }
+
+    /// The capability as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One list of patterns, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Who declared it, for people: `uid:0`, `--cap`, `permissions of tool:a/b`.
+    pub source: String,
+    /// The patterns; one match is enough.
+    pub patterns: Vec<String>,
+}
+
+impl Layer {
+    /// Whether some pattern covers `capability`. A pattern that is not well-formed covers nothing.
+    pub fn allows(&self, capability: &Capability) -> bool {
+        self.patterns
+            .iter()
+            .any(|pattern| matches(pattern, capability.as_str()))
+    }
+}
+
+/// The first layer that does not allow `capability`; `Err(None)` if there are no layers at all.
+pub fn check<'a>(layers: &'a [Layer], capability: &Capability) -> Result<(), Option<&'a Layer>> {
+    if layers.is_empty() {
+        return Err(None);
+    }
+    match layers.iter().find(|layer| !layer.allows(capability)) {
+        Some(refusing) => Err(Some(refusing)),
+        None => Ok(()),
+    }
+}
+
+/// Brings the spellings of the mission documents into one: `rye.search.…` and `rye.load.…` are `rye.fetch.…`.
+pub fn normalise(pattern: &str) -> String {
+    for old in ["rye.search.", "rye.load."] {
+        if let Some(rest) = pattern.strip_prefix(old) {
+            return format!("rye.fetch.{rest}");
+        }
+    }
+    pattern.to_owned()
+}
+
+/// Shell-style match over the whole text: `*`, `?`, `[abc]`, `[a-z]`, `[!a]`; case matters, `*` crosses dots.
+///
+/// Linear in the product of both lengths at worst: the pattern is a caller's word.
+fn matches(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        let step = match pattern.get(p) {
+            Some('*') => {
+                star = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(p + 1),
+            Some('[') => match_set(&pattern, p, text[t]),
+            Some(c) if *c == text[t] => Some(p + 1),
+            Some(_) | None => None,
+        };
+        match (step, star) {
+            (Some(next), _) => {
+                p = next;
+                t += 1;
+            }
+            (None, Some((after_star, from))) => {
+                p = after_star;
+                t = from + 1;
+                star = Some((after_star, t));
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// Matches `c` against the set that opens at `pattern[open]`; returns the position after the set.
+fn match_set(pattern: &[char], open: usize, c: char) -> Option<usize> {
+    let negated = pattern.get(open + 1) == Some(&'!');
+    let first = open + 1 + usize::from(negated);
+    let close = (first + 1..pattern.len()).find(|&at| pattern[at] == ']')?;
+    let mut found = false;
+    let mut at = first;
+    while at < close {
+        if at + 2 < close && pattern[at + 1] == '-' {
+            found |= (pattern[at]..=pattern[at + 2]).contains(&c);
+            at += 3;
+        } else {
+            found |= pattern[at] == c;
+            at += 1;
+        }
+    }
+    (found != negated).then_some(close + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ItemId, ItemKind};
+
+    fn cap(id: &str) -> Capability {
+        Capability::of(
+            Primary::Execute,
+            &ItemRef {
+                kind: ItemKind::Tool,
+                id: ItemId::new(id).unwrap(),
+            },
+        )
+    }
+
+    fn layer(patterns: &[&str]) -> Layer {
+        Layer {
+            source: "test".into(),
+            patterns: patterns.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_shells_match() {
+        for (pattern, id, expected) in [
+            ("rye.execute.tool.*", "rye/bash", true),
+            ("rye.execute.tool.rye.bash", "rye/bash", true),
+            ("rye.execute.tool.rye.bas?", "rye/bash", true),
+            ("rye.execute.tool.rye.[ab]ash", "rye/bash", true),
+            ("rye.execute.tool.rye.[!b]ash", "rye/bash", false),
+            ("rye.execute.tool.rye.[a-c]ash", "rye/bash", true),
+            ("rye.execute.tool.rye.[", "rye/bash", false),
+            ("rye.execute.tool.RYE.bash", "rye/bash", false),
+            ("rye.fetch.*", "rye/bash", false),
+            ("*bash", "rye/bash", true),
+            ("*", "rye/bash", true),
+            ("", "rye/bash", false),
+            ("rye.execute.tool.a.b", "a.b", false),
+            ("rye.execute.tool.a%2Eb", "a.b", true),
+            (
+                "*a*a*a*a*a*a*a*b",
+                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                false,
+            ),
+        ] {
+            assert_eq!(
+                matches(pattern, cap(id).as_str()),
+                expected,
+                "{pattern} on {id}"
+            );
+        }
+    }
+
+    #[test]
+    fn authority_only_narrows() {
+        let all = layer(&["rye.*"]);
+        let bash = layer(&["rye.execute.tool.rye.bash"]);
+        let none = layer(&[]);
+        assert!(check(&[all.clone(), bash.clone()], &cap("rye/bash")).is_ok());
+        assert_eq!(
+            check(&[all.clone(), bash.clone()], &cap("rye/core/echo")),
+            Err(Some(&bash))
+        );
+        assert_eq!(
+            check(&[all, none.clone()], &cap("rye/bash")),
+            Err(Some(&none))
+        );
+        assert_eq!(check(&[], &cap("rye/bash")), Err(None));
+    }
+}

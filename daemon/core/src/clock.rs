@@ -1,0 +1,76 @@
+//! Time and randomness as ports: the core is given them, it never takes them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A point in time: milliseconds since the Unix epoch, UTC. Written as RFC 3339 with milliseconds and `Z`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Timestamp {
+    ms: i64,
+}
+
+impl Timestamp {
+    /// From milliseconds since the Unix epoch.
+    pub const fn from_ms(ms: i64) -> Self {
+        Self { ms }
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn ms(self) -> i64 {
+        self.ms
+    }
+
+    /// Whole seconds since the Unix epoch.
+    pub const fn seconds(self) -> i64 {
+        self.ms.div_euclid(1000)
+    }
+
+    /// Milliseconds from `earlier` to this point, 0 if the clock went back.
+    pub fn ms_since(self, earlier: Self) -> u64 {
+        u64::try_from(self.ms.saturating_sub(earlier.ms)).unwrap_or(0)
+    }
+
+    /// The whole-second form `2026-04-01T00:00:00Z` that signature tokens carry.
+    pub fn to_seconds_string(self) -> String {
+        self.format("%Y-%m-%dT%H:%M:%SZ")
+    }
+
+    fn format(self, pattern: &str) -> String {
+        jiff::Timestamp::from_millisecond(self.ms)
+            .unwrap_or_default()
+            .strftime(pattern)
+            .to_string()
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.format("%Y-%m-%dT%H:%M:%S.%3fZ"))
+    }
+}
+
+/// Where the daemon gets the time and its random bits.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// Now, in UTC.
+    fn now(&self) -> Timestamp;
+    /// 64 unpredictable bits.
+    fn random(&self) -> u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_written_with_milliseconds_and_z() {
+        let at = Timestamp::from_ms(1_771_840_801_234);
+        assert_eq!(at.to_string(), "2026-02-23T10:00:01.234Z");
+        assert_eq!(at.to_seconds_string(), "2026-02-23T10:00:01Z");
+        assert_eq!(at.ms_since(Timestamp::from_ms(1_771_840_801_230)), 4);
+        assert_eq!(Timestamp::from_ms(0).ms_since(at), 0);
+    }
+}

@@ -1,0 +1,48 @@
+//! What kinds of failure there are, and how a chain of errors is told.
+//!
+//! Every module keeps its own error type with its own words; it answers [`Kinded::kind`] so that the edges (gRPC
+//! status, exit code) map each failure once, exhaustively. Display texts never repeat their source:
+//! [`chain`] walks it.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+
+/// What a failure means to the one who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The thing named does not exist.
+    NotFound,
+    /// The input is malformed or fails validation; sending it again does not help.
+    Invalid,
+    /// The state of the subject does not allow this now.
+    Precondition,
+    /// Something of that name is there already.
+    Exists,
+    /// Refused: permission, capability, or an item that may not run.
+    Denied,
+    /// A limit or a resource ran out.
+    Exhausted,
+    /// A part we depend on does not answer; trying again may help.
+    Unavailable,
+    /// Stored data is damaged or missing.
+    DataLoss,
+    /// We broke our own rule.
+    Bug,
+}
+
+/// An error that knows what it means.
+pub trait Kinded: StdError {
+    /// The meaning of this failure, for status and exit codes.
+    fn kind(&self) -> ErrorKind;
+}
+
+/// The text of `error` and all its sources, joined by `: `.
+pub fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        write!(text, ": {cause}").expect("writing to a String cannot fail");
+        source = cause.source();
+    }
+    text
+}

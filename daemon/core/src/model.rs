@@ -1,0 +1,999 @@
+//! Runs and what happens to them.
+//!
+//! **Owns** the record of a run ([`Run`]), the closed vocabulary of facts about it ([`Event`]) and the one function
+//! that carries a run from phase to phase ([`Phase::next`]). **Never** decides what to do next: that is the walker's
+//! and the supervisor's work; an event is a fact that has been decided.
+//!
+//! ```text
+//!            RunStarted            step events              terminal event
+//! Created ───────────────► Running ──────────┐ ───────────────────────────► Ended
+//!    │                     ▲  │  ▲           │                                ▲
+//!    │          RunResumed │  │  └───────────┘                                │
+//!    │                     │  ▼ RunSuspended                                  │
+//!    │                  Suspended ────────────────────────────────────────────┤
+//!    └────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! **Order.** Events of a run are applied one after the other under the journal's lock; each gets the next [`Seq`].
+//! **Failure.** An event that the phase does not allow is [`Illegal`]; nothing of its commit is applied.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::capability::Layer;
+use crate::clock::Timestamp;
+use crate::error::{ErrorKind, Kinded};
+use crate::id::{Epoch, ItemRef, RunId, Seq};
+
+/// A JSON object.
+pub type Object = Map<String, Value>;
+
+/// What carries a run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// A managed task walks a state graph.
+    Graph,
+    /// One tool call.
+    Tool,
+}
+
+impl RunKind {
+    /// The word used on the wire and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Graph => "graph",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// How much of a run must be on disk before the next effect starts (design: output rule).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Every step is synced before the next effect starts.
+    #[default]
+    Strict,
+    /// Steps are written in order but not waited for; a power cut may take back the last ones.
+    Relaxed,
+}
+
+/// What happens to a live run when the daemon starts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// It goes on by itself.
+    #[default]
+    Resume,
+    /// It parks as `suspended(restart)`.
+    Suspend,
+}
+
+/// What running a step a second time would mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// A repeat with the same idempotency key does no harm: the step in flight at a crash runs again.
+    #[default]
+    Idempotent,
+    /// No effect at all.
+    Pure,
+}
+
+/// Limits of one run; `None` means the default of the graph or the daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Most steps a graph run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+}
+
+/// What a graph run walks: the verified text, so that an edit of the file never changes a run that has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphSource {
+    /// The text of the graph file as it was verified.
+    pub text: String,
+    /// `category` of the file.
+    pub category: String,
+    /// `version` of the file.
+    pub version: String,
+}
+
+/// Everything about a run that is fixed when it is accepted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Birth {
+    /// The item that runs.
+    pub item: ItemRef,
+    /// What carries it out.
+    pub kind: RunKind,
+    /// The directory tools run in: the project root, or the caller's directory where there is no project.
+    pub project: String,
+    /// The `.ai` directory (or its stand-in in the state directory) that receives the run's files.
+    pub files: String,
+    /// Who asked, as `uid:1000`.
+    pub principal: String,
+    /// The run that started this one.
+    pub parent: Option<RunId>,
+    /// The first run of its chain of continuations; this run itself for a fresh one.
+    pub chain_root: RunId,
+    /// The ended run this one continues.
+    pub continuation_of: Option<RunId>,
+    /// Limits given by the caller.
+    pub limits: Limits,
+    /// What the run may do: every layer must allow an action.
+    pub layers: Vec<Layer>,
+    /// When a step counts as done.
+    pub durability: Durability,
+    /// What a restart of the daemon does to it.
+    pub recovery: Recovery,
+    /// Inputs, or a tool's parameters, with defaults applied.
+    pub inputs: Object,
+    /// SHA-256 of the verified item.
+    pub content_hash: String,
+    /// The graph, for graph runs.
+    pub graph: Option<GraphSource>,
+    /// The caller's key: a second start with the same key is the same run.
+    pub start_key: Option<String>,
+}
+
+/// A process, so named that another one with the same pid is never mistaken for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Process id, also its group and session.
+    pub pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`: clock ticks between boot and start.
+    pub start_time: u64,
+    /// `/proc/sys/kernel/random/boot_id` of the boot it belongs to.
+    pub boot_id: String,
+}
+
+/// Why a step, a tool or a run did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What happened, for people.
+    pub message: String,
+    /// The node that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What happened, for programs: `node_error`, `max_steps_exceeded`, `input_validation_failed` …
+    pub code: String,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+}
+
+impl Failure {
+    /// A failure that trying again does not mend.
+    pub fn permanent(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            node: None,
+            code: code.to_owned(),
+            retryable: false,
+        }
+    }
+
+    /// The same failure, at `node`.
+    #[must_use]
+    pub fn at(mut self, node: &str) -> Self {
+        self.node = Some(node.to_owned());
+        self
+    }
+}
+
+/// A node's error that the graph was told to go on after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuppressedError {
+    /// Number of the step.
+    pub step: u32,
+    /// The node.
+    pub node: String,
+    /// Its message.
+    pub error: String,
+}
+
+/// How a step ended; the words of `steps --json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    /// An action succeeded.
+    Ok,
+    /// An action failed.
+    Error,
+    /// A return node ended the graph.
+    Return,
+    /// A gate assigned and chose an edge.
+    Gate,
+}
+
+impl StepStatus {
+    /// The word used on the wire and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Return => "return",
+            Self::Gate => "gate",
+        }
+    }
+}
+
+/// Why a run is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuspendReason {
+    /// The daemon restarted and the run asked not to go on by itself.
+    Restart,
+    /// The disk that holds the log is full.
+    Storage,
+    /// Resuming it brought the daemon down three times.
+    CrashLoop,
+}
+
+impl SuspendReason {
+    /// The word used on the wire and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::Storage => "storage",
+            Self::CrashLoop => "crash_loop",
+        }
+    }
+}
+
+/// A parked run: why, and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
+    /// The reason.
+    pub reason: SuspendReason,
+    /// A code for programs, where the reason has several.
+    pub code: Option<String>,
+    /// The node it parked before.
+    pub node: Option<String>,
+}
+
+/// One process that a kill ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedProcess {
+    /// Process id.
+    pub pid: i32,
+    /// Command name as the kernel knows it.
+    pub comm: String,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// Its exit code, if it exited.
+    pub exit: Option<i32>,
+}
+
+/// What a kill ended, and what it could not end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillReceipt {
+    /// Processes that are gone.
+    pub processes: Vec<EndedProcess>,
+    /// Processes still there (uninterruptible sleep), by pid.
+    pub survivors: Vec<i32>,
+}
+
+impl KillReceipt {
+    /// Takes over what `other` found.
+    pub fn merge(&mut self, other: Self) {
+        self.processes.extend(other.processes);
+        self.survivors.extend(other.survivors);
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It did what it was to do. `output` is the return node's template, or a tool's result.
+    Completed {
+        /// What it returned.
+        output: Value,
+    },
+    /// It got to its end, with errors suppressed on the way.
+    CompletedWithErrors {
+        /// What it returned.
+        output: Value,
+    },
+    /// It failed.
+    Error {
+        /// Why.
+        error: Failure,
+    },
+    /// It was asked to stop, and did.
+    Cancelled {
+        /// Who or what asked.
+        cause: String,
+    },
+    /// It was ended by force.
+    Killed {
+        /// What was ended.
+        receipt: KillReceipt,
+    },
+}
+
+/// Where a running run stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "activity", rename_all = "snake_case")]
+pub enum Activity {
+    /// Owned by a task that has not begun its work.
+    Idle,
+    /// Before a node.
+    Before {
+        /// The node attempted next.
+        node: String,
+    },
+    /// A step is in flight.
+    InStep(StepInFlight),
+    /// The last node is done; only the terminal event is missing.
+    Leaving,
+}
+
+/// A step, or a tool call, that has started and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInFlight {
+    /// Number of the step, from 1.
+    pub step: u32,
+    /// The node; the item id for a tool run.
+    pub node: String,
+    /// How often this node was entered before, in this run.
+    pub visit: u32,
+    /// Try of this step, from 1.
+    pub attempt: u32,
+    /// When the first try started: `_now` of the step, the same in every try.
+    pub started_at: Timestamp,
+    /// The process that carries it out, once there is one.
+    pub process: Option<ProcessIdentity>,
+}
+
+/// The life of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum Phase {
+    /// Accepted and durable, not started.
+    Created,
+    /// Owned by a task of this daemon.
+    Running {
+        /// Where it stands.
+        at: Activity,
+    },
+    /// Parked; goes on from `at` under the same id.
+    Suspended {
+        /// Why.
+        why: Suspension,
+        /// Where it stands.
+        at: Activity,
+    },
+    /// Over. An ended run is never relabelled.
+    Ended {
+        /// What it came to.
+        outcome: Outcome,
+    },
+}
+
+/// The word for a phase, as users see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Accepted, not started.
+    Created,
+    /// Owned by a task.
+    Running,
+    /// Parked.
+    Suspended,
+    /// Ended well.
+    Completed,
+    /// Ended well, errors were suppressed.
+    CompletedWithErrors,
+    /// Failed.
+    Error,
+    /// Stopped on request.
+    Cancelled,
+    /// Ended by force.
+    Killed,
+}
+
+impl Status {
+    /// Every status, in the order of a life.
+    pub const ALL: [Self; 8] = [
+        Self::Created,
+        Self::Running,
+        Self::Suspended,
+        Self::Completed,
+        Self::CompletedWithErrors,
+        Self::Error,
+        Self::Cancelled,
+        Self::Killed,
+    ];
+
+    /// The word used on the wire, in files and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Completed => "completed",
+            Self::CompletedWithErrors => "completed_with_errors",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Killed => "killed",
+        }
+    }
+
+    /// Whether nothing can follow.
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Created | Self::Running | Self::Suspended => false,
+            Self::Completed
+            | Self::CompletedWithErrors
+            | Self::Error
+            | Self::Cancelled
+            | Self::Killed => true,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A fact about a run. Its serialised form is the `event_type` and `payload` of the log, the transcript and the
+/// event stream alike; it grows by new variants and new optional fields only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event_type", content = "payload", rename_all = "snake_case")]
+pub enum Event {
+    /// The run was accepted. Always the first event.
+    RunCreated(Arc<Birth>),
+    /// A task of this daemon owns the run now: its first start, or its return after a restart.
+    RunStarted {
+        /// The daemon's life it runs in.
+        epoch: Epoch,
+    },
+    /// The walk begins.
+    GraphStarted {
+        /// Id of the graph.
+        graph_id: String,
+        /// The run.
+        graph_run_id: RunId,
+        /// The first node.
+        start_node: String,
+        /// `config.state` of the graph.
+        state: Object,
+    },
+    /// A node with an effect is attempted, or a tool run's one call.
+    StepStarted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How often the node was entered before.
+        visit: u32,
+        /// Try of this step, from 1.
+        attempt: u32,
+        /// What is called, as `tool:rye/bash`.
+        action_id: String,
+        /// What a second run of it would mean.
+        effect: Effect,
+        /// The idempotency key handed to the tool.
+        key: String,
+    },
+    /// The step in flight has a process. Written, not waited for: it matters within one boot only.
+    ProcessStarted {
+        /// Number of the step.
+        step: u32,
+        /// The process.
+        process: ProcessIdentity,
+    },
+    /// A node is done.
+    StepCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How it ended.
+        status: StepStatus,
+        /// Wall time in milliseconds.
+        elapsed_ms: u64,
+        /// What was called.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action_id: Option<String>,
+        /// The node that follows; none ends the graph.
+        next_node: Option<String>,
+        /// New values of state keys.
+        assigned: Object,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        /// Whether the graph goes on although it failed (`on_error: continue`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        suppressed: bool,
+        /// What a return node returns.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+    },
+    /// Somebody asked the run to stop.
+    CancelRequested {
+        /// Who or what, for people.
+        cause: String,
+    },
+    /// The run is parked.
+    RunSuspended(Suspension),
+    /// A parked run goes on.
+    RunResumed {
+        /// The daemon's life it goes on in.
+        epoch: Epoch,
+    },
+    /// The graph came to its end.
+    GraphCompleted {
+        /// `completed` or `completed_with_errors`.
+        status: Status,
+        /// Steps taken.
+        steps: u32,
+        /// Wall time since the run was created, in milliseconds.
+        elapsed_ms: u64,
+        /// What the return node returned; `{}` without one.
+        output: Value,
+    },
+    /// The graph failed, or could not begin.
+    GraphError {
+        /// Why.
+        error: Failure,
+        /// Steps taken.
+        steps: u32,
+        /// Wall time since the run was created, in milliseconds.
+        elapsed_ms: u64,
+    },
+    /// The graph stopped on request.
+    GraphCancelled {
+        /// Who or what asked.
+        cause: String,
+        /// Steps taken.
+        steps: u32,
+        /// Wall time since the run was created, in milliseconds.
+        elapsed_ms: u64,
+    },
+    /// A tool run came to an end by itself.
+    ToolCompleted {
+        /// Its result (present on failure too, where the tool gave one).
+        result: Value,
+        /// Why it failed; absent on success.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        /// Wall time of the call in milliseconds.
+        elapsed_ms: u64,
+    },
+    /// A tool run stopped on request.
+    ToolCancelled {
+        /// Who or what asked.
+        cause: String,
+    },
+    /// The run was ended by force.
+    RunKilled {
+        /// Who or what asked.
+        cause: String,
+        /// What was ended.
+        receipt: KillReceipt,
+    },
+}
+
+impl Event {
+    /// Whether the head of the run is signed at this event: at the end of each step and whenever a run parks or ends.
+    pub const fn is_boundary(&self) -> bool {
+        match self {
+            Self::StepCompleted { .. } | Self::RunSuspended(_) => true,
+            Self::RunCreated(_)
+            | Self::RunStarted { .. }
+            | Self::GraphStarted { .. }
+            | Self::StepStarted { .. }
+            | Self::ProcessStarted { .. }
+            | Self::CancelRequested { .. }
+            | Self::RunResumed { .. } => false,
+            Self::GraphCompleted { .. }
+            | Self::GraphError { .. }
+            | Self::GraphCancelled { .. }
+            | Self::ToolCompleted { .. }
+            | Self::ToolCancelled { .. }
+            | Self::RunKilled { .. } => true,
+        }
+    }
+}
+
+/// An event that the run's phase does not allow: a bug in whoever committed it, or a task that lost its run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a run that is {phase} cannot take the event `{event}`")]
+pub struct Illegal {
+    /// The phase, with its activity.
+    pub phase: String,
+    /// The event's type.
+    pub event: &'static str,
+}
+
+impl Kinded for Illegal {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Precondition
+    }
+}
+
+impl Phase {
+    /// The status users see.
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::Created => Status::Created,
+            Self::Running { .. } => Status::Running,
+            Self::Suspended { .. } => Status::Suspended,
+            Self::Ended { outcome } => match outcome {
+                Outcome::Completed { .. } => Status::Completed,
+                Outcome::CompletedWithErrors { .. } => Status::CompletedWithErrors,
+                Outcome::Error { .. } => Status::Error,
+                Outcome::Cancelled { .. } => Status::Cancelled,
+                Outcome::Killed { .. } => Status::Killed,
+            },
+        }
+    }
+
+    /// The only transition. `at` is the time of the event.
+    pub fn next(&self, at: Timestamp, event: &Event) -> Result<Self, Illegal> {
+        let illegal = || Illegal {
+            phase: self.describe(),
+            event: event.name(),
+        };
+        if let Some(outcome) = event.outcome() {
+            return match self {
+                Self::Ended { .. } => Err(illegal()),
+                Self::Created | Self::Running { .. } | Self::Suspended { .. } => {
+                    Ok(Self::Ended { outcome })
+                }
+            };
+        }
+        match (self, event) {
+            (Self::Created, Event::RunStarted { .. }) => Ok(Self::Running { at: Activity::Idle }),
+            (Self::Running { at }, Event::RunStarted { .. }) => {
+                Ok(Self::Running { at: at.clone() })
+            }
+            (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
+                why: why.clone(),
+                at: at.clone(),
+            }),
+            (Self::Created, Event::RunSuspended(why)) => Ok(Self::Suspended {
+                why: why.clone(),
+                at: Activity::Idle,
+            }),
+            (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
+                Ok(Self::Running { at: at.clone() })
+            }
+            (
+                Self::Created | Self::Running { .. } | Self::Suspended { .. },
+                Event::CancelRequested { .. },
+            ) => Ok(self.clone()),
+            (Self::Running { at: here }, _) => here
+                .next(at, event)
+                .map(|at| Self::Running { at })
+                .ok_or_else(illegal),
+            (Self::Created | Self::Suspended { .. } | Self::Ended { .. }, _) => Err(illegal()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Running {
+                at: Activity::Before { node },
+            } => format!("running before `{node}`"),
+            Self::Running {
+                at: Activity::InStep(step),
+            } => format!("running step {} (`{}`)", step.step, step.node),
+            Self::Running {
+                at: Activity::Idle | Activity::Leaving,
+            }
+            | Self::Created
+            | Self::Suspended { .. }
+            | Self::Ended { .. } => self.status().to_string(),
+        }
+    }
+}
+
+impl Activity {
+    /// Where `event` leads from here; `None` if it cannot happen here.
+    fn next(&self, at: Timestamp, event: &Event) -> Option<Self> {
+        match (self, event) {
+            (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
+                node: start_node.clone(),
+            }),
+            (
+                Self::Idle,
+                Event::StepStarted {
+                    step,
+                    node,
+                    visit,
+                    attempt,
+                    ..
+                },
+            ) => Some(Self::InStep(StepInFlight::new(
+                *step, node, *visit, *attempt, at,
+            ))),
+            (
+                Self::Before { node: here },
+                Event::StepStarted {
+                    step,
+                    node,
+                    visit,
+                    attempt,
+                    ..
+                },
+            ) if here == node => Some(Self::InStep(StepInFlight::new(
+                *step, node, *visit, *attempt, at,
+            ))),
+            (
+                Self::InStep(now),
+                Event::StepStarted {
+                    step,
+                    node,
+                    attempt,
+                    ..
+                },
+            ) if now.step == *step && now.node == *node && now.attempt + 1 == *attempt => {
+                Some(Self::InStep(StepInFlight {
+                    attempt: *attempt,
+                    process: None,
+                    ..now.clone()
+                }))
+            }
+            (Self::InStep(now), Event::ProcessStarted { step, process }) if now.step == *step => {
+                Some(Self::InStep(StepInFlight {
+                    process: Some(process.clone()),
+                    ..now.clone()
+                }))
+            }
+            (
+                Self::InStep(StepInFlight { node: here, .. }) | Self::Before { node: here },
+                Event::StepCompleted {
+                    node, next_node, ..
+                },
+            ) if here == node => Some(
+                next_node
+                    .as_ref()
+                    .map_or(Self::Leaving, |node| Self::Before { node: node.clone() }),
+            ),
+            (Self::Idle | Self::Before { .. } | Self::InStep(_) | Self::Leaving, _) => None,
+        }
+    }
+}
+
+impl StepInFlight {
+    fn new(step: u32, node: &str, visit: u32, attempt: u32, started_at: Timestamp) -> Self {
+        Self {
+            step,
+            node: node.to_owned(),
+            visit,
+            attempt,
+            started_at,
+            process: None,
+        }
+    }
+}
+
+impl Event {
+    /// The word for this event in logs, transcripts and streams.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::RunCreated(_) => "run_created",
+            Self::RunStarted { .. } => "run_started",
+            Self::GraphStarted { .. } => "graph_started",
+            Self::StepStarted { .. } => "step_started",
+            Self::ProcessStarted { .. } => "process_started",
+            Self::StepCompleted { .. } => "step_completed",
+            Self::CancelRequested { .. } => "cancel_requested",
+            Self::RunSuspended(_) => "run_suspended",
+            Self::RunResumed { .. } => "run_resumed",
+            Self::GraphCompleted { .. } => "graph_completed",
+            Self::GraphError { .. } => "graph_error",
+            Self::GraphCancelled { .. } => "graph_cancelled",
+            Self::ToolCompleted { .. } => "tool_completed",
+            Self::ToolCancelled { .. } => "tool_cancelled",
+            Self::RunKilled { .. } => "run_killed",
+        }
+    }
+
+    /// What the run came to, if this event ends it.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::GraphCompleted { status, output, .. } => {
+                Some(if *status == Status::CompletedWithErrors {
+                    Outcome::CompletedWithErrors {
+                        output: output.clone(),
+                    }
+                } else {
+                    Outcome::Completed {
+                        output: output.clone(),
+                    }
+                })
+            }
+            Self::GraphError { error, .. } => Some(Outcome::Error {
+                error: error.clone(),
+            }),
+            Self::GraphCancelled { cause, .. } | Self::ToolCancelled { cause } => {
+                Some(Outcome::Cancelled {
+                    cause: cause.clone(),
+                })
+            }
+            Self::ToolCompleted {
+                error: Some(error), ..
+            } => Some(Outcome::Error {
+                error: error.clone(),
+            }),
+            Self::ToolCompleted {
+                result,
+                error: None,
+                ..
+            } => Some(Outcome::Completed {
+                output: result.clone(),
+            }),
+            Self::RunKilled { receipt, .. } => Some(Outcome::Killed {
+                receipt: receipt.clone(),
+            }),
+            Self::RunCreated(_)
+            | Self::RunStarted { .. }
+            | Self::GraphStarted { .. }
+            | Self::StepStarted { .. }
+            | Self::ProcessStarted { .. }
+            | Self::StepCompleted { .. }
+            | Self::CancelRequested { .. }
+            | Self::RunSuspended(_)
+            | Self::RunResumed { .. } => None,
+        }
+    }
+}
+
+/// What a run has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The state of a graph, `inputs` included.
+    pub state: Object,
+    /// Steps taken.
+    pub steps: u32,
+    /// How often each node was completed.
+    pub visits: BTreeMap<String, u32>,
+    /// Errors the graph went on after.
+    pub suppressed: Vec<SuppressedError>,
+    /// What the return node returned.
+    pub output: Option<Value>,
+    /// A tool run's result; also kept when it failed.
+    pub result: Option<Value>,
+}
+
+/// The record of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its id.
+    pub id: RunId,
+    /// What is fixed about it.
+    pub birth: Arc<Birth>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When a task first owned it.
+    pub started_at: Option<Timestamp>,
+    /// Time of its last event.
+    pub updated_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Its last event.
+    pub seq: Seq,
+    /// The daemon's life that owns it.
+    pub epoch: Epoch,
+    /// How often a restart of the daemon took it up since its last completed step.
+    pub revivals: u32,
+    /// Who asked it to stop, if somebody did.
+    pub cancel: Option<String>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// What it has done.
+    pub progress: Progress,
+}
+
+impl Run {
+    /// The record right after `run_created`.
+    pub fn create(id: RunId, at: Timestamp, birth: Arc<Birth>) -> Self {
+        Self {
+            id,
+            birth,
+            created_at: at,
+            started_at: None,
+            updated_at: at,
+            ended_at: None,
+            seq: Seq(1),
+            epoch: Epoch::default(),
+            revivals: 0,
+            cancel: None,
+            phase: Phase::Created,
+            progress: Progress::default(),
+        }
+    }
+
+    /// The status users see.
+    pub fn status(&self) -> Status {
+        self.phase.status()
+    }
+
+    /// Takes in `event`, which becomes its last one.
+    pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
+        let phase = self.phase.next(at, event)?;
+        self.enter(phase, at, event);
+        Ok(())
+    }
+
+    /// Takes in an event whose phase was computed by [`Phase::next`]; cannot fail, so that a commit of several
+    /// events is checked whole before any of it is applied.
+    pub fn enter(&mut self, phase: Phase, at: Timestamp, event: &Event) {
+        self.phase = phase;
+        self.seq = self.seq.next();
+        self.updated_at = at;
+        if self.phase.status().is_terminal() {
+            self.ended_at = Some(at);
+        }
+        match event {
+            Event::RunStarted { epoch } => {
+                if self.started_at.is_some() {
+                    self.revivals += 1;
+                }
+                self.started_at.get_or_insert(at);
+                self.epoch = *epoch;
+            }
+            Event::RunResumed { epoch } => {
+                self.epoch = *epoch;
+                self.revivals = 0;
+            }
+            Event::GraphStarted { state, .. } => {
+                self.progress.state = state.clone();
+                self.progress
+                    .state
+                    .insert("inputs".into(), Value::Object(self.birth.inputs.clone()));
+            }
+            Event::StepCompleted {
+                step,
+                node,
+                assigned,
+                error,
+                suppressed,
+                output,
+                ..
+            } => {
+                self.revivals = 0;
+                self.progress.steps = *step;
+                *self.progress.visits.entry(node.clone()).or_default() += 1;
+                for (key, value) in assigned {
+                    self.progress.state.insert(key.clone(), value.clone());
+                }
+                if let (true, Some(error)) = (*suppressed, error) {
+                    let error = error.message.clone();
+                    self.progress.suppressed.push(SuppressedError {
+                        step: *step,
+                        node: node.clone(),
+                        error,
+                    });
+                }
+                if let Some(output) = output {
+                    self.progress.output = Some(output.clone());
+                }
+            }
+            Event::CancelRequested { cause } => {
+                self.cancel.get_or_insert_with(|| cause.clone());
+            }
+            Event::ToolCompleted { result, .. } => self.progress.result = Some(result.clone()),
+            Event::RunCreated(_)
+            | Event::StepStarted { .. }
+            | Event::ProcessStarted { .. }
+            | Event::RunSuspended(_)
+            | Event::GraphCompleted { .. }
+            | Event::GraphError { .. }
+            | Event::GraphCancelled { .. }
+            | Event::ToolCancelled { .. }
+            | Event::RunKilled { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Tasks and threads with an owner.
+//!
+//! **Owns** the only places where the daemon spawns a task or a thread. **Never** lets an end go unseen: a [`Scope`]
+//! hands every end of its tasks to whoever polls [`Scope::next_ended`] or closes it, and dropping it cancels and aborts.
+
+use std::fmt;
+use std::future::Future;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It returned.
+    Returned,
+    /// It panicked: a bug.
+    Panicked,
+    /// It was aborted by its owner.
+    Aborted,
+}
+
+/// The end of one task of a scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The name it was spawned under.
+    pub name: &'static str,
+    /// How it ended.
+    pub end: End,
+}
+
+/// A group of tasks with one owner and one cancellation token.
+#[derive(Default)]
+pub struct Scope {
+    token: CancellationToken,
+    tasks: JoinSet<()>,
+    names: std::collections::HashMap<tokio::task::Id, &'static str>,
+}
+
+impl Scope {
+    /// An empty scope.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A scope that is cancelled when this one is.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self {
+            token: self.token.child_token(),
+            ..Self::default()
+        }
+    }
+
+    /// The token that tells the tasks of this scope to stop.
+    pub fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    /// Starts a task; it gets a token that is cancelled with the scope.
+    pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let handle = self.tasks.spawn(task(self.token.child_token()));
+        self.names.insert(handle.id(), name);
+    }
+
+    /// The next task that ends; `None` when the scope is empty. Cancel safe.
+    pub async fn next_ended(&mut self) -> Option<Ended> {
+        let (id, end) = match self.tasks.join_next_with_id().await? {
+            Ok((id, ())) => (id, End::Returned),
+            Err(error) => (
+                error.id(),
+                if error.is_panic() {
+                    End::Panicked
+                } else {
+                    End::Aborted
+                },
+            ),
+        };
+        let name = self.names.remove(&id).unwrap_or("task");
+        if end == End::Panicked {
+            tracing::error!(task = name, "a task panicked");
+        }
+        Some(Ended { name, end })
+    }
+
+    /// Cancels, waits up to `grace`, aborts what is left, and reports every end.
+    pub async fn close(mut self, grace: Duration) -> Vec<Ended> {
+        self.token.cancel();
+        let mut ends = Vec::new();
+        let deadline = tokio::time::Instant::now() + grace;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, self.next_ended()).await {
+            ends.push(ended);
+        }
+        self.tasks.abort_all();
+        while let Some(ended) = self.next_ended().await {
+            ends.push(ended);
+        }
+        ends
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("tasks", &self.tasks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs `work`, which blocks, away from the runtime's workers. A panic in it is a panic here.
+pub async fn blocking<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+    let task = tokio::task::spawn_blocking(work);
+    match task.await {
+        Ok(value) => value,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => unreachable!("blocking work `{name}` is never aborted"),
+    }
+}
+
+/// Starts a named thread of our own; the owner joins it.
+pub fn worker<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .expect("the system can start a thread")
+}
+
+/// Answers whoever waits; a dead asker is logged, nothing more.
+pub fn reply<T>(asker: oneshot::Sender<T>, answer: T) {
+    if asker.send(answer).is_err() {
+        tracing::debug!("nobody waits for an answer any more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_end_is_reported() {
+        let mut scope = Scope::new();
+        scope.spawn("returns", |_| async {});
+        assert_eq!(
+            scope.next_ended().await,
+            Some(Ended {
+                name: "returns",
+                end: End::Returned
+            })
+        );
+        scope.spawn("panics", |_| async { panic!("on purpose") });
+        assert_eq!(
+            scope.next_ended().await,
+            Some(Ended {
+                name: "panics",
+                end: End::Panicked
+            })
+        );
+        scope.spawn("waits", |token| async move { token.cancelled().await });
+        scope.spawn("hangs", |_| std::future::pending());
+        let mut ends = scope.close(Duration::from_millis(50)).await;
+        ends.sort_by_key(|ended| ended.name);
+        assert_eq!(
+            ends,
+            [
+                Ended {
+                    name: "hangs",
+                    end: End::Aborted
+                },
+                Ended {
+                    name: "waits",
+                    end: End::Returned
+                }
+            ]
+        );
+    }
+}
