@@ -51,7 +51,8 @@ impl Scope {
     pub fn child(&self) -> Self {
         Self {
             token: self.token.child_token(),
-            ..Self::default()
+            tasks: JoinSet::new(),
+            names: std::collections::HashMap::new(),
         }
     }
 
