@@ -586,7 +586,14 @@ impl Event {
     /// Whether the head of the run is signed at this event: at the end of each step and whenever a run parks or ends.
     pub const fn is_boundary(&self) -> bool {
         match self {
-            Self::StepCompleted { .. } | Self::RunSuspended(_) => true,
+            Self::StepCompleted { .. }
+            | Self::RunSuspended(_)
+            | Self::GraphCompleted { .. }
+            | Self::GraphError { .. }
+            | Self::GraphCancelled { .. }
+            | Self::ToolCompleted { .. }
+            | Self::ToolCancelled { .. }
+            | Self::RunKilled { .. } => true,
             Self::RunCreated(_)
             | Self::RunStarted { .. }
             | Self::GraphStarted { .. }
@@ -594,12 +601,6 @@ impl Event {
             | Self::ProcessStarted { .. }
             | Self::CancelRequested { .. }
             | Self::RunResumed { .. } => false,
-            Self::GraphCompleted { .. }
-            | Self::GraphError { .. }
-            | Self::GraphCancelled { .. }
-            | Self::ToolCompleted { .. }
-            | Self::ToolCancelled { .. }
-            | Self::RunKilled { .. } => true,
         }
     }
 }
@@ -653,7 +654,8 @@ impl Phase {
         }
         match (self, event) {
             (Self::Created, Event::RunStarted { .. }) => Ok(Self::Running { at: Activity::Idle }),
-            (Self::Running { at }, Event::RunStarted { .. }) => {
+            (Self::Running { at }, Event::RunStarted { .. })
+            | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
                 Ok(Self::Running { at: at.clone() })
             }
             (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
@@ -664,9 +666,6 @@ impl Phase {
                 why: why.clone(),
                 at: Activity::Idle,
             }),
-            (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
-                Ok(Self::Running { at: at.clone() })
-            }
             (
                 Self::Created | Self::Running { .. } | Self::Suspended { .. },
                 Event::CancelRequested { .. },
@@ -809,7 +808,10 @@ impl Event {
                     }
                 })
             }
-            Self::GraphError { error, .. } => Some(Outcome::Error {
+            Self::GraphError { error, .. }
+            | Self::ToolCompleted {
+                error: Some(error), ..
+            } => Some(Outcome::Error {
                 error: error.clone(),
             }),
             Self::GraphCancelled { cause, .. } | Self::ToolCancelled { cause } => {
@@ -817,11 +819,6 @@ impl Event {
                     cause: cause.clone(),
                 })
             }
-            Self::ToolCompleted {
-                error: Some(error), ..
-            } => Some(Outcome::Error {
-                error: error.clone(),
-            }),
             Self::ToolCompleted {
                 result,
                 error: None,
@@ -1051,3 +1048,6 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

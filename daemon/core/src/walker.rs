@@ -26,7 +26,7 @@ use crate::clock::Timestamp;
 use crate::definition::{Action, Edge, Graph, Next, Node, OnError, Work};
 use crate::error::chain;
 use crate::expr::{self, Names};
-use crate::id::{ItemId, ItemRef};
+use crate::id::ItemRef;
 use crate::model::{
     Activity, Event, Failure, Object, Phase, Run, Status, StepInFlight, StepStatus,
 };
@@ -315,26 +315,20 @@ impl Walker {
             .map_err(|e| broken(&e))?;
         let params =
             expr::interpolate(&action.params, &names, &mut self.notes).map_err(|e| broken(&e))?;
-        let id = match id {
-            Value::String(id) => id,
-            other => {
-                let text = format!(
-                    "item_id `{}` resolved to {other}, which is not an item id",
-                    action.id
-                );
-                return Err(Failure::permanent("invalid_item_id", text));
-            }
+        let Value::String(id) = id else {
+            let text = format!(
+                "item_id `{}` resolved to {id}, which is not an item id",
+                action.id
+            );
+            return Err(Failure::permanent("invalid_item_id", text));
         };
         let item = ItemRef::parse(&id, action.kind)
-            .and_then(|item| ItemId::new(item.id.as_str()).map(|_| item))
             .map_err(|error| Failure::permanent("invalid_item_id", chain(&error)))?;
-        match expr::strip_nulls(params) {
-            Value::Object(params) => Ok((item, params)),
-            other => Err(Failure::permanent(
-                "invalid_params",
-                format!("params resolved to {other}, not to a map"),
-            )),
-        }
+        let Value::Object(params) = expr::strip_nulls(params) else {
+            let text = "params did not resolve to a map";
+            return Err(Failure::permanent("invalid_params", text));
+        };
+        Ok((item, params))
     }
 
     fn succeed(&mut self, now: Timestamp, result: &Value, events: &mut Vec<Event>) {
@@ -593,3 +587,6 @@ pub fn idempotency_key(chain_root: &str, node: &str, visit: u32) -> String {
     let text = json!(["rye-idempotency-key/1", chain_root, node, visit, null, null]).to_string();
     sha256_hex(text.as_bytes())
 }
+
+#[cfg(test)]
+mod tests;
