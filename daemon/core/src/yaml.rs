@@ -112,13 +112,10 @@ pub fn parse(text: &str) -> Result<Document, Fault> {
         ));
     }
     let survey = Survey::of(text)?;
-    let mut raw: Yaml =
-        serde_yaml::from_str(text).map_err(|error| translate(&error, Position::START))?;
+    let mut raw: Yaml = serde_yaml::from_str(text).map_err(|error| translate(&error))?;
     if survey.rereads {
         reread(&survey.root, &mut raw);
     }
-    raw.apply_merge()
-        .map_err(|error| translate(&error, survey.merge.unwrap_or(Position::START)))?;
     let value = to_json(raw, &survey.root, &mut String::new())?;
     Ok(Document {
         value,
@@ -139,11 +136,13 @@ pub fn push_segment(pointer: &mut String, segment: &str) {
     }
 }
 
-fn translate(error: &serde_yaml::Error, fallback: Position) -> Fault {
-    let at = error.location().map_or(fallback, |location| Position {
-        line: location.line().max(1),
-        column: location.column().max(1),
-    });
+fn translate(error: &serde_yaml::Error) -> Fault {
+    let at = error
+        .location()
+        .map_or(Position::START, |location| Position {
+            line: location.line().max(1),
+            column: location.column().max(1),
+        });
     let text = error.to_string();
     Fault::new(at, text.split(" at line ").next().unwrap_or(&text))
 }
@@ -187,7 +186,7 @@ impl Place {
     }
 }
 
-/// Puts the integers with leading zeros in place. Runs before merges, so that places and values have one shape.
+/// Puts the integers with leading zeros in place.
 fn reread(place: &Place, value: &mut Yaml) {
     if let Some(integer) = place.integer {
         *value = Yaml::from(integer);
@@ -231,27 +230,60 @@ fn to_json(value: Yaml, root: &Place, pointer: &mut String) -> Result<Value, Fau
             }
             Ok(Value::Array(values))
         }
-        Yaml::Mapping(map) => {
-            let mut values = Map::with_capacity(map.len());
-            for (key, entry) in map {
-                let length = pointer.len();
-                let key = text_key(key).map_err(|key| {
-                    push_segment(pointer, &key);
-                    fault(
-                        pointer,
-                        format!("the key `{key}` is not text; write it in quotes"),
-                    )
-                })?;
-                push_segment(pointer, &key);
-                values.insert(key, to_json(entry, root, pointer)?);
-                pointer.truncate(length);
-            }
-            Ok(Value::Object(values))
-        }
+        Yaml::Mapping(map) => map_to_json(map, root, pointer).map(Value::Object),
         Yaml::Tagged(tagged) => Err(fault(
             pointer,
             format!("the tag `{}` is not supported", tagged.tag),
         )),
+    }
+}
+
+/// A map with its merges (`<<`) applied: its own keys win, then the first source that has a key.
+fn map_to_json(
+    map: serde_yaml::Mapping,
+    root: &Place,
+    pointer: &mut String,
+) -> Result<Map<String, Value>, Fault> {
+    let mut values = Map::with_capacity(map.len());
+    let mut sources = Vec::new();
+    let length = pointer.len();
+    for (key, entry) in map {
+        let key = text_key(key).map_err(|key| {
+            push_segment(pointer, &key);
+            let message = format!("the key `{key}` is not text; write it in quotes");
+            Fault::new(root.find(pointer).1.value, message)
+        })?;
+        push_segment(pointer, &key);
+        let entry = to_json(entry, root, pointer)?;
+        if key == "<<" {
+            sources = merge_sources(entry).ok_or_else(|| {
+                let message = "`<<` takes a map or a list of maps";
+                Fault::new(root.find(pointer).1.value, message)
+            })?;
+        } else {
+            values.insert(key, entry);
+        }
+        pointer.truncate(length);
+    }
+    for (key, entry) in sources.into_iter().flatten() {
+        values.entry(key).or_insert(entry);
+    }
+    Ok(values)
+}
+
+/// The maps a merge takes keys from; `None` if the value is nothing to merge.
+fn merge_sources(value: Value) -> Option<Vec<Map<String, Value>>> {
+    let map = |value| match value {
+        Value::Object(map) => Some(map),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            None
+        }
+    };
+    match value {
+        Value::Array(list) => list.into_iter().map(map).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            map(value).map(|map| vec![map])
+        }
     }
 }
 
@@ -301,8 +333,6 @@ struct Survey {
     warnings: Vec<Fault>,
     /// Whether some place has an integer to put in.
     rereads: bool,
-    /// The last merge key.
-    merge: Option<Position>,
     open: Vec<Open>,
     anchors: HashMap<usize, Weight>,
     total: Weight,
@@ -321,7 +351,6 @@ impl Survey {
             root: Place::new(Position::START, Position::START),
             warnings: Vec::new(),
             rereads: false,
-            merge: None,
             open: Vec::new(),
             anchors: HashMap::new(),
             total: Weight::default(),
@@ -445,9 +474,6 @@ impl Survey {
                     at,
                     format!("the key `{text}` stands twice; first in line {line}"),
                 ));
-            }
-            if text == "<<" {
-                self.merge = Some(at);
             }
             *key = Some((text.to_owned(), at));
             return Ok(());

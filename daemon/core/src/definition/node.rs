@@ -194,17 +194,14 @@ impl<'d> Reader<'d> {
             return None;
         }
         self.map(at, &keys::EDGE)?;
-        let to = match at.child("to") {
-            Some(to) => self.target(&to),
-            None => {
-                self.error(
-                    "missing_key",
-                    at,
-                    "the edge has no `to`: it names the next node",
-                );
-                None
-            }
-        };
+        let to = at.child("to").and_then(|to| self.target(&to));
+        if at.child("to").is_none() {
+            self.error(
+                "missing_key",
+                at,
+                "the edge has no `to`: it names the next node",
+            );
+        }
         let when = match at.child("when").filter(|at| !at.value.is_null()) {
             None => Some(None),
             Some(when) => match Condition::parse(when.value) {

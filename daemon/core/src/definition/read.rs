@@ -18,7 +18,7 @@ pub(super) struct At<'d> {
     pub(super) pointer: String,
 }
 
-impl<'d> At<'d> {
+impl At<'_> {
     /// The value below `key`, if there is one.
     pub(super) fn child(&self, key: &str) -> Option<Self> {
         let value = match self.value {
@@ -314,7 +314,7 @@ impl<'d> Reader<'d> {
                 .text(&root, "description")
                 .map(ToOwned::to_owned)
                 .unwrap_or_default(),
-            permissions: permissions?,
+            permissions,
             inputs: inputs?,
             start: start?,
             nodes: nodes?,
@@ -367,10 +367,9 @@ impl<'d> Reader<'d> {
         texts.into_iter().collect()
     }
 
-    fn permissions(&mut self, root: &At<'d>) -> Option<Option<Vec<String>>> {
-        let Some(at) = root.child("permissions") else {
-            return Some(None);
-        };
+    /// The declared patterns; `None` if there are none, or after an error.
+    fn permissions(&mut self, root: &At<'d>) -> Option<Vec<String>> {
+        let at = root.child("permissions")?;
         let patterns = self.texts(&at)?;
         let mut normalised = Vec::with_capacity(patterns.len());
         for (index, pattern) in patterns.into_iter().enumerate() {
@@ -388,7 +387,7 @@ impl<'d> Reader<'d> {
             }
             normalised.push(now);
         }
-        Some(Some(normalised))
+        Some(normalised)
     }
 
     fn inputs(&mut self, root: &At<'d>) -> Option<Inputs> {
@@ -493,17 +492,15 @@ impl<'d> Reader<'d> {
     }
 
     fn start(&mut self, config: &At<'d>) -> Option<String> {
-        match config.child("start") {
-            Some(at) => self.target(&at),
-            None => {
-                self.error(
-                    "missing_key",
-                    config,
-                    "`start` is missing: it names the first node",
-                );
-                None
-            }
+        let at = config.child("start");
+        if at.is_none() {
+            self.error(
+                "missing_key",
+                config,
+                "`start` is missing: it names the first node",
+            );
         }
+        self.target(&at?)
     }
 }
 

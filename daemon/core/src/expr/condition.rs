@@ -389,13 +389,12 @@ impl Reader {
             "gte" => Some(self.relation(Relation::Gte, value)),
             "lt" => Some(self.relation(Relation::Lt, value)),
             "lte" => Some(self.relation(Relation::Lte, value)),
-            "in" => match value {
-                Value::Array(list) => Some(Op::In(list)),
-                other => {
-                    self.never("in", "a list", &other);
-                    Some(Op::In(Vec::new()))
+            "in" => {
+                if !value.is_array() {
+                    self.never("in", "a list", &value);
                 }
-            },
+                Some(Op::In(value.as_array().cloned().unwrap_or_default()))
+            }
             "contains" => {
                 if value.is_null() {
                     self.never("contains", "a value", &value);

@@ -63,12 +63,11 @@ impl Path {
             return self.replacing(0, nearest(first, scope.names())?);
         };
         for (below, segment) in rest.iter().enumerate() {
-            match step(value, segment) {
-                Some(next) => value = next,
-                None => {
-                    let keys = value.as_object()?.keys().map(String::as_str);
-                    return self.replacing(below + 1, nearest(segment, keys)?);
-                }
+            if let Some(next) = step(value, segment) {
+                value = next;
+            } else {
+                let keys = value.as_object()?.keys().map(String::as_str);
+                return self.replacing(below + 1, nearest(segment, keys)?);
             }
         }
         None
@@ -123,7 +122,12 @@ fn check_key(key: &str, path: &str) -> Result<(), String> {
             other => word(other),
         };
         if !allowed {
-            return Err(unexpected(c, path));
+            // A blank is bad because of what stands around it: name that.
+            let culprit = match c {
+                ' ' => chars.find(|c| *c != ' ' && !word(*c)).unwrap_or(c),
+                other => other,
+            };
+            return Err(unexpected(culprit, path));
         }
         before = Some(c);
     }
@@ -137,7 +141,7 @@ fn unexpected(c: char, path: &str) -> String {
         ),
         ' ' => format!("a blank in `{path}` stands outside of a name"),
         '{' | '$' => format!("`{c}` in `{path}`: expressions do not nest"),
-        '*' | '<' | '>' | '=' | '!' | '&' => {
+        '-' | '/' | '*' | '<' | '>' | '=' | '!' | '&' => {
             format!("`{c}` in `{path}`: expressions do not calculate; branch with `when`")
         }
         '"' | '\'' => format!("`{c}` in `{path}`: an expression holds paths, not literals"),

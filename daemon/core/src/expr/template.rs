@@ -146,9 +146,11 @@ impl<'t> Expression<'t> {
         };
         rest.iter().try_fold(
             first.apply(found).map_err(|reason| fail(*first, reason))?,
-            |value, pipe| match value {
-                Value::Null => Ok(value),
-                _ => pipe.apply(&value).map_err(|reason| fail(*pipe, reason)),
+            |value, pipe| {
+                if value.is_null() {
+                    return Ok(value);
+                }
+                pipe.apply(&value).map_err(|reason| fail(*pipe, reason))
             },
         )
     }
@@ -231,14 +233,14 @@ impl Pipe {
             (Self::FromJson, Value::String(text)) => {
                 parse_json(text).map_err(|error| format!("cannot read its text: {error}"))
             }
-            (Self::FromJson, _) => wants("a text"),
+            (Self::FromJson, _)
+            | (Self::Upper | Self::Lower, Value::Array(_) | Value::Object(_)) => wants("a text"),
             (Self::Length, Value::String(text)) => Ok(text.chars().count().into()),
             (Self::Length, Value::Array(list)) => Ok(list.len().into()),
             (Self::Length, Value::Object(map)) => Ok(map.len().into()),
             (Self::Length, _) => wants("a text, a list or a map"),
             (Self::Keys, Value::Object(map)) => Ok(map.keys().cloned().collect()),
             (Self::Keys, _) => wants("a map"),
-            (Self::Upper | Self::Lower, Value::Array(_) | Value::Object(_)) => wants("a text"),
             (Self::Upper, _) => Ok(text_of(value).to_uppercase().into()),
             (Self::Lower, _) => Ok(text_of(value).to_lowercase().into()),
         }

@@ -110,15 +110,13 @@ pub(super) fn compare(a: &Number, b: &Number) -> Option<Ordering> {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),
         // Rounding to a float keeps order, so only a tie needs a closer look.
-        (Some(_), None) | (None, Some(_)) | (None, None) => {
-            match a.as_f64()?.partial_cmp(&b.as_f64()?)? {
-                Ordering::Equal => match (exact(a), exact(b)) {
-                    (Some(a), Some(b)) => Some(a.cmp(&b)),
-                    (Some(_) | None, None) | (None, Some(_)) => Some(Ordering::Equal),
-                },
-                unequal => Some(unequal),
-            }
-        }
+        (Some(_) | None, None) | (None, Some(_)) => match a.as_f64()?.partial_cmp(&b.as_f64()?)? {
+            Ordering::Equal => match (exact(a), exact(b)) {
+                (Some(a), Some(b)) => Some(a.cmp(&b)),
+                (Some(_) | None, None) | (None, Some(_)) => Some(Ordering::Equal),
+            },
+            unequal @ (Ordering::Less | Ordering::Greater) => Some(unequal),
+        },
     }
 }
 
