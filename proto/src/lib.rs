@@ -1,1 +1,13 @@
-//! placeholder
+//! The gRPC contract of Rye, `rye.v1`.
+//!
+//! `proto/rye/v1/rye.proto` is the source; the Rust code below `gen/` is generated from it and committed, so that
+//! building needs no `protoc`. The test `generated` compares the two; `UPDATE_GENERATED=1` makes it rewrite them.
+
+/// Package `rye.v1`.
+#[expect(clippy::all, clippy::pedantic, missing_docs, reason = "generated code")]
+pub mod v1 {
+    include!("gen/rye.v1.rs");
+}
+
+/// The descriptors of every file of the contract, for server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/rye.v1.bin");
