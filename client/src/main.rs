@@ -1,1 +1,63 @@
-fn main() {}
+//! `ryectl`: the command line of Rye.
+
+mod cli;
+mod failure;
+mod input;
+mod output;
+mod project;
+mod render;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use rye_client::environment::Environment;
+use rye_client::exit::Exit;
+
+use crate::cli::Cli;
+use crate::output::Output;
+use crate::verbs::Session;
+
+fn main() -> ExitCode {
+    let environment = Environment::read();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return explain(&usage),
+    };
+    let mut output = Output::new(cli.global.format(), &environment);
+    let exit = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => {
+            let mut session = Session::new(cli.global, environment, output);
+            let ended = runtime.block_on(verbs::run(cli.verb, &mut session));
+            output = session.into_output();
+            match ended {
+                Ok(exit) => exit,
+                Err(failure) => {
+                    output.failure(&failure);
+                    failure.exit()
+                }
+            }
+        }
+        Err(error) => {
+            output.error(&format!("cannot start the runtime: {error}"));
+            Exit::Internal
+        }
+    };
+    exit.into()
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn explain(usage: &clap::Error) -> ExitCode {
+    let exit = if usage.use_stderr() {
+        Exit::Usage
+    } else {
+        Exit::Done
+    };
+    match usage.print() {
+        // A reader that has seen enough of the help is no failure.
+        Ok(()) | Err(_) => exit.into(),
+    }
+}

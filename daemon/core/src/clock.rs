@@ -29,6 +29,12 @@ impl Timestamp {
         self.ms.div_euclid(1000)
     }
 
+    /// Reads an RFC 3339 time; `None` if it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let at: jiff::Timestamp = text.parse().ok()?;
+        Some(Self::from_ms(at.as_millisecond()))
+    }
+
     /// Milliseconds from `earlier` to this point, 0 if the clock went back.
     pub fn ms_since(self, earlier: Self) -> u64 {
         u64::try_from(self.ms.saturating_sub(earlier.ms)).unwrap_or(0)
@@ -70,6 +76,8 @@ mod tests {
         let at = Timestamp::from_ms(1_771_840_801_234);
         assert_eq!(at.to_string(), "2026-02-23T10:00:01.234Z");
         assert_eq!(at.to_seconds_string(), "2026-02-23T10:00:01Z");
+        assert_eq!(Timestamp::parse("2026-02-23T10:00:01.234Z"), Some(at));
+        assert_eq!(Timestamp::parse("2026-13-23T10:00:01Z"), None);
         assert_eq!(at.ms_since(Timestamp::from_ms(1_771_840_801_230)), 4);
         assert_eq!(Timestamp::from_ms(0).ms_since(at), 0);
     }

@@ -23,7 +23,7 @@ struct Declared {
 
 impl Inputs {
     /// Compiles the schema; the error is a JSON pointer into it and what is wrong there.
-    pub(super) fn new(schema: &Value) -> Result<Self, (String, String)> {
+    pub fn new(schema: &Value) -> Result<Self, (String, String)> {
         let validator = jsonschema::validator_for(schema).map_err(|error| {
             (
                 error.instance_path().as_str().to_owned(),
@@ -61,7 +61,7 @@ impl Inputs {
     }
 
     /// Applies defaults and checks; see [`Graph::inputs`](super::Graph::inputs).
-    pub(super) fn resolve(&self, mut given: Object) -> Result<(Object, Vec<String>), Failure> {
+    pub fn resolve(&self, mut given: Object) -> Result<(Object, Vec<String>), Failure> {
         let properties = self.schema().and_then(|schema| schema.get("properties"));
         let warnings = given
             .keys()

@@ -1,0 +1,297 @@
+//! The calls of `rye.v1`.
+//!
+//! **Owns** one connection to one daemon, made lazily and again after it broke. **Never** starts a daemon: that is
+//! [`endpoint`](crate::endpoint)'s part. **Failure.** Calls are made once, except [`Client::wait`] and the event
+//! stream, which only look and therefore go on when the daemon is back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rye_core::model::Status;
+use rye_proto::v1;
+use rye_proto::v1::items_client::ItemsClient;
+use rye_proto::v1::node_client::NodeClient;
+use rye_proto::v1::runs_client::RunsClient;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use tonic::Response;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::Error;
+use crate::error::NotStarted;
+use crate::events::{Events, Follow};
+use crate::wire;
+
+/// Largest message in either direction (design §14).
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Records asked for per call of a listing: the most the daemon gives.
+const PAGE: u32 = 1000;
+/// How long a call that only looks waits for the daemon to come back.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection to a daemon. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+    channel: Channel,
+}
+
+impl Client {
+    /// Connects to the daemon that listens on `socket`; [`Error::NotRunning`] if none does.
+    pub async fn connect(socket: impl Into<PathBuf>) -> Result<Self, Error> {
+        let socket = socket.into();
+        match UnixStream::connect(&socket).await {
+            // The answer is all that was wanted: the channel below connects at its first call.
+            Ok(answered) => drop(answered),
+            Err(source) if nothing_listens(&source) => {
+                return Err(Error::NotRunning {
+                    socket,
+                    why: NotStarted::NotAsked,
+                });
+            }
+            Err(source) => return Err(Error::Connect { socket, source }),
+        }
+        let path = socket.clone();
+        let connector = tower::service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // The name is never looked up; HTTP/2 wants an authority.
+        let channel = Endpoint::from_static("http://ryed").connect_with_connector_lazy(connector);
+        Ok(Self { socket, channel })
+    }
+
+    /// The socket this client talks to.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Starts a run; it is durable when this returns.
+    pub async fn start(&self, request: v1::StartRequest) -> Result<v1::StartResponse, Error> {
+        self.answer(self.runs().start(request).await)
+    }
+
+    /// Waits until all runs have ended or parked, or `timeout` is over (none: without end). Goes on waiting over a
+    /// restart of the daemon.
+    pub async fn wait(
+        &self,
+        run_ids: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<v1::WaitResponse, Error> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut outage = Outage::default();
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let request = v1::WaitRequest {
+                run_ids: run_ids.to_vec(),
+                // 0 would wait without end.
+                timeout_ms: left.map_or(0, |left| milliseconds(left).max(1)),
+            };
+            let asked = Instant::now();
+            match self.answer(self.runs().wait(request).await) {
+                Err(error) if error.is_outage() => {
+                    outage.note_success_until(asked);
+                    outage.pause(error).await?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Asks a run to stop; the request is durable when this returns.
+    pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<v1::Run, Error> {
+        let request = v1::CancelRequest {
+            run_id: run_id.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let answer = self.answer(self.runs().cancel(request).await)?;
+        present("run", answer.run)
+    }
+
+    /// Ends a run by force; it is over when this returns. `grace` stands between TERM and KILL.
+    pub async fn kill(
+        &self,
+        run_id: &str,
+        grace: Option<Duration>,
+    ) -> Result<(v1::Run, v1::KillReceipt), Error> {
+        let request = v1::KillRequest {
+            run_id: run_id.to_owned(),
+            grace_ms: grace.map(milliseconds),
+        };
+        let answer = self.answer(self.runs().kill(request).await)?;
+        Ok((
+            present("run", answer.run)?,
+            answer.receipt.unwrap_or_default(),
+        ))
+    }
+
+    /// The record of a run.
+    pub async fn get(&self, run_id: &str) -> Result<v1::Run, Error> {
+        let request = v1::GetRequest {
+            run_id: run_id.to_owned(),
+        };
+        let answer = self.answer(self.runs().get(request).await)?;
+        present("run", answer.run)
+    }
+
+    /// One page of records.
+    pub async fn list(&self, request: v1::ListRequest) -> Result<v1::ListResponse, Error> {
+        self.answer(self.runs().list(request).await)
+    }
+
+    /// The records of all runs that have one of `statuses` (empty: any), newest first, without their state.
+    pub async fn list_all(&self, statuses: &[Status]) -> Result<Vec<v1::Run>, Error> {
+        let mut request = v1::ListRequest {
+            statuses: statuses
+                .iter()
+                .map(|status| wire::run_status(*status).into())
+                .collect(),
+            page_size: PAGE,
+            ..v1::ListRequest::default()
+        };
+        let mut runs = Vec::new();
+        loop {
+            let page = self.list(request.clone()).await?;
+            runs.extend(page.runs);
+            if page.next_page_token.is_empty() {
+                return Ok(runs);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// The steps a graph run has taken.
+    pub async fn steps(&self, run_id: &str) -> Result<Vec<v1::Step>, Error> {
+        let request = v1::StepsRequest {
+            run_id: run_id.to_owned(),
+        };
+        Ok(self.answer(self.runs().steps(request).await)?.steps)
+    }
+
+    /// The current or final state of a graph run.
+    pub async fn state(&self, run_id: &str) -> Result<v1::StateResponse, Error> {
+        let request = v1::StateRequest {
+            run_id: run_id.to_owned(),
+        };
+        self.answer(self.runs().state(request).await)
+    }
+
+    /// The events of a run behind `cursor` (empty: from the beginning).
+    pub fn events(&self, run_id: &str, cursor: &str, follow: Follow) -> Events {
+        Events::new(self.clone(), run_id, cursor, follow)
+    }
+
+    /// Opens the stream behind [`Client::events`] once.
+    pub(crate) async fn stream(
+        &self,
+        request: v1::StreamRequest,
+    ) -> Result<tonic::Streaming<v1::StreamResponse>, Error> {
+        self.answer(self.runs().stream(request).await)
+    }
+
+    /// Runs one item and answers with its envelope.
+    pub async fn execute(&self, request: v1::ExecuteRequest) -> Result<v1::ExecuteResponse, Error> {
+        let mut items = ItemsClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        self.answer(items.execute(request).await)
+    }
+
+    /// What the daemon is and what is in force.
+    pub async fn info(&self) -> Result<v1::InfoResponse, Error> {
+        self.answer(self.node().info(v1::InfoRequest {}).await)
+    }
+
+    /// Asks the daemon to stop accepting, to end or park what runs, and to exit.
+    pub async fn drain(&self) -> Result<(), Error> {
+        let v1::DrainResponse {} = self.answer(self.node().drain(v1::DrainRequest {}).await)?;
+        Ok(())
+    }
+
+    fn runs(&self) -> RunsClient<Channel> {
+        RunsClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel.clone())
+    }
+
+    fn answer<T>(&self, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
+        match result {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => Err(Error::from_status(&self.socket, status)),
+        }
+    }
+
+    /// What a status on one of this client's streams means.
+    pub(crate) fn error(&self, status: tonic::Status) -> Error {
+        Error::from_status(&self.socket, status)
+    }
+}
+
+/// Whether connecting failed because no daemon is there, as opposed to one that cannot be used.
+pub(crate) fn nothing_listens(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+fn present<T>(name: &str, field: Option<T>) -> Result<T, Error> {
+    field.ok_or_else(|| Error::Malformed {
+        what: format!("no `{name}`"),
+    })
+}
+
+/// Whole milliseconds, as the contract counts; a time beyond 64 bits is the longest there is.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long the daemon has been away, and how long to wait before asking again.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    since: Option<Instant>,
+    pause: Duration,
+}
+
+impl Default for Outage {
+    fn default() -> Self {
+        Self {
+            since: None,
+            pause: Self::FIRST_PAUSE,
+        }
+    }
+}
+
+impl Outage {
+    const FIRST_PAUSE: Duration = Duration::from_millis(20);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+    /// The daemon answers.
+    pub(crate) fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A call that was made at `asked` was held open for a while before it broke: the daemon was back in between.
+    fn note_success_until(&mut self, asked: Instant) {
+        if asked.elapsed() > Self::LONGEST_PAUSE {
+            self.over();
+        }
+    }
+
+    /// Waits before the next try, or gives `error` back when the daemon has been away for too long.
+    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= PATIENCE {
+            return Err(error);
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
+        Ok(())
+    }
+}

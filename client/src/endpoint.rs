@@ -1,0 +1,294 @@
+//! Finding the daemon, and starting it where that is allowed.
+//!
+//! ```text
+//! --socket PATH ─────────────► that socket only
+//! --state-dir DIR ───────────► DIR/ryed.sock
+//! neither ───────────────────► $XDG_RUNTIME_DIR/rye/ryed.sock, else <state dir>/ryed.sock
+//!                              └ nothing listens there: /run/rye/ryed.sock, if it answers
+//! nothing listens at all ────► start the `ryed` beside this program, unless switched off or inside a run
+//! ```
+//!
+//! **Order and races.** Two clients that find nothing both start a daemon; the lock of the state directory lets one
+//! live, and both clients wait for its socket.
+
+mod autostart;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::environment::Environment;
+use crate::error::NotStarted;
+use crate::{Client, Error};
+
+/// Where the system unit listens.
+const SYSTEM_SOCKET: &str = "/run/rye/ryed.sock";
+/// Longest path a Unix socket address takes, without its final NUL.
+const MAX_SOCKET_PATH: usize = 107;
+/// How long a daemon may take to let go of its socket: the grace of its runs and then some.
+const STOP_PATIENCE: Duration = Duration::from_mins(1);
+
+/// What the user said about where the daemon is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// `--socket`.
+    pub socket: Option<PathBuf>,
+    /// `--state-dir`.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What to do when no daemon is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Autostart {
+    /// Start one and tell the user.
+    On,
+    /// Fail, for this reason.
+    Off(NotStarted),
+}
+
+/// Where a daemon listens, and where it keeps its state if we start it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    socket: PathBuf,
+    state_dir: PathBuf,
+    fallback: Option<PathBuf>,
+}
+
+/// A daemon that was started for this call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// Where it keeps its state.
+    pub state_dir: PathBuf,
+}
+
+impl Endpoint {
+    /// Applies the rules above.
+    pub fn find(choice: &Choice, environment: &Environment) -> Result<Self, Error> {
+        let absolute = |path: &PathBuf| environment.current_dir.join(path);
+        let state_dir = match &choice.state_dir {
+            Some(dir) => absolute(dir),
+            None => default_state_dir(environment).ok_or(Error::NoHome)?,
+        };
+        let (socket, fallback) = match (&choice.socket, &choice.state_dir, &environment.runtime_dir)
+        {
+            (Some(socket), _, _) => (absolute(socket), None),
+            (None, Some(_), _) => (state_dir.join("ryed.sock"), None),
+            (None, None, Some(runtime)) => (
+                runtime.join("rye/ryed.sock"),
+                Some(PathBuf::from(SYSTEM_SOCKET)),
+            ),
+            (None, None, None) => (
+                state_dir.join("ryed.sock"),
+                Some(PathBuf::from(SYSTEM_SOCKET)),
+            ),
+        };
+        if socket.as_os_str().len() > MAX_SOCKET_PATH {
+            return Err(Error::SocketPathTooLong { path: socket });
+        }
+        Ok(Self {
+            socket,
+            state_dir,
+            fallback,
+        })
+    }
+
+    /// The socket that is tried first.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Connects, and starts the daemon first if none runs and `autostart` allows it.
+    pub async fn connect(&self, autostart: Autostart) -> Result<(Client, Option<Started>), Error> {
+        match Client::connect(&self.socket).await {
+            Ok(client) => return Ok((client, None)),
+            Err(Error::NotRunning { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(system) = &self.fallback
+            && let Ok(client) = Client::connect(system).await
+        {
+            return Ok((client, None));
+        }
+        match autostart {
+            Autostart::Off(why) => Err(Error::NotRunning {
+                socket: self.socket.clone(),
+                why,
+            }),
+            Autostart::On => {
+                let client = autostart::start(&self.socket, &self.state_dir).await?;
+                let started = Started {
+                    state_dir: self.state_dir.clone(),
+                };
+                Ok((client, Some(started)))
+            }
+        }
+    }
+}
+
+/// Waits until nothing listens on the socket of a daemon that was asked to stop.
+pub async fn wait_until_gone(client: &Client) -> Result<(), Error> {
+    let deadline = Instant::now() + STOP_PATIENCE;
+    let mut pause = Pause::default();
+    while Client::connect(client.socket()).await.is_ok() {
+        if Instant::now() >= deadline {
+            return Err(Error::StillRunning {
+                socket: client.socket().to_owned(),
+                seconds: STOP_PATIENCE.as_secs(),
+            });
+        }
+        pause.rest().await;
+    }
+    Ok(())
+}
+
+fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
+    match &environment.state_home {
+        Some(dir) => Some(dir.join("rye")),
+        None => environment
+            .home
+            .as_ref()
+            .map(|home| home.join(".local/state/rye")),
+    }
+}
+
+/// The growing pause between two looks at a socket.
+#[derive(Debug)]
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(Duration::from_millis(5))
+    }
+}
+
+impl Pause {
+    async fn rest(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment() -> Environment {
+        Environment {
+            home: Some("/home/u".into()),
+            current_dir: "/work".into(),
+            ..Environment::default()
+        }
+    }
+
+    fn socket(choice: &Choice, environment: &Environment) -> String {
+        Endpoint::find(choice, environment)
+            .unwrap()
+            .socket
+            .display()
+            .to_string()
+    }
+
+    #[test]
+    fn an_explicit_socket_wins_and_has_no_fallback() {
+        let choice = Choice {
+            socket: Some("s.sock".into()),
+            state_dir: Some("/state".into()),
+        };
+        let endpoint = Endpoint::find(&choice, &environment()).unwrap();
+        assert_eq!(
+            endpoint,
+            Endpoint {
+                socket: "/work/s.sock".into(),
+                state_dir: "/state".into(),
+                fallback: None
+            }
+        );
+    }
+
+    #[test]
+    fn a_state_directory_names_its_socket() {
+        let choice = Choice {
+            state_dir: Some("state".into()),
+            ..Choice::default()
+        };
+        let with_runtime = Environment {
+            runtime_dir: Some("/run/user/1".into()),
+            ..environment()
+        };
+        assert_eq!(socket(&choice, &with_runtime), "/work/state/ryed.sock");
+        assert_eq!(
+            Endpoint::find(&choice, &with_runtime).unwrap().fallback,
+            None
+        );
+    }
+
+    #[test]
+    fn without_a_word_it_is_the_users_socket_and_then_the_systems() {
+        let with_runtime = Environment {
+            runtime_dir: Some("/run/user/1".into()),
+            ..environment()
+        };
+        let none = Choice::default();
+        assert_eq!(socket(&none, &with_runtime), "/run/user/1/rye/ryed.sock");
+        assert_eq!(
+            socket(&none, &environment()),
+            "/home/u/.local/state/rye/ryed.sock"
+        );
+        let with_state = Environment {
+            state_home: Some("/st".into()),
+            ..environment()
+        };
+        assert_eq!(socket(&none, &with_state), "/st/rye/ryed.sock");
+        assert_eq!(
+            Endpoint::find(&none, &with_state).unwrap().fallback,
+            Some(SYSTEM_SOCKET.into())
+        );
+    }
+
+    #[test]
+    fn a_socket_path_has_at_most_107_bytes() {
+        let long = |bytes: usize| Choice {
+            socket: Some(format!("/{}", "x".repeat(bytes - 1)).into()),
+            ..Choice::default()
+        };
+        assert!(Endpoint::find(&long(107), &environment()).is_ok());
+        let error = Endpoint::find(&long(108), &environment()).unwrap_err();
+        assert!(error.to_string().contains("has 108 bytes"), "{error}");
+    }
+
+    #[test]
+    fn without_a_home_the_mend_is_named() {
+        let error = Endpoint::find(&Choice::default(), &Environment::default()).unwrap_err();
+        assert!(error.hint().unwrap().contains("--state-dir"));
+    }
+
+    #[tokio::test]
+    async fn a_socket_nobody_serves_is_not_running_and_says_why_nothing_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let choice = Choice {
+            socket: Some(dir.path().join("s")),
+            ..Choice::default()
+        };
+        // A stale socket file: its listener is gone.
+        drop(std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap());
+        let endpoint = Endpoint::find(&choice, &environment()).unwrap();
+        let error = endpoint
+            .connect(Autostart::Off(NotStarted::InsideRun))
+            .await
+            .unwrap_err();
+        assert!(matches!(
+            error,
+            Error::NotRunning {
+                why: NotStarted::InsideRun,
+                ..
+            }
+        ));
+        assert!(
+            error
+                .hint()
+                .unwrap()
+                .contains("a run never starts a daemon")
+        );
+    }
+}

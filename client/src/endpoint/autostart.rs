@@ -1,0 +1,199 @@
+//! Starting the daemon in the background.
+//!
+//! **Owns** the one place of the client where a process starts. The daemon gets a session of its own, no descriptor
+//! of ours, and its output goes to `ryed.log` in its state directory.
+//! **Failure.** A daemon that ends before it answers is reported with the last line of its log, except when it ended
+//! because another one holds the state directory: then that one is waited for.
+
+#![expect(
+    unsafe_code,
+    reason = "a session of its own and closed descriptors are set between fork and exec"
+)]
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Pause;
+use crate::exit::Exit;
+use crate::{Client, Error};
+
+/// How long a start may take; recovering a long log is part of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a daemon that another client started may still take to answer.
+const OTHER_PATIENCE: Duration = Duration::from_secs(10);
+/// How much of the log's end is looked at for its last line.
+const LOG_TAIL_BYTES: u64 = 4096;
+
+/// Starts the daemon beside this program and waits until it answers on `socket`.
+pub(super) async fn start(socket: &Path, state_dir: &Path) -> Result<Client, Error> {
+    let log = state_dir.join("ryed.log");
+    let mut child = spawn(socket, state_dir, &log)?;
+    let mut deadline = Instant::now() + PATIENCE;
+    let mut pause = Pause::default();
+    let mut ended = None;
+    loop {
+        if let Some(client) = ready(socket, deadline).await? {
+            return Ok(client);
+        }
+        if ended.is_none()
+            && let Some(status) = child.try_wait().map_err(|source| Error::CannotStart {
+                what: "look after",
+                path: PathBuf::from("ryed"),
+                source,
+            })?
+        {
+            if status.code() != Some(i32::from(Exit::Precondition.code())) {
+                return Err(not_ready(format!("it ended with {status}"), log));
+            }
+            // Another daemon holds the state directory; most likely one that another client started just now.
+            ended = Some(status);
+            deadline = deadline.min(Instant::now() + OTHER_PATIENCE);
+        }
+        if Instant::now() >= deadline {
+            let why = match ended {
+                Some(_) => format!(
+                    "another one uses `{}` and does not answer on `{}`",
+                    state_dir.display(),
+                    socket.display()
+                ),
+                None => format!("no answer within {} s", PATIENCE.as_secs()),
+            };
+            return Err(not_ready(why, log));
+        }
+        pause.rest().await;
+    }
+}
+
+/// A client, if the daemon answers already. An error is something that waiting does not mend.
+async fn ready(socket: &Path, deadline: Instant) -> Result<Option<Client>, Error> {
+    let client = match Client::connect(socket).await {
+        Ok(client) => client,
+        Err(Error::NotRunning { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match tokio::time::timeout_at(deadline, client.info()).await {
+        Ok(Ok(_)) => Ok(Some(client)),
+        Ok(Err(error)) if !error.is_outage() => Err(error),
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the client starts one process, the daemon, and does so here"
+)]
+fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
+    let program = beside_us().map_err(|source| Error::CannotStart {
+        what: "find the directory of",
+        path: PathBuf::from("ryectl"),
+        source,
+    })?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .map_err(|source| Error::CannotStart {
+            what: "create the directory",
+            path: state_dir.to_owned(),
+            source,
+        })?;
+    let cannot_log = |source| Error::CannotStart {
+        what: "open the log",
+        path: log.to_owned(),
+        source,
+    };
+    let output = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(log)
+        .map_err(cannot_log)?;
+    let errors = output.try_clone().map_err(cannot_log)?;
+    let mut command = Command::new(&program);
+    command
+        .arg("--state-dir")
+        .arg(state_dir)
+        .arg("--socket")
+        .arg(socket)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors);
+    // SAFETY: `detach` makes two system calls and touches no memory: it is async-signal-safe.
+    unsafe {
+        command.pre_exec(detach);
+    }
+    command.spawn().map_err(|source| Error::CannotStart {
+        what: "run",
+        path: program,
+        source,
+    })
+}
+
+/// Runs in the child before exec: a session of its own, and no descriptor of ours but the standard three, so that
+/// neither a hang-up of our terminal nor a pipe or lock that we inherited outlives us in the daemon.
+fn detach() -> io::Result<()> {
+    nix::unistd::setsid()?;
+    // CLOEXEC instead of closing: the pipe that reports a failed exec is among them. Kernels before 5.11 refuse
+    // the flag; then what was inherited stays open, which harms nobody but its other end.
+    // SAFETY: changes flags of descriptors only.
+    let _best_effort = unsafe {
+        libc::close_range(
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC.cast_signed(),
+        )
+    };
+    Ok(())
+}
+
+fn beside_us() -> io::Result<PathBuf> {
+    let mut path = std::env::current_exe()?;
+    path.set_file_name("ryed");
+    Ok(path)
+}
+
+fn not_ready(why: String, log: PathBuf) -> Error {
+    Error::NotReady {
+        why,
+        last_line: last_line(&log).unwrap_or_default(),
+        log,
+    }
+}
+
+fn last_line(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    let tail = String::from_utf8_lossy(&tail);
+    let line = tail.lines().rev().find(|line| !line.trim().is_empty());
+    Ok(line.unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_that_says_something_is_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("ryed.log");
+        std::fs::write(
+            &log,
+            format!("{}\nerror: no space left\n\n", "x".repeat(9000)),
+        )
+        .unwrap();
+        assert_eq!(last_line(&log).unwrap(), "error: no space left");
+        std::fs::write(&log, "").unwrap();
+        assert_eq!(last_line(&log).unwrap(), "");
+    }
+}

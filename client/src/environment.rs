@@ -1,0 +1,92 @@
+//! What the client takes from its environment.
+//!
+//! **Owns** the only read of environment variables that are not options of the command line (those are declared
+//! with their flags). Everything else is handed an [`Environment`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use rye_core::clock::Timestamp;
+
+/// The surroundings of one invocation, read once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// `USER_SPACE`: the directory whose `.ai` is the user space, instead of the home directory.
+    pub user_space: Option<PathBuf>,
+    /// `XDG_STATE_HOME`.
+    pub state_home: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`.
+    pub runtime_dir: Option<PathBuf>,
+    /// The directory the command was given in.
+    pub current_dir: PathBuf,
+    /// Whether this process belongs to a run (`RYE_RUN_ID` or `RYE_ATTEMPT` is set).
+    pub inside_run: bool,
+    /// Whether `NO_COLOR` asks for plain text.
+    pub no_color: bool,
+    /// Whether the terminal cannot rewrite a line (`TERM=dumb`).
+    pub dumb_terminal: bool,
+    /// When the command was given.
+    pub now: Timestamp,
+}
+
+impl Environment {
+    /// Reads the environment of this process.
+    pub fn read() -> Self {
+        Self {
+            current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            now: Timestamp::from_ms(jiff::Timestamp::now().as_millisecond()),
+            ..Self::from_variables(|name| std::env::var_os(name))
+        }
+    }
+
+    /// An unset variable and an empty one mean the same, and relative directories do not count (XDG says so).
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let directory = |name: &str| set(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        Self {
+            home: directory("HOME"),
+            user_space: directory("USER_SPACE"),
+            state_home: directory("XDG_STATE_HOME"),
+            runtime_dir: directory("XDG_RUNTIME_DIR"),
+            current_dir: PathBuf::from("/"),
+            inside_run: set("RYE_RUN_ID").is_some() || set("RYE_ATTEMPT").is_some(),
+            no_color: set("NO_COLOR").is_some(),
+            dumb_terminal: set("TERM").is_some_and(|term| term == "dumb"),
+            now: Timestamp::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::from_variables(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn empty_and_relative_directories_do_not_count() {
+        let read = environment(&[
+            ("HOME", "/h"),
+            ("XDG_RUNTIME_DIR", ""),
+            ("XDG_STATE_HOME", "state"),
+        ]);
+        assert_eq!(read.home, Some(PathBuf::from("/h")));
+        assert_eq!((read.runtime_dir, read.state_home), (None, None));
+    }
+
+    #[test]
+    fn a_run_id_or_an_attempt_means_inside_a_run() {
+        assert!(environment(&[("RYE_RUN_ID", "r")]).inside_run);
+        assert!(environment(&[("RYE_ATTEMPT", "a")]).inside_run);
+        assert!(!environment(&[("RYE_RUN_ID", "")]).inside_run);
+    }
+}

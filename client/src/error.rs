@@ -1,0 +1,266 @@
+//! What can go wrong between the client and the daemon.
+
+use std::io;
+use std::path::PathBuf;
+
+use rye_core::error::{ErrorKind, Kinded};
+use tonic::{Code, Status};
+
+/// Trailing metadata in which the daemon gives its reason as a word for programs.
+const REASON: &str = "rye-reason";
+/// Trailing metadata in which the daemon gives the mend.
+const HINT: &str = "rye-hint";
+
+/// A failure of the client's part, or the daemon's refusal.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No state directory can be named.
+    #[error("there is no home directory to keep the daemon's state in")]
+    NoHome,
+    /// A Unix socket path has at most 107 bytes.
+    #[error("the socket path `{}` has {} bytes; a Unix socket takes at most 107", path.display(), path.as_os_str().len())]
+    SocketPathTooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Nothing listens, and nothing was started.
+    #[error("no daemon listens on `{}`", socket.display())]
+    NotRunning {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// Why none was started.
+        why: NotStarted,
+    },
+    /// The socket is there but cannot be used.
+    #[error("cannot connect to the daemon's socket `{}`", socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The daemon's program, log or state directory could not be used to start it.
+    #[error("cannot start the daemon: {what} `{}`", path.display())]
+    CannotStart {
+        /// What failed, as `create the directory`.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The daemon was started and ended, or did not become ready in time.
+    #[error("the daemon did not become ready: {why}{}", if last_line.is_empty() { String::new() } else { format!("; it said: {last_line}") })]
+    NotReady {
+        /// What was seen of it.
+        why: String,
+        /// The last line of its log.
+        last_line: String,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// The connection broke and did not come back.
+    #[error("lost the connection to the daemon on `{}`", socket.display())]
+    Lost {
+        /// The socket.
+        socket: PathBuf,
+        /// What the transport reported.
+        source: Box<Status>,
+    },
+    /// The daemon answered with an error.
+    #[error("{message}")]
+    Refused {
+        /// What it means.
+        kind: ErrorKind,
+        /// The daemon's words.
+        message: String,
+        /// A word for programs.
+        reason: Option<String>,
+        /// The mend.
+        hint: Option<String>,
+    },
+    /// The daemon's answer does not fit the contract this client knows.
+    #[error("the daemon's answer has {what}")]
+    Malformed {
+        /// What does not fit.
+        what: String,
+    },
+    /// The daemon was asked to stop and is still there.
+    #[error("the daemon on `{}` has not stopped within {seconds} s", socket.display())]
+    StillRunning {
+        /// Its socket.
+        socket: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+}
+
+/// Why no daemon was started where none was running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotStarted {
+    /// The caller said `--no-autostart`.
+    SwitchedOff,
+    /// Inside a run no daemon is ever started.
+    InsideRun,
+    /// The call only asks whether one runs.
+    NotAsked,
+}
+
+impl Error {
+    /// What a status from a call means. A status with a source was made on this side: the transport broke.
+    pub(crate) fn from_status(socket: &std::path::Path, status: Status) -> Self {
+        if std::error::Error::source(&status).is_some() {
+            return Self::Lost {
+                socket: socket.to_owned(),
+                source: Box::new(status),
+            };
+        }
+        let text = |key: &str| {
+            let bytes = status.metadata().get(key)?.as_encoded_bytes();
+            Some(percent_decode(bytes)).filter(|text| !text.is_empty())
+        };
+        Self::Refused {
+            kind: kind_of(status.code()),
+            message: status.message().to_owned(),
+            reason: text(REASON),
+            hint: text(HINT),
+        }
+    }
+
+    /// The mend, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoHome => Some("set HOME, or name a directory with --state-dir".to_owned()),
+            Self::SocketPathTooLong { .. } => {
+                Some("give a shorter path with --socket or --state-dir".to_owned())
+            }
+            Self::NotRunning { why, .. } => Some(
+                match why {
+                    NotStarted::SwitchedOff => {
+                        "start it with `ryectl daemon start`, or leave out --no-autostart"
+                    }
+                    NotStarted::InsideRun => "a run never starts a daemon",
+                    NotStarted::NotAsked => "`ryectl daemon start` starts it",
+                }
+                .to_owned(),
+            ),
+            Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some("the socket belongs to another user; name your own with --socket or --state-dir".to_owned())
+            }
+            Self::CannotStart { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("install `ryed` beside `ryectl`, or start it by hand".to_owned())
+            }
+            Self::Connect { .. } | Self::CannotStart { .. } => None,
+            Self::NotReady { log, .. } => Some(format!("its log is `{}`", log.display())),
+            Self::Lost { .. } => Some(
+                "a run goes on when the daemon is back; `ryectl ps` starts it and shows what runs"
+                    .to_owned(),
+            ),
+            Self::Refused { hint, .. } => hint.clone(),
+            Self::Malformed { .. } => {
+                Some("ryectl and ryed may be of different versions: compare `ryectl --version` with `ryectl daemon status`".to_owned())
+            }
+            Self::StillRunning { .. } => {
+                Some("`ryectl ps` shows what still runs".to_owned())
+            }
+        }
+    }
+
+    /// Whether the same call may succeed once the daemon is back.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::Lost { .. } | Self::NotRunning { .. } | Self::Connect { .. } => true,
+            Self::Refused { kind, .. } => *kind == ErrorKind::Unavailable,
+            Self::NoHome
+            | Self::SocketPathTooLong { .. }
+            | Self::CannotStart { .. }
+            | Self::NotReady { .. }
+            | Self::Malformed { .. }
+            | Self::StillRunning { .. } => false,
+        }
+    }
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoHome | Self::SocketPathTooLong { .. } => ErrorKind::Invalid,
+            Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ErrorKind::Denied
+            }
+            Self::NotRunning { .. }
+            | Self::Connect { .. }
+            | Self::CannotStart { .. }
+            | Self::NotReady { .. }
+            | Self::Lost { .. }
+            | Self::StillRunning { .. } => ErrorKind::Unavailable,
+            Self::Refused { kind, .. } => *kind,
+            Self::Malformed { .. } => ErrorKind::Bug,
+        }
+    }
+}
+
+/// The kind of failure a gRPC code stands for.
+fn kind_of(code: Code) -> ErrorKind {
+    match code {
+        Code::NotFound => ErrorKind::NotFound,
+        Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
+        Code::FailedPrecondition | Code::Aborted | Code::Unimplemented => ErrorKind::Precondition,
+        Code::AlreadyExists => ErrorKind::Exists,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+        Code::ResourceExhausted => ErrorKind::Exhausted,
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Unavailable,
+        Code::DataLoss => ErrorKind::DataLoss,
+        Code::Internal | Code::Unknown | Code::Ok => ErrorKind::Bug,
+    }
+}
+
+/// Undoes percent encoding: metadata is ASCII, hints are text.
+fn percent_decode(bytes: &[u8]) -> String {
+    let hex = |at: usize| {
+        let digit = char::from(*bytes.get(at)?).to_digit(16)?;
+        u8::try_from(digit).ok()
+    };
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if let (b'%', Some(high), Some(low)) = (byte, hex(at + 1), hex(at + 2)) {
+            plain.push(high * 16 + low);
+            at += 3;
+        } else {
+            plain.push(byte);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_carries_the_daemons_reason_and_mend() {
+        let mut status = Status::permission_denied("the tool `a/b` is unsigned");
+        status
+            .metadata_mut()
+            .insert(REASON, "unsigned".parse().unwrap());
+        status.metadata_mut().insert(
+            HINT,
+            "run `ryectl sign tool:a/b` %e2%80%93 100%".parse().unwrap(),
+        );
+        let error = Error::from_status("/s".as_ref(), status);
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert_eq!(error.to_string(), "the tool `a/b` is unsigned");
+        assert_eq!(error.hint().unwrap(), "run `ryectl sign tool:a/b` – 100%");
+        assert!(matches!(error, Error::Refused { reason: Some(word), .. } if word == "unsigned"));
+    }
+
+    #[test]
+    fn a_broken_transport_is_an_outage_and_a_refusal_is_not() {
+        let broken = Status::from_error(Box::new(io::Error::from(io::ErrorKind::ConnectionReset)));
+        assert!(Error::from_status("/s".as_ref(), broken).is_outage());
+        assert!(!Error::from_status("/s".as_ref(), Status::internal("x")).is_outage());
+        assert!(Error::from_status("/s".as_ref(), Status::unavailable("draining")).is_outage());
+    }
+}

@@ -1,0 +1,125 @@
+//! The events of one run, without gap or duplicate, over any number of connections.
+//!
+//! **Owns** the cursor behind the last event it handed out. When the connection breaks, or the daemon cuts a slow
+//! reader, it opens the stream again from there.
+//! **Failure.** An outage longer than half a minute, or a refusal, is returned; the next call would try again.
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_proto::v1;
+use tonic::Streaming;
+
+use crate::client::{Client, Outage};
+use crate::{Error, wire};
+
+/// Whether the stream stays after the events that are there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// Ends with the last event there is.
+    No,
+    /// Stays until the run has ended.
+    UntilEnd,
+}
+
+/// A stream of events; see [`Client::events`].
+#[derive(Debug)]
+pub struct Events {
+    client: Client,
+    run_id: String,
+    cursor: String,
+    follow: Follow,
+    stream: Option<Streaming<v1::StreamResponse>>,
+    outage: Outage,
+    saw_end: bool,
+}
+
+impl Events {
+    pub(crate) fn new(client: Client, run_id: &str, cursor: &str, follow: Follow) -> Self {
+        Self {
+            client,
+            run_id: run_id.to_owned(),
+            cursor: cursor.to_owned(),
+            follow,
+            stream: None,
+            outage: Outage::default(),
+            saw_end: false,
+        }
+    }
+
+    /// The position behind the last event handed out.
+    pub fn cursor(&self) -> &str {
+        &self.cursor
+    }
+
+    /// The next event; `None` when there are no more. Cancel safe: an event is counted as handed out only when
+    /// this returns it.
+    pub async fn next(&mut self) -> Result<Option<v1::Event>, Error> {
+        loop {
+            match self.receive().await {
+                Ok(Some(event)) => {
+                    self.outage.over();
+                    self.cursor.clone_from(&event.cursor);
+                    self.saw_end |= wire::fact(&event).is_some_and(|fact| fact.outcome().is_some());
+                    return Ok(Some(event));
+                }
+                Ok(None) => match self.is_over().await {
+                    Ok(true) => return Ok(None),
+                    Ok(false) => self.wait_for(closed_early()).await?,
+                    Err(error) if resumes(&error) => self.wait_for(error).await?,
+                    Err(error) => return Err(error),
+                },
+                Err(error) if resumes(&error) => self.wait_for(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Option<v1::Event>, Error> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => {
+                let request = v1::StreamRequest {
+                    run_id: self.run_id.clone(),
+                    cursor: self.cursor.clone(),
+                    follow: self.follow == Follow::UntilEnd,
+                };
+                none.insert(self.client.stream(request).await?)
+            }
+        };
+        loop {
+            match stream.message().await {
+                Ok(Some(v1::StreamResponse { event: Some(event) })) => return Ok(Some(event)),
+                Ok(Some(v1::StreamResponse { event: None })) => {}
+                Ok(None) => return Ok(None),
+                Err(status) => return Err(self.client.error(status)),
+            }
+        }
+    }
+
+    /// Whether a stream that closed in order has told everything. A daemon that shuts down closes it too.
+    async fn is_over(&self) -> Result<bool, Error> {
+        if self.follow == Follow::No || self.saw_end {
+            return Ok(true);
+        }
+        let run = self.client.get(&self.run_id).await?;
+        Ok(wire::status_of(&run)?.is_terminal())
+    }
+
+    async fn wait_for(&mut self, error: Error) -> Result<(), Error> {
+        self.stream = None;
+        self.outage.pause(error).await
+    }
+}
+
+/// Whether the stream is worth opening again: the daemon is away, or it cut a reader that was too slow.
+fn resumes(error: &Error) -> bool {
+    error.is_outage() || error.kind() == ErrorKind::Exhausted
+}
+
+fn closed_early() -> Error {
+    Error::Refused {
+        kind: ErrorKind::Unavailable,
+        message: "the daemon closed the stream of events before the run ended".to_owned(),
+        reason: None,
+        hint: None,
+    }
+}

@@ -1,0 +1,154 @@
+//! The exit codes of `ryectl`. They are a promise to scripts.
+
+use rye_core::error::ErrorKind;
+use rye_core::model::Status;
+
+/// How `ryectl` ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Exit {
+    /// Done; for verbs that wait on a run: it ended `completed`.
+    Done,
+    /// The run ended in another way, or a check found something wrong.
+    Failed,
+    /// Unknown verb or flag, malformed input.
+    Usage,
+    /// The run, item or key does not exist.
+    NotFound,
+    /// Permission, capability, or an item that may not run.
+    Refused,
+    /// The run is in a state that does not allow this, or a limit is reached.
+    Precondition,
+    /// The daemon cannot be reached.
+    Unreachable,
+    /// We broke our own rule.
+    Internal,
+    /// The run was parked.
+    Parked,
+    /// A wait timed out.
+    TimedOut,
+    /// Interrupted from the keyboard.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number the shell sees.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Refused => 4,
+            Self::Precondition => 5,
+            Self::Unreachable => 69,
+            Self::Internal => 70,
+            Self::Parked => 75,
+            Self::TimedOut => 124,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// How a verb ends that waited until a run had this status.
+    pub const fn of_run(status: Status) -> Self {
+        match status {
+            Status::Created | Status::Running | Status::Completed => Self::Done,
+            Status::Suspended => Self::Parked,
+            Status::CompletedWithErrors | Status::Error | Status::Cancelled | Status::Killed => {
+                Self::Failed
+            }
+        }
+    }
+
+    /// How a verb ends that met an error.
+    pub const fn of_error(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::Invalid => Self::Usage,
+            ErrorKind::Denied => Self::Refused,
+            ErrorKind::Precondition | ErrorKind::Exists | ErrorKind::Exhausted => {
+                Self::Precondition
+            }
+            ErrorKind::Unavailable => Self::Unreachable,
+            ErrorKind::DataLoss | ErrorKind::Bug => Self::Internal,
+        }
+    }
+
+    /// How a verb ends that waited for several runs: one that failed counts more than one that is parked.
+    #[must_use]
+    pub fn of_runs(statuses: impl IntoIterator<Item = Status>) -> Self {
+        let mut exit = Self::Done;
+        for status in statuses {
+            match Self::of_run(status) {
+                Self::Failed => return Self::Failed,
+                Self::Parked => exit = Self::Parked,
+                Self::Done
+                | Self::Usage
+                | Self::NotFound
+                | Self::Refused
+                | Self::Precondition
+                | Self::Unreachable
+                | Self::Internal
+                | Self::TimedOut
+                | Self::Interrupted => {}
+            }
+        }
+        exit
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_of_a_run_has_its_code() {
+        let codes: Vec<(&str, u8)> = Status::ALL
+            .into_iter()
+            .map(|status| (status.as_str(), Exit::of_run(status).code()))
+            .collect();
+        assert_eq!(
+            codes,
+            [
+                ("created", 0),
+                ("running", 0),
+                ("suspended", 75),
+                ("completed", 0),
+                ("completed_with_errors", 1),
+                ("error", 1),
+                ("cancelled", 1),
+                ("killed", 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_kind_of_error_has_its_code() {
+        for (kind, code) in [
+            (ErrorKind::NotFound, 3),
+            (ErrorKind::Invalid, 2),
+            (ErrorKind::Precondition, 5),
+            (ErrorKind::Exists, 5),
+            (ErrorKind::Denied, 4),
+            (ErrorKind::Exhausted, 5),
+            (ErrorKind::Unavailable, 69),
+            (ErrorKind::DataLoss, 70),
+            (ErrorKind::Bug, 70),
+        ] {
+            assert_eq!(Exit::of_error(kind).code(), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn among_several_runs_a_failure_counts_most() {
+        use Status::{Completed, Error, Suspended};
+        assert_eq!(Exit::of_runs([Completed, Completed]), Exit::Done);
+        assert_eq!(Exit::of_runs([Suspended, Completed]), Exit::Parked);
+        assert_eq!(Exit::of_runs([Suspended, Error, Completed]), Exit::Failed);
+    }
+}

@@ -1,0 +1,271 @@
+//! Inputs and parameters as they are given on the command line.
+//!
+//! JSON is checked here and passed on as it was written: a number keeps all its digits until the daemon reads it.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::de::IgnoredAny;
+
+use crate::failure::Failure;
+
+/// One `-i`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// `key=value`: the daemon gives it the type the graph declares.
+    Text {
+        /// The input.
+        key: String,
+        /// Its text.
+        value: String,
+    },
+    /// `key:=JSON`.
+    Json {
+        /// The input.
+        key: String,
+        /// JSON, unchecked.
+        value: String,
+    },
+}
+
+impl Input {
+    fn key(&self) -> &str {
+        match self {
+            Self::Text { key, .. } | Self::Json { key, .. } => key,
+        }
+    }
+}
+
+impl FromStr for Input {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text
+            .split_once('=')
+            .ok_or("expected key=value or key:=JSON")?;
+        let value = value.to_owned();
+        let input = match key.strip_suffix(':') {
+            Some(key) => Self::Json {
+                key: key.to_owned(),
+                value,
+            },
+            None => Self::Text {
+                key: key.to_owned(),
+                value,
+            },
+        };
+        if input.key().is_empty() {
+            return Err("the key before `=` is empty".to_owned());
+        }
+        Ok(input)
+    }
+}
+
+/// Where a JSON document comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// From the argument itself.
+    Inline(String),
+    /// From a file: `@FILE`.
+    File(PathBuf),
+    /// From stdin: `-`.
+    Stdin,
+}
+
+impl FromStr for Source {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match (text, text.strip_prefix('@')) {
+            ("-", _) => Self::Stdin,
+            (_, Some(file)) => Self::File(file.into()),
+            (_, None) => Self::Inline(text.to_owned()),
+        })
+    }
+}
+
+impl Source {
+    /// The text of a JSON object, as it was written. `flag` is where it was given.
+    pub(crate) fn object(self, flag: &str) -> Result<String, Failure> {
+        let (place, text) = match self {
+            Self::Inline(text) => (format!("the value of {flag}"), Ok(text)),
+            Self::File(path) => (
+                format!("`{}` ({flag})", path.display()),
+                std::fs::read_to_string(&path),
+            ),
+            Self::Stdin => {
+                let mut text = String::new();
+                let read = std::io::stdin().lock().read_to_string(&mut text);
+                (format!("stdin ({flag})"), read.map(|_bytes| text))
+            }
+        };
+        let text = text.map_err(|source| Failure::Unreadable {
+            place: place.clone(),
+            source,
+        })?;
+        check(&text, &place)?;
+        // Valid JSON is an object exactly if it begins like one.
+        if text.trim_start().starts_with('{') {
+            Ok(text)
+        } else {
+            Err(Failure::NotAnObject { place })
+        }
+    }
+}
+
+/// The inputs of a run, as the contract takes them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inputs {
+    /// A JSON object; empty means none.
+    pub(crate) json: String,
+    /// Inputs given as text.
+    pub(crate) text: HashMap<String, String>,
+}
+
+/// Puts together `--input` and all `-i`; the latter win.
+pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<Inputs, Failure> {
+    let mut seen = std::collections::HashSet::new();
+    if let Some(twice) = singles.iter().find(|input| !seen.insert(input.key())) {
+        return Err(Failure::GivenTwice {
+            key: twice.key().to_owned(),
+        });
+    }
+    let mut inputs = Inputs {
+        json: document
+            .map(|source| source.object("--input"))
+            .transpose()?
+            .unwrap_or_default(),
+        text: HashMap::new(),
+    };
+    for input in singles {
+        match input {
+            Input::Text { key, value } => {
+                inputs.text.insert(key, value);
+            }
+            Input::Json { key, value } => {
+                check(&value, &format!("the value of -i {key}:="))?;
+                inputs.json = with_member(&inputs.json, &key, &value);
+            }
+        }
+    }
+    Ok(inputs)
+}
+
+/// The text of `object` with one member more. A later member replaces an earlier one of the same name when read.
+fn with_member(object: &str, key: &str, value: &str) -> String {
+    let inner = object
+        .trim()
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+        .map_or("", str::trim);
+    let separator = if inner.is_empty() { "" } else { "," };
+    let key = serde_json::Value::from(key);
+    format!("{{{inner}{separator}{key}:{}}}", value.trim())
+}
+
+fn check(text: &str, place: &str) -> Result<(), Failure> {
+    serde_json::from_str::<IgnoredAny>(text)
+        .map(|_valid| ())
+        .map_err(|source| Failure::NotJson {
+            place: place.to_owned(),
+            source,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(singles: &[&str]) -> Vec<Input> {
+        singles.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_colon_before_the_first_equals_sign_means_json() {
+        let text = |key: &str, value: &str| Input::Text {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let json = |key: &str, value: &str| Input::Json {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        assert_eq!(
+            parsed(&["a=b", "a=b:=c", "a=", "a:=1", "a:=\"x=y\""]),
+            [
+                text("a", "b"),
+                text("a", "b:=c"),
+                text("a", ""),
+                json("a", "1"),
+                json("a", "\"x=y\""),
+            ]
+        );
+        for bad in ["", "a", "=b", ":=1"] {
+            assert!(bad.parse::<Input>().is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn json_inputs_join_the_document_and_win_with_all_their_digits() {
+        let document = Some(Source::Inline(
+            r#" {"a": 1, "n": 18446744073709551616} "#.to_owned(),
+        ));
+        let inputs = inputs(document, parsed(&["a:= [2]", "t=x"])).unwrap();
+        assert_eq!(
+            inputs.json,
+            r#"{"a": 1, "n": 18446744073709551616,"a":[2]}"#
+        );
+        assert_eq!(
+            inputs.text,
+            HashMap::from([("t".to_owned(), "x".to_owned())])
+        );
+        let read: serde_json::Value = serde_json::from_str(&inputs.json).unwrap();
+        assert_eq!(read["a"], serde_json::json!([2]));
+    }
+
+    #[test]
+    fn without_a_document_json_inputs_make_one() {
+        let only = inputs(None, parsed(&["a\"b:=1", "c:={}"])).unwrap();
+        assert_eq!(only.json, r#"{"a\"b":1,"c":{}}"#);
+        let empty = Some(Source::Inline("{ }".to_owned()));
+        assert_eq!(inputs(empty, parsed(&["a:=1"])).unwrap().json, r#"{"a":1}"#);
+        assert_eq!(inputs(None, vec![]).unwrap(), Inputs::default());
+    }
+
+    #[test]
+    fn malformed_input_names_its_flag_and_position() {
+        let error = inputs(None, parsed(&["n:=[1,"])).unwrap_err();
+        assert_eq!(error.exit(), rye_client::exit::Exit::Usage);
+        let text = rye_core::error::chain(&error);
+        assert_eq!(
+            text,
+            "the value of -i n:= is not JSON: EOF while parsing a value at line 1 column 3"
+        );
+        let error = inputs(Some(Source::Inline("[1]".to_owned())), vec![]).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("the value of --input must be a JSON object")
+        );
+    }
+
+    #[test]
+    fn an_input_given_twice_is_refused() {
+        let error = inputs(None, parsed(&["a=1", "a:=2"])).unwrap_err();
+        assert!(matches!(error, Failure::GivenTwice { key } if key == "a"));
+    }
+
+    #[test]
+    fn a_document_may_lie_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("in.json");
+        std::fs::write(&file, "{\"a\":1}\n").unwrap();
+        let source: Source = format!("@{}", file.display()).parse().unwrap();
+        assert_eq!(source.object("--input").unwrap(), "{\"a\":1}\n");
+        let gone: Source = "@/no/such/file".parse().unwrap();
+        let error = gone.object("--params").unwrap_err();
+        assert_eq!(error.to_string(), "cannot read `/no/such/file` (--params)");
+    }
+}

@@ -1,0 +1,523 @@
+//! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
+
+use rye_core::model::{Object, Status};
+use rye_proto::v1;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{Error, wire};
+
+/// One run: `run --json`, `get --json`, the elements of `ps --json` and `wait --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Run {
+    /// Its id.
+    pub run_id: String,
+    /// Id of the item it runs.
+    pub item_id: String,
+    /// `graph` or `tool`.
+    pub kind: &'static str,
+    /// A word of [`Status`].
+    pub status: &'static str,
+    /// The run that started it.
+    pub parent_id: Option<String>,
+    /// Its project.
+    pub project: Option<String>,
+    /// Whether it came to its end, with or without suppressed errors; null until it has ended.
+    pub success: Option<bool>,
+    /// State of a graph run, `inputs` included; null in lists.
+    pub state: Option<Value>,
+    /// What its return node declares; a tool's result.
+    pub output: Option<Value>,
+    /// Steps taken.
+    pub steps: u32,
+    /// A thread's outputs.
+    pub outputs: Option<Value>,
+    /// A thread's result.
+    pub result: Option<Value>,
+    /// Why it failed.
+    pub error: Option<RunError>,
+    /// How many errors it went on after.
+    pub errors_suppressed: usize,
+    /// These errors.
+    pub errors: Vec<SuppressedError>,
+    /// Why it is parked.
+    pub suspend: Option<Suspension>,
+    /// What it has cost.
+    pub cost: Cost,
+    /// When it started, RFC 3339.
+    pub started_at: Option<String>,
+    /// When it ended, RFC 3339.
+    pub ended_at: Option<String>,
+    /// The run it continues.
+    pub continuation_of: Option<String>,
+    /// The run that continues it.
+    pub continued_by: Option<String>,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunError {
+    /// For people.
+    pub message: String,
+    /// The node that failed.
+    pub node: Option<String>,
+    /// For programs.
+    pub code: String,
+    /// Whether the same may succeed later.
+    pub retryable: bool,
+}
+
+/// An error that a run went on after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SuppressedError {
+    /// Number of the step.
+    pub step: u32,
+    /// The node.
+    pub node: String,
+    /// Its message.
+    pub error: String,
+}
+
+/// Why a run is parked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Suspension {
+    /// The reason, one word.
+    pub reason: String,
+    /// Which limit, where there are several.
+    pub code: Option<String>,
+    /// The value reached.
+    pub current: Option<String>,
+    /// The value allowed.
+    pub max: Option<String>,
+    /// The node it parked before.
+    pub node: Option<String>,
+}
+
+/// What a run has cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Turns of a model.
+    pub turns: u64,
+    /// Tokens sent.
+    pub input_tokens: u64,
+    /// Tokens received.
+    pub output_tokens: u64,
+    /// US dollars as decimal text with nine places.
+    pub spend: String,
+}
+
+/// An element of `steps --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Number of the step.
+    pub step: u32,
+    /// The node.
+    pub node: String,
+    /// `ok error cached return foreach gate`.
+    pub status: String,
+    /// Wall time in milliseconds.
+    pub elapsed_ms: u64,
+    /// Whether its result came from the cache.
+    pub cache_hit: bool,
+    /// Its error.
+    pub error: Option<String>,
+}
+
+/// A line of `events --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    /// Position for `--from`.
+    pub cursor: String,
+    /// Position in the run.
+    pub seq: u64,
+    /// The run.
+    pub run_id: String,
+    /// RFC 3339.
+    pub timestamp: Option<String>,
+    /// What happened.
+    pub event_type: String,
+    /// The facts.
+    pub payload: Value,
+}
+
+/// A line of `kill --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KillReceipt {
+    /// The run.
+    pub run_id: String,
+    /// What was ended.
+    pub processes: Vec<EndedProcess>,
+    /// Process ids that could not be ended.
+    pub survivors: Vec<i32>,
+}
+
+/// A process that a kill ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EndedProcess {
+    /// Process id.
+    pub pid: i32,
+    /// Its name.
+    pub comm: String,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Its exit code.
+    pub exit: Option<i32>,
+}
+
+/// `daemon info --json`; `daemon status --json` adds `running`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Daemon {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: i32,
+    /// The process that watches over it.
+    pub parent_pid: i32,
+    /// Which of its lives this is.
+    pub epoch: u64,
+    /// RFC 3339.
+    pub started_at: Option<String>,
+    /// Its state directory.
+    pub state_dir: String,
+    /// Its socket.
+    pub socket: String,
+    /// Fingerprint of its node key.
+    pub node_fingerprint: String,
+    /// How far tools are kept apart.
+    pub isolation: Option<&'static str>,
+    /// How processes are contained, strongest first.
+    pub containment: Vec<String>,
+    /// Runs that have not ended.
+    pub live_runs: u32,
+    /// `ok`, or why new runs are not admitted.
+    pub storage: String,
+}
+
+impl Run {
+    /// From the record the daemon answered with.
+    pub fn new(run: &v1::Run) -> Result<Self, Error> {
+        let status = wire::status_of(run)?;
+        let cost = run.cost.clone().unwrap_or_default();
+        Ok(Self {
+            run_id: run.run_id.clone(),
+            item_id: wire::item_id(run).to_owned(),
+            kind: wire::kind_of(run)?.as_str(),
+            status: status.as_str(),
+            parent_id: some(&run.parent_id),
+            project: some(&run.project),
+            success: success(status),
+            state: wire::json("state_json", &run.state_json)?,
+            output: wire::json("output_json", &run.output_json)?,
+            steps: run.steps,
+            outputs: None,
+            result: None,
+            error: run.error.as_ref().map(RunError::new),
+            errors_suppressed: run.errors.len(),
+            errors: suppressed(run),
+            suspend: run.suspend.as_ref().map(Suspension::new),
+            cost: Cost {
+                turns: cost.turns,
+                input_tokens: cost.input_tokens,
+                output_tokens: cost.output_tokens,
+                spend: if cost.spend.is_empty() {
+                    rye_core::money::Usd::ZERO.to_string()
+                } else {
+                    cost.spend
+                },
+            },
+            started_at: time(run.started_at.as_ref()),
+            ended_at: time(run.ended_at.as_ref()),
+            continuation_of: some(&run.continuation_of),
+            continued_by: some(&run.continued_by),
+        })
+    }
+}
+
+/// The result of a graph run, as a piped `run` prints it: the same members that `${result}` of a nested graph has.
+/// A tool run's is the tool's own result.
+pub fn result(run: &v1::Run) -> Result<Value, Error> {
+    let record = Run::new(run)?;
+    if record.kind == rye_core::model::RunKind::Tool.as_str() && record.error.is_none() {
+        return Ok(record.output.unwrap_or(Value::Null));
+    }
+    let mut result = Object::new();
+    let mut put = |name: &str, value: Value| result.insert(name.to_owned(), value);
+    put("success", json!(record.success.unwrap_or(false)));
+    put("status", json!(record.status));
+    put("output", record.output.unwrap_or_else(|| json!({})));
+    put("state", record.state.unwrap_or_else(|| json!({})));
+    put("steps", json!(record.steps));
+    put("graph_run_id", json!(record.run_id));
+    if !record.errors.is_empty() {
+        put("errors_suppressed", json!(record.errors_suppressed));
+        put("errors", json!(record.errors));
+    }
+    if let Some(error) = record.error {
+        put("error", json!(error.message));
+        put("node", json!(error.node));
+        put("code", json!(error.code));
+    }
+    if let Some(suspend) = record.suspend {
+        put("suspend", json!(suspend));
+    }
+    Ok(Value::Object(result))
+}
+
+impl RunError {
+    fn new(error: &v1::RunError) -> Self {
+        Self {
+            message: error.message.clone(),
+            node: some(&error.node),
+            code: error.code.clone(),
+            retryable: error.retryable,
+        }
+    }
+}
+
+impl Suspension {
+    fn new(suspension: &v1::Suspension) -> Self {
+        Self {
+            reason: suspension.reason.clone(),
+            code: some(&suspension.code),
+            current: some(&suspension.current),
+            max: some(&suspension.max),
+            node: some(&suspension.node),
+        }
+    }
+}
+
+impl From<v1::Step> for Step {
+    fn from(step: v1::Step) -> Self {
+        Self {
+            step: step.step,
+            node: step.node,
+            status: step.status,
+            elapsed_ms: step.elapsed_ms,
+            cache_hit: step.cache_hit,
+            error: step.error,
+        }
+    }
+}
+
+impl Event {
+    /// From an event of the stream.
+    pub fn new(event: &v1::Event) -> Result<Self, Error> {
+        Ok(Self {
+            cursor: event.cursor.clone(),
+            seq: event.seq,
+            run_id: event.run_id.clone(),
+            timestamp: time(event.timestamp.as_ref()),
+            event_type: event.event_type.clone(),
+            payload: wire::json("payload_json", &event.payload_json)?.unwrap_or_else(|| json!({})),
+        })
+    }
+}
+
+impl KillReceipt {
+    /// What was ended of `run_id`.
+    pub fn new(run_id: &str, receipt: v1::KillReceipt) -> Self {
+        let processes = receipt.processes.into_iter().map(|process| EndedProcess {
+            pid: process.pid,
+            comm: process.comm,
+            signal: process.signal,
+            exit: process.exit,
+        });
+        Self {
+            run_id: run_id.to_owned(),
+            processes: processes.collect(),
+            survivors: receipt.survivors,
+        }
+    }
+}
+
+impl From<v1::InfoResponse> for Daemon {
+    fn from(info: v1::InfoResponse) -> Self {
+        let isolation = match info.isolation() {
+            v1::Isolation::Unspecified => None,
+            v1::Isolation::None => Some("none"),
+            v1::Isolation::Scoped => Some("scoped"),
+            v1::Isolation::Sandbox => Some("sandbox"),
+            v1::Isolation::User => Some("user"),
+        };
+        Self {
+            started_at: time(info.started_at.as_ref()),
+            version: info.version,
+            pid: info.pid,
+            parent_pid: info.parent_pid,
+            epoch: info.epoch,
+            state_dir: info.state_dir,
+            socket: info.socket,
+            node_fingerprint: info.node_fingerprint,
+            isolation,
+            containment: info.containment,
+            live_runs: info.live_runs,
+            storage: info.storage,
+        }
+    }
+}
+
+const fn success(status: Status) -> Option<bool> {
+    match status {
+        Status::Created | Status::Running | Status::Suspended => None,
+        Status::Completed | Status::CompletedWithErrors => Some(true),
+        Status::Error | Status::Cancelled | Status::Killed => Some(false),
+    }
+}
+
+fn suppressed(run: &v1::Run) -> Vec<SuppressedError> {
+    let one = |error: &v1::SuppressedError| SuppressedError {
+        step: error.step,
+        node: error.node.clone(),
+        error: error.error.clone(),
+    };
+    run.errors.iter().map(one).collect()
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn time(at: Option<&prost_types::Timestamp>) -> Option<String> {
+    at.map(|at| wire::timestamp(at).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> v1::Run {
+        v1::Run {
+            run_id: "g-1-a".to_owned(),
+            item: Some(v1::ItemRef {
+                r#type: v1::ItemType::Tool.into(),
+                id: "x/g".to_owned(),
+            }),
+            kind: v1::RunKind::Graph.into(),
+            status: v1::RunStatus::Completed.into(),
+            project: "/p".to_owned(),
+            state_json: r#"{"z":1,"a":18446744073709551615,"inputs":{}}"#.to_owned(),
+            output_json: r#"{"n":1}"#.to_owned(),
+            steps: 3,
+            started_at: Some(prost_types::Timestamp {
+                seconds: 1_771_840_801,
+                nanos: 234_000_000,
+            }),
+            ..v1::Run::default()
+        }
+    }
+
+    #[test]
+    fn a_run_has_exactly_the_promised_fields_in_their_order() {
+        assert_eq!(
+            serde_json::to_string(&Run::new(&run()).unwrap()).unwrap(),
+            concat!(
+                r#"{"run_id":"g-1-a","item_id":"x/g","kind":"graph","status":"completed","parent_id":null,"#,
+                r#""project":"/p","success":true,"state":{"z":1,"a":18446744073709551615,"inputs":{}},"#,
+                r#""output":{"n":1},"steps":3,"outputs":null,"result":null,"error":null,"errors_suppressed":0,"#,
+                r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
+                r#""spend":"0.000000000"},"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
+                r#""continuation_of":null,"continued_by":null}"#
+            )
+        );
+    }
+
+    #[test]
+    fn errors_and_suspensions_name_every_field() {
+        let record = Run::new(&v1::Run {
+            status: v1::RunStatus::Suspended.into(),
+            error: Some(v1::RunError {
+                message: "no".to_owned(),
+                code: "node_error".to_owned(),
+                ..v1::RunError::default()
+            }),
+            errors: vec![v1::SuppressedError {
+                step: 2,
+                node: "n".to_owned(),
+                error: "e".to_owned(),
+            }],
+            suspend: Some(v1::Suspension {
+                reason: "restart".to_owned(),
+                ..v1::Suspension::default()
+            }),
+            ..run()
+        })
+        .unwrap();
+        let value = serde_json::to_value(&record).unwrap();
+        assert_eq!(
+            value["error"].to_string(),
+            r#"{"message":"no","node":null,"code":"node_error","retryable":false}"#
+        );
+        assert_eq!(
+            value["suspend"].to_string(),
+            r#"{"reason":"restart","code":null,"current":null,"max":null,"node":null}"#
+        );
+        assert_eq!(
+            value["errors"].to_string(),
+            r#"[{"step":2,"node":"n","error":"e"}]"#
+        );
+        assert_eq!(value["success"], Value::Null);
+    }
+
+    #[test]
+    fn the_result_of_a_run_has_every_member_on_every_outcome() {
+        let failed = v1::Run {
+            status: v1::RunStatus::Error.into(),
+            output_json: String::new(),
+            error: Some(v1::RunError {
+                message: "no".to_owned(),
+                node: "n".to_owned(),
+                code: "node_error".to_owned(),
+                retryable: false,
+            }),
+            ..run()
+        };
+        assert_eq!(
+            result(&failed).unwrap().to_string(),
+            concat!(
+                r#"{"success":false,"status":"error","output":{},"state":{"z":1,"a":18446744073709551615,"inputs":{}},"#,
+                r#""steps":3,"graph_run_id":"g-1-a","error":"no","node":"n","code":"node_error"}"#
+            )
+        );
+    }
+
+    #[test]
+    fn the_result_of_a_tool_run_is_the_tools() {
+        let tool = v1::Run {
+            kind: v1::RunKind::Tool.into(),
+            output_json: "[1,2]".to_owned(),
+            ..run()
+        };
+        assert_eq!(result(&tool).unwrap(), json!([1, 2]));
+    }
+
+    #[test]
+    fn malformed_json_of_the_daemon_is_named() {
+        let broken = v1::Run {
+            state_json: "{".to_owned(),
+            ..run()
+        };
+        assert!(
+            Run::new(&broken)
+                .unwrap_err()
+                .to_string()
+                .contains("`state_json`")
+        );
+    }
+
+    #[test]
+    fn a_kill_receipt_has_the_promised_fields() {
+        let receipt = v1::KillReceipt {
+            processes: vec![v1::EndedProcess {
+                pid: 7,
+                comm: "sleep".to_owned(),
+                signal: Some(9),
+                exit: None,
+            }],
+            survivors: vec![],
+        };
+        assert_eq!(
+            serde_json::to_string(&KillReceipt::new("r", receipt)).unwrap(),
+            r#"{"run_id":"r","processes":[{"pid":7,"comm":"sleep","signal":9,"exit":null}],"survivors":[]}"#
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! What reaches the user: data on stdout, everything else on stderr.
+//!
+//! **Owns** both streams. Whoever reads may stop reading: a broken pipe is remembered and the rest is not written,
+//! so that a verb still ends with its own exit code.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use rye_client::environment::Environment;
+use rye_client::exit::Exit;
+use rye_core::error::chain;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::render::Style;
+
+/// In what form data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Who reads a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A person at a terminal.
+    Terminal,
+    /// A file, a pipe or a program.
+    Other,
+    /// Nobody any more.
+    Gone,
+}
+
+/// The two streams.
+#[derive(Debug)]
+pub(crate) struct Output {
+    format: Format,
+    stdout: Reader,
+    stderr: Reader,
+    style: Style,
+    /// Whether stderr is a terminal that can take back a line.
+    rewrites: bool,
+    /// Whether a line stands on stderr that is to be taken back.
+    pending: bool,
+}
+
+impl Output {
+    pub(crate) fn new(format: Format, environment: &Environment) -> Self {
+        let reader = |terminal| {
+            if terminal {
+                Reader::Terminal
+            } else {
+                Reader::Other
+            }
+        };
+        let stdout = reader(io::stdout().is_terminal());
+        let stderr = reader(io::stderr().is_terminal());
+        let both = stdout == Reader::Terminal && stderr == Reader::Terminal;
+        Self {
+            format,
+            stdout,
+            stderr,
+            style: if both && !environment.no_color && !environment.dumb_terminal {
+                Style::Colour
+            } else {
+                Style::Plain
+            },
+            rewrites: stderr == Reader::Terminal && !environment.dumb_terminal,
+            pending: false,
+        }
+    }
+
+    /// In what form data is printed.
+    pub(crate) const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Who reads stdout.
+    pub(crate) const fn reader(&self) -> Reader {
+        self.stdout
+    }
+
+    /// Whether text may be coloured.
+    pub(crate) const fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Prints text and a line feed to stdout.
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.take_back();
+        if self.stdout == Reader::Gone {
+            return Ok(());
+        }
+        let mut stdout = io::stdout().lock();
+        let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+        match written {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.stdout = Reader::Gone;
+                Ok(())
+            }
+            Err(error) => Err(Failure::Output(error)),
+        }
+    }
+
+    /// Prints one JSON document: indented for a person, on one line otherwise.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = match self.stdout {
+            Reader::Terminal => serde_json::to_string_pretty(value),
+            Reader::Other | Reader::Gone => serde_json::to_string(value),
+        };
+        self.line(&text.expect("plain values with text keys are JSON"))
+    }
+
+    /// Prints one JSON document on one line, as an element of a stream.
+    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        self.line(&serde_json::to_string(value).expect("plain values with text keys are JSON"))
+    }
+
+    /// Tells the user something on stderr.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.take_back();
+        self.tell(&format!("{text}\n"));
+    }
+
+    /// Tells what is going on, until the next line takes its place. Only a terminal sees it.
+    pub(crate) fn progress(&mut self, text: &str) {
+        self.take_back();
+        if self.rewrites {
+            self.tell(text);
+            self.pending = true;
+        }
+    }
+
+    /// Tells a warning.
+    pub(crate) fn warning(&mut self, text: &str) {
+        let label = self.style.yellow("warning:");
+        self.note(&format!("{label} {text}"));
+    }
+
+    /// Tells an error.
+    pub(crate) fn error(&mut self, text: &str) {
+        let label = self.style.red("error:");
+        self.note(&format!("{label} {text}"));
+    }
+
+    /// Tells a mend.
+    pub(crate) fn hint(&mut self, text: &str) {
+        self.note(&format!("hint: {text}"));
+    }
+
+    /// Tells why a verb failed, and the mend.
+    pub(crate) fn failure(&mut self, failure: &Failure) {
+        self.error(&chain(failure));
+        if let Some(hint) = failure.hint() {
+            self.hint(&hint);
+        } else if failure.exit() == Exit::Internal {
+            self.hint("this is a fault in Rye; please report it, with `ryectl --version` and the daemon's log");
+        }
+    }
+
+    fn take_back(&mut self) {
+        if self.pending {
+            self.pending = false;
+            self.tell("\r\u{1b}[2K");
+        }
+    }
+
+    /// Writes to stderr; that nobody reads it is nothing to stop for.
+    fn tell(&mut self, text: &str) {
+        if self.stderr == Reader::Gone {
+            return;
+        }
+        let mut stderr = io::stderr().lock();
+        let told = stderr
+            .write_all(text.as_bytes())
+            .and_then(|()| stderr.flush());
+        if told.is_err() {
+            self.stderr = Reader::Gone;
+        }
+    }
+}

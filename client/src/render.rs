@@ -1,0 +1,243 @@
+//! Text for people. Pure: every function takes what it shows and gives back the text.
+
+pub(crate) mod steps;
+
+use rye_client::json;
+use serde_json::Value;
+
+/// Whether text may be coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// On a terminal.
+    Colour,
+    /// Everywhere else.
+    Plain,
+}
+
+impl Style {
+    /// Something that went well.
+    pub(crate) fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// Something that failed.
+    pub(crate) fn red(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    /// Something to look at.
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Self::Plain => text.to_owned(),
+        }
+    }
+
+    /// A run's status in its colour.
+    pub(crate) fn status(self, status: &str) -> String {
+        match status {
+            "completed" => self.green(status),
+            "error" | "killed" => self.red(status),
+            "suspended" | "cancelled" | "completed_with_errors" => self.yellow(status),
+            _ => status.to_owned(),
+        }
+    }
+}
+
+/// Wall time: `8.1s`, `2m05s`, `1h02m`.
+pub(crate) fn elapsed(ms: u64) -> String {
+    let tenths = ms.saturating_add(50) / 100;
+    if tenths < 600 {
+        return format!("{}.{}s", tenths / 10, tenths % 10);
+    }
+    let seconds = tenths / 10;
+    if seconds < 3600 {
+        format!("{}m{:02}s", seconds / 60, seconds % 60)
+    } else {
+        format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60)
+    }
+}
+
+/// Time since something began, in its largest unit: `12s`, `5m`, `3h`, `2d`.
+pub(crate) fn age(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
+/// Columns under their heads, two blanks apart. The last column is not padded.
+pub(crate) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
+    let mut widths = heads.map(width);
+    for row in rows {
+        for (widest, cell) in widths.iter_mut().zip(row) {
+            *widest = width(cell).max(*widest);
+        }
+    }
+    let line = |cells: [&str; N]| {
+        let mut text = String::new();
+        for (cell, wide) in cells.into_iter().zip(widths) {
+            text.push_str(cell);
+            text.extend(std::iter::repeat_n(' ', wide - width(cell) + 2));
+        }
+        text.trim_end().to_owned()
+    };
+    let mut lines = vec![line(heads)];
+    lines.extend(
+        rows.iter()
+            .map(|row| line(row.each_ref().map(String::as_str))),
+    );
+    lines.join("\n")
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `name  value` pairs, one a line; pairs without a value are left out.
+pub(crate) fn fields(pairs: &[(&str, Option<String>)]) -> String {
+    let widest = pairs.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
+    let lines: Vec<String> = pairs
+        .iter()
+        .filter_map(|(name, value)| value.as_ref().map(|value| (name, value)))
+        .map(|(name, value)| format!("{name:<widest$}  {value}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// A text on one line of at most `most` characters.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(most) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+/// JSON for reading.
+pub(crate) fn pretty(value: &Value) -> String {
+    format!("{value:#}")
+}
+
+/// The record of a run, for reading.
+pub(crate) fn run(run: &json::Run, style: Style) -> String {
+    let error = run.error.as_ref().map(|error| match &error.node {
+        Some(node) => format!("{} (node {node}, {})", error.message, error.code),
+        None => format!("{} ({})", error.message, error.code),
+    });
+    let head = fields(&[
+        ("run", Some(run.run_id.clone())),
+        ("item", Some(run.item_id.clone())),
+        ("kind", Some(run.kind.to_owned())),
+        ("status", Some(style.status(run.status))),
+        ("parked", run.suspend.as_ref().map(suspension)),
+        ("error", error),
+        ("steps", Some(run.steps.to_string())),
+        ("project", run.project.clone()),
+        ("parent", run.parent_id.clone()),
+        ("started", run.started_at.clone()),
+        ("ended", run.ended_at.clone()),
+        ("continues", run.continuation_of.clone()),
+        ("continued by", run.continued_by.clone()),
+    ]);
+    let errors = run.errors.iter().map(|error| {
+        format!(
+            "suppressed at step {} ({}): {}",
+            error.step, error.node, error.error
+        )
+    });
+    let parts: Vec<String> = std::iter::once(head)
+        .chain(errors)
+        .chain(body(run))
+        .collect();
+    parts.join("\n")
+}
+
+/// Why a run is parked: `limit (max_steps_exceeded) before node x`.
+pub(crate) fn suspension(suspension: &json::Suspension) -> String {
+    let code = suspension.code.as_ref().map(|code| format!(" ({code})"));
+    let reached = match (&suspension.current, &suspension.max) {
+        (Some(current), Some(max)) => Some(format!(", {current} of {max}")),
+        (Some(_) | None, _) => None,
+    };
+    let node = suspension.node.as_ref();
+    let node = node.map(|node| format!(", before node {node}"));
+    let parts = [Some(suspension.reason.clone()), code, reached, node];
+    parts.into_iter().flatten().collect()
+}
+
+/// What a run came to: its output, or its state where it has no output.
+pub(crate) fn body(run: &json::Run) -> Option<String> {
+    if let Some(output) = run.output.as_ref().filter(|output| !is_empty(output)) {
+        return Some(format!("output:\n{}", pretty(output)));
+    }
+    let mut state = run.state.clone()?;
+    if let Some(members) = state.as_object_mut() {
+        members.shift_remove("inputs");
+    }
+    (!is_empty(&state)).then(|| format!("state:\n{}", pretty(&state)))
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        for (ms, text) in [
+            (0, "0.0s"),
+            (8_149, "8.1s"),
+            (59_949, "59.9s"),
+            (59_950, "1m00s"),
+            (125_000, "2m05s"),
+            (3_725_000, "1h02m"),
+        ] {
+            assert_eq!(elapsed(ms), text);
+        }
+        for (ms, text) in [
+            (999, "0s"),
+            (60_000, "1m"),
+            (7_200_000, "2h"),
+            (172_800_000, "2d"),
+        ] {
+            assert_eq!(age(ms), text);
+        }
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_have_no_trailing_blanks() {
+        let rows = [
+            ["a".to_owned(), "ünï".to_owned()],
+            ["long".to_owned(), "x".to_owned()],
+        ];
+        assert_eq!(table(["ID", "N"], &rows), "ID    N\na     ünï\nlong  x");
+    }
+
+    #[test]
+    fn a_long_or_broken_text_becomes_one_line() {
+        assert_eq!(one_line("a\n  b", 10), "a b");
+        assert_eq!(one_line("üüüü", 3), "üüü…");
+    }
+
+    #[test]
+    fn plain_text_has_no_escapes() {
+        assert_eq!(Style::Plain.status("error"), "error");
+        assert_eq!(Style::Colour.status("error"), "\u{1b}[31merror\u{1b}[0m");
+    }
+}

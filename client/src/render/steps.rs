@@ -1,0 +1,193 @@
+//! The line per step that `run` shows.
+//!
+//! ```text
+//! [graph:<id>] step 2/8 batch_scrape ✓ 8.1s (+key1, key2)
+//! ```
+
+use std::collections::HashSet;
+
+use rye_core::model::{Event, Failure, Object, StepStatus};
+
+use super::{Style, elapsed, one_line};
+
+/// Longest error in a step line; the whole text stands in the result.
+const MAX_ERROR_CHARS: usize = 160;
+
+/// What a step line tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// The step is in flight: shown until the next line takes its place.
+    Started(String),
+    /// The step is done.
+    Done(String),
+}
+
+/// Makes step lines out of the events of one run.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    graph: String,
+    nodes: u32,
+    style: Style,
+    /// State keys seen so far: only new ones are worth a word.
+    known: HashSet<String>,
+}
+
+impl Steps {
+    /// For a graph of `nodes` nodes.
+    pub(crate) fn new(graph: &str, nodes: u32, style: Style) -> Self {
+        Self {
+            graph: graph.to_owned(),
+            nodes,
+            style,
+            known: HashSet::new(),
+        }
+    }
+
+    /// The line for `event`, if it gets one.
+    pub(crate) fn line(&mut self, event: &Event) -> Option<Line> {
+        if let Event::GraphStarted { state, .. } = event {
+            self.known.extend(state.keys().cloned());
+        }
+        if let Event::StepStarted { step, node, .. } = event {
+            return Some(Line::Started(format!("{} ...", self.head(*step, node))));
+        }
+        let Event::StepCompleted {
+            step,
+            node,
+            status,
+            elapsed_ms,
+            assigned,
+            error,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        let mut words = vec![self.head(*step, node), self.icon(*status)];
+        // Less than a twentieth of a second would read `0.0s`.
+        if *elapsed_ms >= 50 {
+            words.push(elapsed(*elapsed_ms));
+        }
+        if let Some(detail) = self.detail(*status, assigned, error.as_ref()) {
+            words.push(format!("({detail})"));
+        }
+        Some(Line::Done(words.join(" ")))
+    }
+
+    fn head(&self, step: u32, node: &str) -> String {
+        format!("[graph:{}] step {step}/{} {node}", self.graph, self.nodes)
+    }
+
+    fn icon(&self, status: StepStatus) -> String {
+        match status {
+            StepStatus::Ok | StepStatus::Gate => self.style.green("✓"),
+            StepStatus::Error => self.style.red("✗"),
+            StepStatus::Return => "⏹".to_owned(),
+        }
+    }
+
+    fn detail(
+        &mut self,
+        status: StepStatus,
+        assigned: &Object,
+        error: Option<&Failure>,
+    ) -> Option<String> {
+        let new: Vec<&str> = assigned
+            .keys()
+            .filter(|key| self.known.insert((*key).clone()))
+            .map(String::as_str)
+            .collect();
+        if let Some(error) = error {
+            return Some(one_line(&error.message, MAX_ERROR_CHARS));
+        }
+        match status {
+            StepStatus::Gate => Some("gate".to_owned()),
+            StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
+                (!new.is_empty()).then(|| format!("+{}", new.join(", ")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn event(event_type: &str, payload: &Value) -> Event {
+        serde_json::from_value(json!({"event_type": event_type, "payload": payload})).unwrap()
+    }
+
+    fn completed(status: &str, elapsed_ms: u64, assigned: &Value, error: &Value) -> Event {
+        event(
+            "step_completed",
+            &json!({"step": 2, "node": "scrape", "status": status, "elapsed_ms": elapsed_ms, "next_node": null,
+                    "assigned": assigned, "error": error}),
+        )
+    }
+
+    fn done(steps: &mut Steps, event: &Event) -> String {
+        match steps.line(event) {
+            Some(Line::Done(line)) => line,
+            other => panic!("no finished step: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_step_line_names_new_keys_only() {
+        let mut steps = Steps::new("scraper", 8, Style::Plain);
+        let started = event(
+            "graph_started",
+            &json!({"graph_id": "scraper", "graph_run_id": "r", "start_node": "scrape", "state": {"old": 0}}),
+        );
+        assert_eq!(steps.line(&started), None);
+        let event = completed(
+            "ok",
+            8_100,
+            &json!({"old": 1, "a": 1, "b": 2}),
+            &Value::Null,
+        );
+        assert_eq!(
+            done(&mut steps, &event),
+            "[graph:scraper] step 2/8 scrape ✓ 8.1s (+a, b)"
+        );
+        assert_eq!(
+            done(&mut steps, &event),
+            "[graph:scraper] step 2/8 scrape ✓ 8.1s"
+        );
+    }
+
+    #[test]
+    fn every_status_has_its_icon_and_detail() {
+        let mut steps = Steps::new("g", 2, Style::Plain);
+        let failure =
+            json!({"message": "connection\nrefused", "code": "node_error", "retryable": false});
+        for (status, error, line) in [
+            (
+                "error",
+                &failure,
+                "[graph:g] step 2/2 scrape ✗ (connection refused)",
+            ),
+            ("return", &Value::Null, "[graph:g] step 2/2 scrape ⏹"),
+            ("gate", &Value::Null, "[graph:g] step 2/2 scrape ✓ (gate)"),
+        ] {
+            assert_eq!(
+                done(&mut steps, &completed(status, 3, &json!({}), error)),
+                line
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_in_flight_ends_with_dots() {
+        let started = event(
+            "step_started",
+            &json!({"step": 1, "node": "n", "visit": 0, "attempt": 1, "action_id": "tool:x", "effect": "idempotent",
+                    "key": "k"}),
+        );
+        assert_eq!(
+            Steps::new("g", 3, Style::Plain).line(&started),
+            Some(Line::Started("[graph:g] step 1/3 n ...".to_owned()))
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! One function per verb: take the arguments, make the calls, print.
+
+mod daemon;
+mod execute;
+mod keys;
+mod run;
+mod runs;
+mod sign;
+
+use std::path::PathBuf;
+
+use rye_client::Client;
+use rye_client::endpoint::{Autostart, Choice, Endpoint};
+use rye_client::environment::Environment;
+use rye_client::error::NotStarted;
+use rye_client::exit::Exit;
+
+use crate::cli::{Global, GraphVerb, Verb};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::project;
+
+/// What every verb works with.
+#[derive(Debug)]
+pub(crate) struct Session {
+    global: Global,
+    environment: Environment,
+    output: Output,
+}
+
+impl Session {
+    pub(crate) const fn new(global: Global, environment: Environment, output: Output) -> Self {
+        Self {
+            global,
+            environment,
+            output,
+        }
+    }
+
+    pub(crate) fn into_output(self) -> Output {
+        self.output
+    }
+
+    fn project(&self) -> PathBuf {
+        project::find(self.global.project.as_deref(), &self.environment)
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, Failure> {
+        let choice = Choice {
+            socket: self.global.socket.clone(),
+            state_dir: self.global.state_dir.clone(),
+        };
+        Ok(Endpoint::find(&choice, &self.environment)?)
+    }
+
+    /// A daemon to talk to; started if none runs and nothing forbids it.
+    async fn client(&mut self) -> Result<Client, Failure> {
+        let autostart = if self.global.no_autostart {
+            Autostart::Off(NotStarted::SwitchedOff)
+        } else {
+            Autostart::On
+        };
+        self.connect(autostart).await
+    }
+
+    async fn connect(&mut self, autostart: Autostart) -> Result<Client, Failure> {
+        let autostart = match autostart {
+            Autostart::On if self.environment.inside_run => Autostart::Off(NotStarted::InsideRun),
+            Autostart::On | Autostart::Off(_) => autostart,
+        };
+        let (client, started) = self.endpoint()?.connect(autostart).await?;
+        if let Some(started) = started {
+            self.output.note(&format!(
+                "started ryed in the background; its state is in {}",
+                started.state_dir.display()
+            ));
+        }
+        Ok(client)
+    }
+}
+
+/// Does what the user asked for.
+pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Init => sign::init(session),
+        Verb::Key(verb) => keys::key(verb, session),
+        Verb::Sign(targets) => sign::sign(&targets, session),
+        Verb::Verify(targets) => sign::verify(&targets, session),
+        Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => run::run(run, session).await,
+        Verb::Execute(execute) => execute::execute(execute, session).await,
+        Verb::Ps(ps) => runs::ps(&ps, session).await,
+        Verb::Get(one) => runs::get(&one.run, session).await,
+        Verb::Steps(one) => runs::steps(&one.run, session).await,
+        Verb::State(one) => runs::state(&one.run, session).await,
+        Verb::Events(events) => runs::events(&events, session).await,
+        Verb::Wait(wait) => runs::wait(&wait, session).await,
+        Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,
+        Verb::Kill(kill) => runs::kill(&kill, session).await,
+        Verb::Daemon(verb) => daemon::daemon(verb, session).await,
+    }
+}

@@ -1,0 +1,120 @@
+//! `daemon status|start|stop|info`.
+
+use rye_client::endpoint::{self, Autostart};
+use rye_client::error::NotStarted;
+use rye_client::exit::Exit;
+use rye_client::{Client, Error, json};
+use serde_json::json;
+
+use super::Session;
+use crate::cli::DaemonVerb;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render;
+
+pub(super) async fn daemon(verb: DaemonVerb, session: &mut Session) -> Result<Exit, Failure> {
+    match verb {
+        DaemonVerb::Status => status(session).await,
+        DaemonVerb::Start => start(session).await,
+        DaemonVerb::Stop => stop(session).await,
+        DaemonVerb::Info => info(session).await,
+    }
+}
+
+/// The daemon that runs, if one does.
+async fn running(session: &mut Session) -> Result<Option<Client>, Failure> {
+    match session.connect(Autostart::Off(NotStarted::NotAsked)).await {
+        Ok(client) => Ok(Some(client)),
+        Err(Failure::Client(Error::NotRunning { .. })) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn status(session: &mut Session) -> Result<Exit, Failure> {
+    let socket = session.endpoint()?.socket().display().to_string();
+    let Some(client) = running(session).await? else {
+        match session.output.format() {
+            Format::Json => session
+                .output
+                .json(&json!({"running": false, "socket": socket}))?,
+            Format::Text => session
+                .output
+                .line(&format!("ryed is not running ({socket})"))?,
+        }
+        return Ok(Exit::Unreachable);
+    };
+    let daemon = json::Daemon::from(client.info().await?);
+    tell_running(&daemon, session)?;
+    Ok(Exit::Done)
+}
+
+async fn start(session: &mut Session) -> Result<Exit, Failure> {
+    // The verb itself is the wish, whatever --no-autostart says about other verbs.
+    let client = session.connect(Autostart::On).await?;
+    let daemon = json::Daemon::from(client.info().await?);
+    tell_running(&daemon, session)?;
+    Ok(Exit::Done)
+}
+
+fn tell_running(daemon: &json::Daemon, session: &mut Session) -> Result<(), Failure> {
+    match session.output.format() {
+        Format::Json => {
+            let mut document = json!({"running": true});
+            let facts = serde_json::to_value(daemon).expect("plain values with text keys are JSON");
+            if let (Some(document), Some(facts)) = (document.as_object_mut(), facts.as_object()) {
+                document.extend(facts.clone());
+            }
+            session.output.json(&document)
+        }
+        Format::Text => session.output.line(&format!(
+            "ryed {} is running: pid {}, {} live runs, {}",
+            daemon.version, daemon.pid, daemon.live_runs, daemon.socket
+        )),
+    }
+}
+
+async fn stop(session: &mut Session) -> Result<Exit, Failure> {
+    let stopped = match running(session).await? {
+        None => false,
+        Some(client) => {
+            match client.drain().await {
+                // It may be gone before its answer is here; the socket tells.
+                Ok(()) | Err(Error::Lost { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            endpoint::wait_until_gone(&client).await?;
+            true
+        }
+    };
+    match (session.output.format(), stopped) {
+        (Format::Json, _) => session
+            .output
+            .json(&json!({"running": false, "stopped": stopped}))?,
+        (Format::Text, true) => session.output.line("ryed has stopped")?,
+        (Format::Text, false) => session.output.line("ryed was not running")?,
+    }
+    Ok(Exit::Done)
+}
+
+async fn info(session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let daemon = json::Daemon::from(client.info().await?);
+    match session.output.format() {
+        Format::Json => session.output.json(&daemon)?,
+        Format::Text => session.output.line(&render::fields(&[
+            ("version", Some(daemon.version)),
+            ("pid", Some(daemon.pid.to_string())),
+            ("parent", Some(daemon.parent_pid.to_string())),
+            ("epoch", Some(daemon.epoch.to_string())),
+            ("started", daemon.started_at),
+            ("state", Some(daemon.state_dir)),
+            ("socket", Some(daemon.socket)),
+            ("node key", Some(daemon.node_fingerprint)),
+            ("isolation", daemon.isolation.map(str::to_owned)),
+            ("containment", Some(daemon.containment.join(", "))),
+            ("live runs", Some(daemon.live_runs.to_string())),
+            ("storage", Some(daemon.storage)),
+        ]))?,
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,58 @@
+//! `execute`.
+
+use rye_client::exit::Exit;
+use rye_client::wire;
+use rye_core::id::ItemRef;
+use rye_core::model::Object;
+use rye_proto::v1;
+use serde_json::Value;
+
+use super::Session;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Format;
+
+pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Result<Exit, Failure> {
+    let params_json = match execute.params {
+        Some(source) => source.object("--params")?,
+        None => String::new(),
+    };
+    let request = v1::ExecuteRequest {
+        item: Some(wire::item_ref(&ItemRef {
+            kind: execute.kind,
+            id: execute.id,
+        })),
+        project: session.project().display().to_string(),
+        params_json,
+        trace: false,
+    };
+    let answer = session.client().await?.execute(request).await?;
+    let envelope = envelope(&answer.envelope_json)?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&envelope)?,
+        Format::Text => {
+            if let Some(data) = envelope.get("data").filter(|data| !data.is_null()) {
+                output.json(data)?;
+            }
+        }
+    }
+    if envelope.get("status").and_then(Value::as_str) != Some("error") {
+        return Ok(Exit::Done);
+    }
+    let error = envelope.get("error").and_then(Value::as_str);
+    output.error(error.unwrap_or("the item failed and gave no reason"));
+    Ok(Exit::Failed)
+}
+
+fn envelope(text: &str) -> Result<Object, Failure> {
+    match wire::json("envelope_json", text)? {
+        Some(Value::Object(envelope)) => Ok(envelope),
+        Some(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        )
+        | None => Err(Failure::Client(rye_client::Error::Malformed {
+            what: "no JSON object in `envelope_json`".to_owned(),
+        })),
+    }
+}

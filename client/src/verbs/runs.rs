@@ -1,0 +1,233 @@
+//! Verbs that look at runs, wait for them and end them.
+
+use rye_client::events::Follow;
+use rye_client::exit::Exit;
+use rye_client::{json, wire};
+use rye_core::id::RunId;
+use rye_core::model::Status;
+use rye_proto::v1;
+use serde_json::json;
+
+use super::Session;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Format, Output, Reader};
+use crate::render;
+
+/// Longest summary of an event's payload in text.
+const MAX_SUMMARY_CHARS: usize = 120;
+
+pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Failure> {
+    let statuses: Vec<Status> = match (ps.all, ps.statuses.as_slice()) {
+        (true, _) => Vec::new(),
+        (false, []) => Status::ALL
+            .into_iter()
+            .filter(|status| !status.is_terminal())
+            .collect(),
+        (false, named) => named.to_vec(),
+    };
+    let runs = session.client().await?.list_all(&statuses).await?;
+    print_runs(&runs, session)?;
+    Ok(Exit::Done)
+}
+
+/// A list of runs: a table, or a JSON list.
+fn print_runs(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
+    let now = session.environment.now;
+    let output = &mut session.output;
+    let records = runs
+        .iter()
+        .map(json::Run::new)
+        .collect::<Result<Vec<_>, _>>()?;
+    if output.format() == Format::Json {
+        return output.json(&records);
+    }
+    let rows: Vec<[String; 5]> = runs
+        .iter()
+        .zip(records)
+        .map(|(run, record)| {
+            let since = run.started_at.as_ref().or(run.created_at.as_ref());
+            let age = since.map(|since| render::age(now.ms_since(wire::timestamp(since))));
+            [
+                record.run_id,
+                record.item_id,
+                record.status.to_owned(),
+                record.steps.to_string(),
+                age.unwrap_or_default(),
+            ]
+        })
+        .collect();
+    output.line(&render::table(
+        ["RUN", "ITEM", "STATUS", "STEPS", "AGE"],
+        &rows,
+    ))
+}
+
+pub(super) async fn get(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let run = session.client().await?.get(run.as_str()).await?;
+    let record = json::Run::new(&run)?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&record)?,
+        Format::Text => output.line(&render::run(&record, output.style()))?,
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn steps(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let steps = session.client().await?.steps(run.as_str()).await?;
+    let steps: Vec<json::Step> = steps.into_iter().map(Into::into).collect();
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&steps)?,
+        Format::Text => {
+            let rows: Vec<[String; 5]> = steps
+                .into_iter()
+                .map(|step| {
+                    let error = step.error.unwrap_or_default();
+                    [
+                        step.step.to_string(),
+                        step.node,
+                        step.status,
+                        render::elapsed(step.elapsed_ms),
+                        render::one_line(&error, MAX_SUMMARY_CHARS),
+                    ]
+                })
+                .collect();
+            output.line(&render::table(
+                ["STEP", "NODE", "STATUS", "TIME", "ERROR"],
+                &rows,
+            ))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn state(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let answer = session.client().await?.state(run.as_str()).await?;
+    let state = wire::json("state_json", &answer.state_json)?.unwrap_or_else(|| json!({}));
+    session.output.json(&state)?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn events(events: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let output = &mut session.output;
+    let follow = if events.follow {
+        Follow::UntilEnd
+    } else {
+        Follow::No
+    };
+    let mut stream = client.events(events.run.as_str(), &events.from, follow);
+    while let Some(event) = stream.next().await? {
+        print_event(&json::Event::new(&event)?, output)?;
+        if output.reader() == Reader::Gone {
+            break;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> {
+    if output.format() == Format::Json {
+        return output.json_line(event);
+    }
+    let summary = match event.payload.as_object() {
+        Some(payload) if payload.is_empty() => String::new(),
+        Some(_) | None => render::one_line(&event.payload.to_string(), MAX_SUMMARY_CHARS),
+    };
+    let line = format!(
+        "{:>5}  {}  {:<17} {summary}",
+        event.seq,
+        event.timestamp.as_deref().unwrap_or("-"),
+        event.event_type
+    );
+    output.line(line.trim_end())
+}
+
+pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit, Failure> {
+    let ids: Vec<String> = wait.runs.runs.iter().map(RunId::to_string).collect();
+    let timeout = wait.timeout.filter(|timeout| !timeout.is_zero());
+    let answer = session.client().await?.wait(&ids, timeout).await?;
+    print_runs(&answer.runs, session)?;
+    if answer.timed_out {
+        return Ok(Exit::TimedOut);
+    }
+    let statuses = answer
+        .runs
+        .iter()
+        .map(wire::status_of)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Exit::of_runs(statuses))
+}
+
+pub(super) async fn cancel(runs: &[RunId], session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let output = &mut session.output;
+    let mut exit = Exit::Done;
+    for run in runs {
+        let ended = match client.cancel(run.as_str(), "").await {
+            Ok(record) if output.format() == Format::Json => {
+                output.json_line(&json::Run::new(&record)?)
+            }
+            Ok(_) => output.line(&format!("{run} is asked to stop")),
+            Err(error) => Err(error.into()),
+        };
+        exit = go_on(exit, ended, output);
+    }
+    Ok(exit)
+}
+
+pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let output = &mut session.output;
+    let mut exit = Exit::Done;
+    for run in &kill.runs.runs {
+        let ended = match client.kill(run.as_str(), kill.grace).await {
+            Ok((_, receipt)) => {
+                print_receipt(&json::KillReceipt::new(run.as_str(), receipt), output)
+            }
+            Err(error) => Err(error.into()),
+        };
+        exit = go_on(exit, ended, output);
+    }
+    Ok(exit)
+}
+
+fn print_receipt(receipt: &json::KillReceipt, output: &mut Output) -> Result<(), Failure> {
+    if output.format() == Format::Json {
+        return output.json_line(receipt);
+    }
+    let ended = receipt.processes.iter().map(|process| {
+        let how = match (process.signal, process.exit) {
+            (Some(signal), _) => format!("by signal {signal}"),
+            (None, Some(code)) => format!("with exit code {code}"),
+            (None, None) => "in an unknown way".to_owned(),
+        };
+        format!("  {} ({}) ended {how}", process.pid, process.comm)
+    });
+    let left = receipt
+        .survivors
+        .iter()
+        .map(|pid| format!("  {pid} could not be ended"));
+    let lines: Vec<String> = std::iter::once(format!("{} is killed", receipt.run_id))
+        .chain(ended)
+        .chain(left)
+        .collect();
+    output.line(&lines.join("\n"))
+}
+
+/// One run of several failed or not: tells it and goes on with the next. The first failure names the exit code.
+fn go_on(exit: Exit, ended: Result<(), Failure>, output: &mut Output) -> Exit {
+    match ended {
+        Ok(()) => exit,
+        Err(failure) => {
+            output.failure(&failure);
+            if exit == Exit::Done {
+                failure.exit()
+            } else {
+                exit
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Between the messages of the contract and the values of the core.
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{ItemKind, ItemRef};
+use rye_core::model::{self, Durability, RunKind, Status};
+use rye_proto::v1;
+use serde_json::Value;
+
+use crate::Error;
+
+/// An item as the contract names it.
+pub fn item_ref(item: &ItemRef) -> v1::ItemRef {
+    let kind = match item.kind {
+        ItemKind::Tool => v1::ItemType::Tool,
+        ItemKind::Directive => v1::ItemType::Directive,
+        ItemKind::Knowledge => v1::ItemType::Knowledge,
+        ItemKind::Config => v1::ItemType::Config,
+    };
+    v1::ItemRef {
+        r#type: kind.into(),
+        id: item.id.to_string(),
+    }
+}
+
+/// A status as the contract names it.
+pub fn run_status(status: Status) -> v1::RunStatus {
+    match status {
+        Status::Created => v1::RunStatus::Created,
+        Status::Running => v1::RunStatus::Running,
+        Status::Suspended => v1::RunStatus::Suspended,
+        Status::Completed => v1::RunStatus::Completed,
+        Status::CompletedWithErrors => v1::RunStatus::CompletedWithErrors,
+        Status::Error => v1::RunStatus::Error,
+        Status::Cancelled => v1::RunStatus::Cancelled,
+        Status::Killed => v1::RunStatus::Killed,
+    }
+}
+
+/// A durability as the contract names it; none leaves the choice to the graph and the daemon.
+pub fn durability(durability: Option<Durability>) -> v1::Durability {
+    match durability {
+        None => v1::Durability::Unspecified,
+        Some(Durability::Strict) => v1::Durability::Strict,
+        Some(Durability::Relaxed) => v1::Durability::Relaxed,
+    }
+}
+
+/// The status of a run.
+pub fn status_of(run: &v1::Run) -> Result<Status, Error> {
+    let status = match v1::RunStatus::try_from(run.status) {
+        Ok(v1::RunStatus::Created) => Status::Created,
+        Ok(v1::RunStatus::Running) => Status::Running,
+        Ok(v1::RunStatus::Suspended) => Status::Suspended,
+        Ok(v1::RunStatus::Completed) => Status::Completed,
+        Ok(v1::RunStatus::CompletedWithErrors) => Status::CompletedWithErrors,
+        Ok(v1::RunStatus::Error) => Status::Error,
+        Ok(v1::RunStatus::Cancelled) => Status::Cancelled,
+        Ok(v1::RunStatus::Killed) => Status::Killed,
+        Ok(v1::RunStatus::Unspecified) | Err(_) => {
+            return Err(Error::Malformed {
+                what: format!("a run status ({}) this client does not know", run.status),
+            });
+        }
+    };
+    Ok(status)
+}
+
+/// What carries a run out.
+pub fn kind_of(run: &v1::Run) -> Result<RunKind, Error> {
+    match v1::RunKind::try_from(run.kind) {
+        Ok(v1::RunKind::Graph) => Ok(RunKind::Graph),
+        Ok(v1::RunKind::Tool) => Ok(RunKind::Tool),
+        Ok(v1::RunKind::Unspecified) | Err(_) => Err(Error::Malformed {
+            what: format!("a run kind ({}) this client does not know", run.kind),
+        }),
+    }
+}
+
+/// The id of the item a run runs; empty if the daemon left it out.
+pub fn item_id(run: &v1::Run) -> &str {
+    run.item.as_ref().map_or("", |item| item.id.as_str())
+}
+
+/// A point in time.
+pub fn timestamp(at: &prost_types::Timestamp) -> Timestamp {
+    let ms = at.seconds.saturating_mul(1000);
+    Timestamp::from_ms(ms.saturating_add(i64::from(at.nanos) / 1_000_000))
+}
+
+/// The fact an event tells; `None` for a type that this client does not know.
+pub fn fact(event: &v1::Event) -> Option<model::Event> {
+    let payload: Value = serde_json::from_str(&event.payload_json).ok()?;
+    let mut tagged = model::Object::new();
+    tagged.insert("event_type".to_owned(), event.event_type.as_str().into());
+    tagged.insert("payload".to_owned(), payload);
+    serde_json::from_value(Value::Object(tagged)).ok()
+}
+
+/// A JSON text of the contract, where empty means none. `name` is the field.
+pub fn json(name: &str, text: &str) -> Result<Option<Value>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => Err(Error::Malformed {
+            what: format!("malformed JSON in `{name}`: {error}"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_survive_the_wire() {
+        for status in Status::ALL {
+            let run = v1::Run {
+                status: run_status(status).into(),
+                ..v1::Run::default()
+            };
+            assert_eq!(status_of(&run).unwrap(), status);
+        }
+        assert!(status_of(&v1::Run::default()).is_err());
+    }
+
+    #[test]
+    fn unknown_events_are_no_facts() {
+        let event = |event_type: &str, payload: &str| v1::Event {
+            event_type: event_type.to_owned(),
+            payload_json: payload.to_owned(),
+            ..v1::Event::default()
+        };
+        assert_eq!(
+            fact(&event("cancel_requested", r#"{"cause":"uid:1"}"#)),
+            Some(model::Event::CancelRequested {
+                cause: "uid:1".to_owned()
+            })
+        );
+        assert_eq!(fact(&event("moon_landed", "{}")), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! Canonical JSON and JSON objects that carry their own signature.
+
+use serde_json::{Map, Value};
+
+use super::{Error, Fingerprint, SecretKey, Token, sha256_hex};
+use crate::clock::Timestamp;
+
+/// The member a signed object keeps its token in.
+const MEMBER: &str = "_signature";
+
+/// Signs all members of `object` but the signature itself and stores the token in it.
+pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: Timestamp) {
+    object.shift_remove(MEMBER);
+    let token = Token::sign(hash_of(object), key, at);
+    object.insert(MEMBER.to_owned(), Value::String(token.to_string()));
+}
+
+/// Reads the token of a signed object and checks that its hash fits; the signature is not checked yet.
+pub fn verify_json(object: &Map<String, Value>) -> Result<Token, Error> {
+    let token = object
+        .get(MEMBER)
+        .and_then(Value::as_str)
+        .and_then(Token::parse)
+        .ok_or(Error::Unsigned)?;
+    let signer: &Fingerprint = &token.signer;
+    if hash_of(object) == token.hash {
+        Ok(token)
+    } else {
+        Err(Error::Modified {
+            signer: signer.clone(),
+        })
+    }
+}
+
+fn hash_of(object: &Map<String, Value>) -> String {
+    let members = object.iter().filter(|(name, _)| name.as_str() != MEMBER);
+    let mut text = String::new();
+    write_object(members, &mut text);
+    sha256_hex(text)
+}
+
+/// `value` in the one form that is hashed: keys sorted, no spaces, ASCII only, floats as Python prints them.
+pub fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    write(value, &mut text);
+    text
+}
+
+fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => write_float(float, out),
+            _ => out.push_str(&number.to_string()),
+        },
+        Value::String(text) => write_string(text, out),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(object) => write_object(object.iter(), out),
+    }
+}
+
+fn write_object<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>, out: &mut String) {
+    let mut members: Vec<_> = members.collect();
+    members.sort_unstable_by_key(|(name, _)| name.as_str());
+    out.push('{');
+    for (index, (name, value)) in members.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write_string(name, out);
+        out.push(':');
+        write(value, out);
+    }
+    out.push('}');
+}
+
+fn write_string(text: &str, out: &mut String) {
+    out.push('"');
+    for unit in text.encode_utf16() {
+        match char::from_u32(u32::from(unit)) {
+            Some('"') => out.push_str("\\\""),
+            Some('\\') => out.push_str("\\\\"),
+            Some('\n') => out.push_str("\\n"),
+            Some('\r') => out.push_str("\\r"),
+            Some('\t') => out.push_str("\\t"),
+            Some('\u{8}') => out.push_str("\\b"),
+            Some('\u{c}') => out.push_str("\\f"),
+            Some(plain @ ' '..='~') => out.push(plain),
+            Some(_) | None => out.push_str(&format!("\\u{unit:04x}")),
+        }
+    }
+    out.push('"');
+}
+
+/// Shortest digits that read back the same; an exponent below 1e-4 and from 1e16 on, with sign and two digits.
+fn write_float(float: f64, out: &mut String) {
+    let scientific = format!("{float:e}");
+    let (digits, exponent) = scientific
+        .split_once('e')
+        .expect("`{:e}` writes an exponent");
+    let exponent: i32 = exponent
+        .parse()
+        .expect("the exponent of an f64 is a small integer");
+    if (-4..16).contains(&exponent) {
+        let plain = float.to_string();
+        out.push_str(&plain);
+        if !plain.contains('.') {
+            out.push_str(".0");
+        }
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        out.push_str(&format!("{digits}e{sign}{:02}", exponent.abs()));
+    }
+}

@@ -1,0 +1,205 @@
+//! Where the token stands in a text file, and what it covers.
+
+use std::borrow::Cow;
+
+use super::{Error, SecretKey, Token, sha256_hex};
+use crate::clock::Timestamp;
+use crate::id::ItemKind;
+
+/// How much of a text its signature covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// All of it, but for the signature line itself.
+    Full,
+    /// Only what the original system hashes: no shebang, no `---` metadata, no prose of a directive.
+    Partial,
+}
+
+/// A token whose hash fits the text it stands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seal {
+    /// The token; its signature is not checked yet.
+    pub token: Token,
+    /// What its hash covers.
+    pub coverage: Coverage,
+}
+
+/// The comment around a token.
+#[derive(Debug, Clone, Copy)]
+struct Comment {
+    open: &'static str,
+    close: &'static str,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    FirstLine,
+    AfterShebang,
+}
+
+const HTML: Comment = Comment {
+    open: "<!-- ",
+    close: " -->",
+    place: Place::FirstLine,
+};
+const HASH: Comment = Comment {
+    open: "# ",
+    close: "",
+    place: Place::AfterShebang,
+};
+const SLASHES: Comment = Comment {
+    open: "// ",
+    close: "",
+    place: Place::FirstLine,
+};
+
+impl Comment {
+    fn of(kind: ItemKind, extension: &str) -> Result<Self, Error> {
+        match (kind, extension) {
+            (ItemKind::Directive | ItemKind::Tool, "md")
+            | (ItemKind::Knowledge, "md" | "yaml" | "yml") => Ok(HTML),
+            (ItemKind::Tool, "py" | "yaml" | "yml" | "json" | "sh" | "toml") => Ok(HASH),
+            (ItemKind::Tool, "js" | "ts" | "mjs" | "cjs") => Ok(SLASHES),
+            (ItemKind::Config, "yaml" | "yml" | "toml") => Ok(Self {
+                place: Place::FirstLine,
+                ..HASH
+            }),
+            (ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge | ItemKind::Config, _) => {
+                Err(Error::Unsupported {
+                    kind,
+                    extension: extension.to_owned(),
+                })
+            }
+        }
+    }
+
+    /// Splits off the shebang line, which stays above the signature.
+    fn split_shebang(self, text: &str) -> (&str, &str) {
+        match text.find('\n') {
+            Some(end) if self.place == Place::AfterShebang && text.starts_with("#!/") => {
+                text.split_at(end + 1)
+            }
+            _ => ("", text),
+        }
+    }
+
+    /// Whether `line` is a signature of any age, the forms of older versions included.
+    fn is_signature(self, line: &str) -> bool {
+        line.strip_prefix(self.open).is_some_and(|rest| {
+            ["rye:", "kiwi-mcp:"]
+                .iter()
+                .filter_map(|vendor| rest.strip_prefix(vendor))
+                .any(|rest| rest.starts_with("signed:") || rest.starts_with("validated:"))
+                && rest.ends_with(self.close.trim_start())
+        })
+    }
+}
+
+/// `text` with every line end (`\r\n`, `\r`) turned into `\n`.
+pub fn normalise(text: &str) -> Cow<'_, str> {
+    if text.contains('\r') {
+        Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Reads the token of `text` and checks that its hash fits: the whole text first, then the original's part of it.
+pub fn inspect(kind: ItemKind, extension: &str, text: &str) -> Result<Seal, Error> {
+    let comment = Comment::of(kind, extension)?;
+    let text = normalise(text);
+    let (shebang, rest) = comment.split_shebang(&text);
+    let (line, body) = rest.split_once('\n').ok_or(Error::Unsigned)?;
+    let claim = line.strip_prefix(comment.open).ok_or(Error::Unsigned)?;
+    if let Some(token) = claim.strip_suffix(comment.close).and_then(Token::parse)
+        && sha256_hex(joined(shebang, body).as_bytes()) == token.hash
+    {
+        return Ok(Seal {
+            token,
+            coverage: Coverage::Full,
+        });
+    }
+    // The original tolerates anything behind a token that has no closing mark.
+    let token = match Token::parse_start(claim) {
+        Some((token, rest)) if rest.contains(comment.close) => token,
+        Some(_) | None => return Err(Error::Unsigned),
+    };
+    if partial(kind, body).is_some_and(|part| sha256_hex(part) == token.hash) {
+        Ok(Seal {
+            token,
+            coverage: Coverage::Partial,
+        })
+    } else {
+        Err(Error::Modified {
+            signer: token.signer,
+        })
+    }
+}
+
+/// Signs the whole of `text` and returns it with its signature line; one that was there is replaced.
+///
+/// The result has `\n` line ends and no byte order mark.
+pub fn sign_text(
+    kind: ItemKind,
+    extension: &str,
+    text: &str,
+    key: &SecretKey,
+    at: Timestamp,
+) -> Result<String, Error> {
+    let comment = Comment::of(kind, extension)?;
+    let text = normalise(text.trim_start_matches('\u{feff}'));
+    let (shebang, body) = unsigned(comment, &text);
+    let token = Token::sign(sha256_hex(joined(shebang, body).as_bytes()), key, at);
+    Ok(format!(
+        "{shebang}{}{token}{}\n{body}",
+        comment.open, comment.close
+    ))
+}
+
+/// `text` without its signature line, if it has one; line ends normalised.
+pub fn strip(kind: ItemKind, extension: &str, text: &str) -> Result<String, Error> {
+    let comment = Comment::of(kind, extension)?;
+    let text = normalise(text);
+    let (shebang, body) = unsigned(comment, &text);
+    Ok(joined(shebang, body).into_owned())
+}
+
+/// The shebang and the text after all signature lines at the top.
+fn unsigned(comment: Comment, text: &str) -> (&str, &str) {
+    let (shebang, mut body) = comment.split_shebang(text);
+    while let Some((line, rest)) = body.split_once('\n')
+        && comment.is_signature(line)
+    {
+        body = rest;
+    }
+    (shebang, body)
+}
+
+fn joined<'a>(shebang: &'a str, body: &'a str) -> Cow<'a, str> {
+    if shebang.is_empty() {
+        Cow::Borrowed(body)
+    } else {
+        Cow::Owned(format!("{shebang}{body}"))
+    }
+}
+
+/// The part of `body`, the text below the signature line, that the original system hashes.
+fn partial(kind: ItemKind, body: &str) -> Option<&str> {
+    match kind {
+        ItemKind::Tool | ItemKind::Config => Some(body),
+        ItemKind::Knowledge => match body.strip_prefix("---") {
+            Some(rest) => rest.split_once("---").map(|(_, text)| text.trim()),
+            None => Some(body),
+        },
+        ItemKind::Directive => {
+            const CLOSE: &str = "</directive>";
+            let start = body.match_indices("<directive").find_map(|(at, tag)| {
+                let next = body[at + tag.len()..].chars().next()?;
+                (next == '>' || next.is_whitespace()).then_some(at)
+            })?;
+            let end = body.rfind(CLOSE)? + CLOSE.len();
+            body.get(start..end).map(str::trim)
+        }
+    }
+}
