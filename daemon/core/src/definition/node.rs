@@ -13,6 +13,11 @@ const TYPES: [&str; 3] = ["return", "gate", "foreach"];
 impl<'d> Reader<'d> {
     /// Reads a node; `None` after an error that leaves a part of it without a value.
     pub(super) fn read_node(&mut self, name: &str, at: &At<'d>) -> Option<Node> {
+        if let Some(kind) = at.child("type").filter(|kind| kind.value == "foreach") {
+            // One error for the node; each of its keys would only repeat it.
+            self.not_supported(&kind, "`type: foreach`");
+            return None;
+        }
         let map = self.map(at, &keys::NODE)?;
         if name.is_empty() || name.chars().any(char::is_control) {
             self.key_error(
@@ -116,10 +121,6 @@ impl<'d> Reader<'d> {
                     self.key_warn("no_effect", &action, "a gate runs no `action`");
                 }
                 Some(Work::Gate)
-            }
-            Some("foreach") => {
-                self.not_supported(&kind, "`type: foreach`");
-                None
             }
             other => {
                 let hint = other

@@ -429,7 +429,10 @@ fn errors_of_files_name_place_and_mend() {
 #[test]
 fn what_this_release_does_not_run_is_an_error_and_never_left_out() {
     for (node, place) in [
-        ("a: {type: foreach, next: a}", (9, 9)),
+        (
+            "a: {type: foreach, over: \"${x}\", collect: y, next: a}",
+            (9, 9),
+        ),
         ("a: {action: {item_id: x}, retry: {max: 3}}", (9, 31)),
         ("a: {action: {item_id: x}, cache_result: true}", (9, 31)),
         ("a: {action: {item_id: x}, timeout: 5}", (9, 31)),

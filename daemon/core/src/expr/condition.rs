@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::path::{Path, nearest};
 use super::value::{compare, equal, kind_of, text_of};
-use super::{Fault, Scope, Severity};
+use super::{Fault, Scope, Severity, references};
 use crate::yaml::push_segment;
 
 /// Steps a pattern may backtrack before it counts as not matching: some ten milliseconds at worst.
@@ -376,6 +376,12 @@ impl Reader {
     fn op(&mut self, name: &str, map: &Map<String, Value>) -> Option<Op> {
         let given = map.get("value");
         let value = given.cloned().unwrap_or_default();
+        if !references(&value).is_empty() {
+            self.warn(
+                Some("value"),
+                "the `value` of a condition is literal: nothing in it is interpolated",
+            );
+        }
         if given.is_none() && matches!(name, "eq" | "ne") {
             self.warn(
                 None,

@@ -210,6 +210,14 @@ fn old_spellings_in_conditions_are_read_with_a_warning() {
 }
 
 #[test]
+fn a_template_as_value_of_a_condition_is_literal_and_warned_of() {
+    let (condition, warnings) =
+        Condition::parse(&json!({"path": "state.ref", "value": "${state.n} {input:dir}"})).unwrap();
+    assert_eq!((warnings.len(), warnings[0].at.as_str()), (1, "/value"));
+    with_scope(|scope| assert!(condition.holds(scope, &mut Vec::new())));
+}
+
+#[test]
 fn a_condition_that_cannot_compare_does_not_match_and_says_so() {
     with_scope(|scope| {
         for condition in [

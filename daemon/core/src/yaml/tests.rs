@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::survey::MAX_DEPTH;
 use super::*;
 
 fn value(text: &str) -> Value {
@@ -30,11 +31,17 @@ fn scalars_follow_the_core_schema() {
 
 #[test]
 fn words_that_yaml_1_1_reads_differently_are_named() {
-    let warnings = parse("a: no\nb: [on, 'off', 017]\nc: 1:30\nd: 1.5\ne: 2024-01-01\n")
-        .unwrap()
-        .warnings;
+    let warnings = parse(
+        "a: no\nb: [on, 'off', 017]\nc: 1:30\nd: 1.5\ne: 2024-01-01\nf: [0o17, 1e3, 1.0e3]\n",
+    )
+    .unwrap()
+    .warnings;
     let places: Vec<(usize, usize)> = warnings.iter().map(|w| (w.line, w.column)).collect();
-    assert_eq!(places, [(1, 4), (2, 5), (2, 16), (3, 4)], "{warnings:?}");
+    assert_eq!(
+        places,
+        [(1, 4), (2, 5), (2, 16), (3, 4), (6, 5), (6, 11)],
+        "{warnings:?}"
+    );
 }
 
 #[test]
@@ -116,7 +123,8 @@ fn hostile_texts_end_in_an_error() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..30 {
         let below = format!("*a{}, ", level - 1).repeat(10);
-        bomb += &format!("a{level}: &a{level} [{below}]\n");
+        let line = format!("a{level}: &a{level} [{below}]\n");
+        bomb += &line;
     }
     let wide = format!(
         "a: &a {}\nb: [{}]\n",
