@@ -8,7 +8,8 @@ use prost::Message as _;
 fn committed_code_is_what_the_contract_generates() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = tempfile::tempdir().expect("a temporary directory");
-    let files = protox::compile(["rye/v1/rye.proto"], [root.join("proto")]).expect("the contract compiles");
+    let files =
+        protox::compile(["rye/v1/rye.proto"], [root.join("proto")]).expect("the contract compiles");
     let descriptors = files.encode_to_vec();
     tonic_prost_build::configure()
         .out_dir(out.path())

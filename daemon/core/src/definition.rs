@@ -1,1 +1,253 @@
-//! To be written.
+//! Graph files, parsed once into types.
+//!
+//! **Owns** the shape of a graph file: its closed lists of keys, its types, and every check that needs no run. What
+//! [`parse`] returns walks without surprises: each target is a node, each template and condition is well-formed,
+//! the schema of the inputs compiles.
+//! **Never** looks at other files, and never decides about a graph without `permissions`: it says `None` and leaves
+//! that to whoever starts runs.
+//!
+//! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column.
+//! One error is enough to keep the graph from running. Parts of the language this release does not run yet are
+//! errors (`not_supported`), so that nothing is ever silently left out; a key with an inert value (`null`, `false`,
+//! `[]`) asks for nothing and passes.
+
+mod action;
+mod flow;
+mod inputs;
+mod keys;
+mod node;
+mod read;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::capability::Primary;
+use crate::expr::Condition;
+use crate::id::ItemKind;
+use crate::model::{Durability, Effect, Failure, Object, Recovery};
+use crate::yaml;
+
+pub use crate::expr::Severity;
+pub use inputs::{Inputs, coerce};
+
+/// Steps a graph may take if its file does not say.
+pub const DEFAULT_MAX_STEPS: u32 = 100;
+
+/// Something a person should know about a graph file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is, for programs: `unknown_key`, `unknown_node`, `not_supported` …
+    pub code: &'static str,
+    /// What it is, for people.
+    pub message: String,
+    /// The node it concerns.
+    pub node: Option<String>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, from 1.
+    pub column: usize,
+    /// Whether the graph can run.
+    pub severity: Severity,
+}
+
+impl fmt::Display for Finding {
+    /// `12:7: node `a`: the message`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.line, self.column)?;
+        if let Some(node) = &self.node {
+            write!(f, "node `{node}`: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// A graph that can run.
+#[derive(Debug, Clone)]
+pub struct Graph {
+    /// `version` of the file.
+    pub version: String,
+    /// `category` of the file.
+    pub category: String,
+    /// `name` of the file.
+    pub name: Option<String>,
+    /// What it is for; empty if the file does not say.
+    pub description: String,
+    /// Patterns of what it may do, normalised; `None` if the file does not declare any, `[]` allows nothing.
+    pub permissions: Option<Vec<String>>,
+    /// What it takes.
+    pub inputs: Inputs,
+    /// The first node.
+    pub start: String,
+    /// All nodes.
+    pub nodes: Nodes,
+    /// Most steps a run may take.
+    pub max_steps: u32,
+    /// What a failed node without an error edge means.
+    pub on_error: OnError,
+    /// The state a run begins with.
+    pub state: Object,
+    /// What a restart of the daemon does to its runs.
+    pub recovery: Recovery,
+    /// When a step counts as done.
+    pub durability: Durability,
+}
+
+impl Graph {
+    /// The inputs of a run: those given, with defaults, checked against the schema. The texts are warnings about
+    /// inputs the graph does not declare. A failure has the code `input_validation_failed` and names each input.
+    pub fn inputs(&self, given: Object) -> Result<(Object, Vec<String>), Failure> {
+        self.inputs.resolve(given)
+    }
+}
+
+/// What a failed node without an error edge means for the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// It ends with that error.
+    #[default]
+    Fail,
+    /// The error is noted, `assign` skipped, and the run goes on.
+    Continue,
+}
+
+/// The nodes of a graph, in the order of the file.
+#[derive(Debug, Clone, Default)]
+pub struct Nodes {
+    list: Vec<Node>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Nodes {
+    /// The node of that name.
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        self.by_name.get(name).and_then(|at| self.list.get(*at))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of them, in the order of the file.
+    pub fn iter(&self) -> std::slice::Iter<'_, Node> {
+        self.list.iter()
+    }
+}
+
+impl<'n> IntoIterator for &'n Nodes {
+    type Item = &'n Node;
+    type IntoIter = std::slice::Iter<'n, Node>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl FromIterator<Node> for Nodes {
+    fn from_iter<I: IntoIterator<Item = Node>>(nodes: I) -> Self {
+        let list: Vec<Node> = nodes.into_iter().collect();
+        let by_name = list
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (node.name.clone(), at))
+            .collect();
+        Self { list, by_name }
+    }
+}
+
+/// One node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What is done at it.
+    pub work: Work,
+    /// State keys and the templates they get, in the order they are written; later ones see earlier ones.
+    pub assign: Vec<(String, Value)>,
+    /// Where to go on.
+    pub next: Next,
+    /// Where to go on if its action fails.
+    pub on_error: Option<String>,
+    /// What running it a second time would mean.
+    pub effect: Effect,
+}
+
+/// What is done at a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// An item is used.
+    Action(Action),
+    /// Nothing: it assigns and chooses an edge.
+    Gate,
+    /// The graph ends.
+    Return {
+        /// The template of what it returns; an empty object if there is none.
+        output: Option<Value>,
+    },
+}
+
+/// The use of an item.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// What is done to it.
+    pub primary: Primary,
+    /// Its type; an id that turns out to carry a type (`tool:a/b`) must agree.
+    pub kind: ItemKind,
+    /// The template of its id, without type.
+    pub id: String,
+    /// The template of the parameters, an object.
+    pub params: Value,
+}
+
+/// Where a node leads.
+#[derive(Debug, Clone)]
+pub enum Next {
+    /// Nowhere: the graph returns.
+    End,
+    /// To this node.
+    Always(String),
+    /// Along the first edge that holds; if none does, the graph returns.
+    Edges(Vec<Edge>),
+}
+
+/// One way on.
+#[derive(Debug, Clone)]
+pub struct Edge {
+    /// The node it leads to.
+    pub to: String,
+    /// When it may be taken; `None` always.
+    pub when: Option<Condition>,
+}
+
+/// Reads a graph file: the graph with its warnings, or all errors and warnings.
+pub fn parse(text: &str) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
+    let document = yaml::parse(text).map_err(|fault| {
+        vec![Finding {
+            code: "yaml",
+            message: fault.message,
+            node: None,
+            line: fault.line,
+            column: fault.column,
+            severity: Severity::Error,
+        }]
+    })?;
+    let mut reader = read::Reader::new(&document);
+    let graph = reader.graph();
+    let findings = reader.finish();
+    match graph {
+        Some(graph) if findings.iter().all(|f| f.severity == Severity::Warning) => {
+            Ok((graph, findings))
+        }
+        Some(_) | None => Err(findings),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,234 @@
-//! To be written.
+//! Templates and conditions: how a graph reads values.
+//!
+//! **Owns** `${path}` interpolation, `{input:name}` references and the condition language of edges. Both read values
+//! by [`Scope`] name and path; neither changes anything.
+//! **Never** expands a value that was inserted, and never fails a condition: unlike types do not match and leave a
+//! note.
+//!
+//! ```text
+//! ${state.a}                  the value, with its type, if it is the whole text
+//! n=${state.a}                mixed text: strings bare, anything else as JSON, null and missing as nothing
+//! ${state.a || inputs.a}      the first that is not null
+//! ${state.list.0.name}        also state.list[0].name; negative indices count from the end
+//! ${state.a | json}           pipes: json from_json length keys upper lower; null passes through
+//! {input:a} {input:a?} {input:a:else} {input:a|else}    always text
+//! ```
+//!
+//! **Failure.** Whatever can be wrong about a template is found by [`check`] before a graph runs, except a pipe that
+//! gets a value it cannot take: that is an [`Error`] of the step. Things a person should hear of but nobody has to
+//! act on (a path that leads nowhere) are pushed to `notes`.
+
+mod condition;
+mod path;
+mod template;
+mod value;
+
+use serde_json::Value;
+
+use crate::error::{ErrorKind, Kinded};
+use crate::yaml::push_segment;
+
+pub use condition::Condition;
+pub use value::{BadJson, parse_json};
+
+pub(crate) use path::nearest;
+pub(crate) use value::{kind_of, text_of};
+
+use template::{Part, Template};
+
+/// Values by name: `state`, `inputs`, `result`, `_now`, a loop variable.
+pub trait Scope {
+    /// The value `name` stands for.
+    fn get(&self, name: &str) -> Option<&Value>;
+    /// All names, for suggestions.
+    fn names(&self) -> Vec<&str>;
+}
+
+/// A small scope over borrowed values; the first of two equal names wins.
+#[derive(Debug, Clone, Default)]
+pub struct Names<'a> {
+    entries: Vec<(&'a str, &'a Value)>,
+}
+
+impl<'a> Names<'a> {
+    /// A scope of these names.
+    pub fn new(entries: Vec<(&'a str, &'a Value)>) -> Self {
+        Self { entries }
+    }
+
+    /// The same scope with one name more.
+    #[must_use]
+    pub fn with(mut self, name: &'a str, value: &'a Value) -> Self {
+        self.entries.push((name, value));
+        self
+    }
+}
+
+impl Scope for Names<'_> {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.entries
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| *value)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.entries.iter().map(|(name, _)| *name).collect()
+    }
+}
+
+/// How much a fault weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// The graph does not run.
+    Error,
+    /// It runs; somebody should look.
+    Warning,
+}
+
+/// What is wrong with a template or condition, and where inside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// JSON pointer below the value that was checked; empty for the value itself.
+    pub at: String,
+    /// What is wrong, for people.
+    pub message: String,
+    /// Whether the graph can run.
+    pub severity: Severity,
+}
+
+/// Why a template has no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The text of a template does not follow the grammar.
+    #[error("malformed template `{template}`: {reason}")]
+    Malformed {
+        /// The template.
+        template: String,
+        /// The rule it breaks.
+        reason: String,
+    },
+    /// A pipe got a value it cannot take.
+    #[error("pipe `{pipe}` in `${{{expression}}}` {reason}")]
+    Pipe {
+        /// The name of the pipe.
+        pipe: &'static str,
+        /// The text between the braces.
+        expression: String,
+        /// What it wants, and got.
+        reason: String,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Malformed { .. } | Self::Pipe { .. } => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// The value of `template` in `scope`: every text in it interpolated, map keys left alone, all else kept.
+pub fn interpolate(
+    template: &Value,
+    scope: &dyn Scope,
+    notes: &mut Vec<String>,
+) -> Result<Value, Error> {
+    match template {
+        Value::String(text) => Template::parse(text)
+            .map_err(|reason| Error::Malformed {
+                template: text.clone(),
+                reason,
+            })?
+            .render(scope, notes),
+        Value::Array(list) => list
+            .iter()
+            .map(|entry| interpolate(entry, scope, notes))
+            .collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, entry)| Ok((key.clone(), interpolate(entry, scope, notes)?)))
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(template.clone()),
+    }
+}
+
+/// What is wrong with `template`; empty if [`interpolate`] will find it well-formed.
+pub fn check(template: &Value) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    each_text(
+        template,
+        &mut String::new(),
+        &mut |at, text| match Template::parse(text) {
+            Ok(parsed) if parsed.unclosed => faults.push(Fault {
+                at: at.to_owned(),
+                message: "`${` without `}` stays text".to_owned(),
+                severity: Severity::Warning,
+            }),
+            Ok(_) => {}
+            Err(reason) => faults.push(Fault {
+                at: at.to_owned(),
+                message: format!("malformed template `{text}`: {reason}"),
+                severity: Severity::Error,
+            }),
+        },
+    );
+    faults
+}
+
+/// The paths `template` reads, as written, in order; an `{input:name}` counts as `inputs.name`. Malformed texts read
+/// nothing.
+pub fn references(template: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    each_text(template, &mut String::new(), &mut |_, text| {
+        for part in Template::parse(text).map_or_else(|_| Vec::new(), |parsed| parsed.parts) {
+            match part {
+                Part::Text(_) => {}
+                Part::Expression(expression) => {
+                    paths.extend(expression.paths().map(ToOwned::to_owned));
+                }
+                Part::Input(input) => paths.push(format!("inputs.{}", input.name)),
+            }
+        }
+    });
+    paths
+}
+
+/// `params` without the map keys that are null, at any depth; lists keep theirs.
+#[must_use]
+pub fn strip_nulls(params: Value) -> Value {
+    match params {
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key, strip_nulls(value)))
+            .collect(),
+        Value::Array(list) => list.into_iter().map(strip_nulls).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => params,
+    }
+}
+
+fn each_text(value: &Value, at: &mut String, visit: &mut dyn FnMut(&str, &str)) {
+    let length = at.len();
+    match value {
+        Value::String(text) => visit(at, text),
+        Value::Array(list) => {
+            for (index, entry) in list.iter().enumerate() {
+                push_segment(at, &index.to_string());
+                each_text(entry, at, visit);
+                at.truncate(length);
+            }
+        }
+        Value::Object(map) => {
+            for (key, entry) in map {
+                push_segment(at, key);
+                each_text(entry, at, visit);
+                at.truncate(length);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

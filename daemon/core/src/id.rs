@@ -129,7 +129,7 @@ impl ItemId {
             .any(|c| c.is_control() || c == '\\' || c == ':')
         {
             Some("it holds a control character, a backslash or a colon")
-        } else if text.split('/').any(|segment| segment.is_empty()) {
+        } else if text.split('/').any(str::is_empty) {
             Some("it has an empty path segment")
         } else if text
             .split('/')

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::capability::Layer;
 use crate::clock::Timestamp;
@@ -345,8 +345,8 @@ pub struct StepInFlight {
     pub visit: u32,
     /// Try of this step, from 1.
     pub attempt: u32,
-    /// When the first try started: `_now` of the step, the same in every try.
-    pub started_at: Timestamp,
+    /// `_now` of the step: the same in every try.
+    pub now: Timestamp,
     /// The process that carries it out, once there is one.
     pub process: Option<ProcessIdentity>,
 }
@@ -483,6 +483,8 @@ pub enum Event {
         effect: Effect,
         /// The idempotency key handed to the tool.
         key: String,
+        /// `_now` of the step: the same in every try.
+        now: Timestamp,
     },
     /// The step in flight has a process. Written, not waited for: it matters within one boot only.
     ProcessStarted {
@@ -501,9 +503,6 @@ pub enum Event {
         status: StepStatus,
         /// Wall time in milliseconds.
         elapsed_ms: u64,
-        /// What was called.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        action_id: Option<String>,
         /// The node that follows; none ends the graph.
         next_node: Option<String>,
         /// New values of state keys.
@@ -587,7 +586,14 @@ impl Event {
     /// Whether the head of the run is signed at this event: at the end of each step and whenever a run parks or ends.
     pub const fn is_boundary(&self) -> bool {
         match self {
-            Self::StepCompleted { .. } | Self::RunSuspended(_) => true,
+            Self::StepCompleted { .. }
+            | Self::RunSuspended(_)
+            | Self::GraphCompleted { .. }
+            | Self::GraphError { .. }
+            | Self::GraphCancelled { .. }
+            | Self::ToolCompleted { .. }
+            | Self::ToolCancelled { .. }
+            | Self::RunKilled { .. } => true,
             Self::RunCreated(_)
             | Self::RunStarted { .. }
             | Self::GraphStarted { .. }
@@ -595,12 +601,6 @@ impl Event {
             | Self::ProcessStarted { .. }
             | Self::CancelRequested { .. }
             | Self::RunResumed { .. } => false,
-            Self::GraphCompleted { .. }
-            | Self::GraphError { .. }
-            | Self::GraphCancelled { .. }
-            | Self::ToolCompleted { .. }
-            | Self::ToolCancelled { .. }
-            | Self::RunKilled { .. } => true,
         }
     }
 }
@@ -638,8 +638,8 @@ impl Phase {
         }
     }
 
-    /// The only transition. `at` is the time of the event.
-    pub fn next(&self, at: Timestamp, event: &Event) -> Result<Self, Illegal> {
+    /// The only transition.
+    pub fn next(&self, event: &Event) -> Result<Self, Illegal> {
         let illegal = || Illegal {
             phase: self.describe(),
             event: event.name(),
@@ -654,7 +654,8 @@ impl Phase {
         }
         match (self, event) {
             (Self::Created, Event::RunStarted { .. }) => Ok(Self::Running { at: Activity::Idle }),
-            (Self::Running { at }, Event::RunStarted { .. }) => {
+            (Self::Running { at }, Event::RunStarted { .. })
+            | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
                 Ok(Self::Running { at: at.clone() })
             }
             (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
@@ -665,15 +666,12 @@ impl Phase {
                 why: why.clone(),
                 at: Activity::Idle,
             }),
-            (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
-                Ok(Self::Running { at: at.clone() })
-            }
             (
                 Self::Created | Self::Running { .. } | Self::Suspended { .. },
                 Event::CancelRequested { .. },
             ) => Ok(self.clone()),
             (Self::Running { at: here }, _) => here
-                .next(at, event)
+                .next(event)
                 .map(|at| Self::Running { at })
                 .ok_or_else(illegal),
             (Self::Created | Self::Suspended { .. } | Self::Ended { .. }, _) => Err(illegal()),
@@ -700,54 +698,25 @@ impl Phase {
 
 impl Activity {
     /// Where `event` leads from here; `None` if it cannot happen here.
-    fn next(&self, at: Timestamp, event: &Event) -> Option<Self> {
+    fn next(&self, event: &Event) -> Option<Self> {
         match (self, event) {
             (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
                 node: start_node.clone(),
             }),
-            (
-                Self::Idle,
-                Event::StepStarted {
-                    step,
-                    node,
-                    visit,
-                    attempt,
-                    ..
-                },
-            ) => Some(Self::InStep(StepInFlight::new(
-                *step, node, *visit, *attempt, at,
-            ))),
-            (
-                Self::Before { node: here },
-                Event::StepStarted {
-                    step,
-                    node,
-                    visit,
-                    attempt,
-                    ..
-                },
-            ) if here == node => Some(Self::InStep(StepInFlight::new(
-                *step, node, *visit, *attempt, at,
-            ))),
-            (
-                Self::InStep(now),
-                Event::StepStarted {
-                    step,
-                    node,
-                    attempt,
-                    ..
-                },
-            ) if now.step == *step && now.node == *node && now.attempt + 1 == *attempt => {
-                Some(Self::InStep(StepInFlight {
-                    attempt: *attempt,
-                    process: None,
-                    ..now.clone()
-                }))
+            (Self::Idle | Self::Before { .. }, Event::StepStarted { node, .. })
+                if self.is_before(node) =>
+            {
+                StepInFlight::begun_by(event).map(Self::InStep)
             }
-            (Self::InStep(now), Event::ProcessStarted { step, process }) if now.step == *step => {
+            (Self::InStep(running), Event::StepStarted { .. }) => StepInFlight::begun_by(event)
+                .filter(|again| running.is_retried_by(again))
+                .map(Self::InStep),
+            (Self::InStep(running), Event::ProcessStarted { step, process })
+                if running.step == *step =>
+            {
                 Some(Self::InStep(StepInFlight {
                     process: Some(process.clone()),
-                    ..now.clone()
+                    ..running.clone()
                 }))
             }
             (
@@ -763,18 +732,43 @@ impl Activity {
             (Self::Idle | Self::Before { .. } | Self::InStep(_) | Self::Leaving, _) => None,
         }
     }
+
+    /// Whether `node` may start here: a tool run's one call starts from idle.
+    fn is_before(&self, node: &str) -> bool {
+        match self {
+            Self::Idle => true,
+            Self::Before { node: here } => here == node,
+            Self::InStep(_) | Self::Leaving => false,
+        }
+    }
 }
 
 impl StepInFlight {
-    fn new(step: u32, node: &str, visit: u32, attempt: u32, started_at: Timestamp) -> Self {
-        Self {
+    fn begun_by(event: &Event) -> Option<Self> {
+        let Event::StepStarted {
             step,
-            node: node.to_owned(),
+            node,
             visit,
             attempt,
-            started_at,
+            now,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        Some(Self {
+            step: *step,
+            node: node.clone(),
+            visit: *visit,
+            attempt: *attempt,
+            now: *now,
             process: None,
-        }
+        })
+    }
+
+    fn is_retried_by(&self, again: &Self) -> bool {
+        (again.step, again.node.as_str(), again.attempt)
+            == (self.step, self.node.as_str(), self.attempt + 1)
     }
 }
 
@@ -814,7 +808,10 @@ impl Event {
                     }
                 })
             }
-            Self::GraphError { error, .. } => Some(Outcome::Error {
+            Self::GraphError { error, .. }
+            | Self::ToolCompleted {
+                error: Some(error), ..
+            } => Some(Outcome::Error {
                 error: error.clone(),
             }),
             Self::GraphCancelled { cause, .. } | Self::ToolCancelled { cause } => {
@@ -822,11 +819,6 @@ impl Event {
                     cause: cause.clone(),
                 })
             }
-            Self::ToolCompleted {
-                error: Some(error), ..
-            } => Some(Outcome::Error {
-                error: error.clone(),
-            }),
             Self::ToolCompleted {
                 result,
                 error: None,
@@ -851,10 +843,10 @@ impl Event {
 }
 
 /// What a run has done so far.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The state of a graph, `inputs` included.
-    pub state: Object,
+    /// The state of a graph, `inputs` included: always a JSON object.
+    pub state: Value,
     /// Steps taken.
     pub steps: u32,
     /// How often each node was completed.
@@ -865,6 +857,28 @@ pub struct Progress {
     pub output: Option<Value>,
     /// A tool run's result; also kept when it failed.
     pub result: Option<Value>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            state: Value::Object(Object::new()),
+            steps: 0,
+            visits: BTreeMap::new(),
+            suppressed: Vec::new(),
+            output: None,
+            result: None,
+        }
+    }
+}
+
+impl Progress {
+    /// Sets one key of the state.
+    pub fn set(&mut self, key: &str, value: Value) {
+        if let Value::Object(state) = &mut self.state {
+            state.insert(key.to_owned(), value);
+        }
+    }
 }
 
 /// The record of a run.
@@ -920,9 +934,47 @@ impl Run {
         self.phase.status()
     }
 
+    /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
+    /// nested run would be; for a tool run `output` is the tool's result.
+    pub fn result(&self) -> Value {
+        let progress = &self.progress;
+        let status = self.status();
+        let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
+        let mut document = json!({"success": success, "status": status.as_str()});
+        let (output, error) = match &self.phase {
+            Phase::Ended { outcome } => match outcome {
+                Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                    (Some(output), None)
+                }
+                Outcome::Error { error } => (progress.result.as_ref(), Some(error)),
+                Outcome::Cancelled { .. } | Outcome::Killed { .. } => (None, None),
+            },
+            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => (None, None),
+        };
+        document["output"] = output.cloned().unwrap_or_else(|| json!({}));
+        match self.birth.kind {
+            RunKind::Graph => {
+                document["state"] = progress.state.clone();
+                document["steps"] = json!(progress.steps);
+                document["graph_run_id"] = json!(self.id);
+            }
+            RunKind::Tool => document["run_id"] = json!(self.id),
+        }
+        if let Some(error) = error {
+            document["error"] = json!(error.message);
+            document["code"] = json!(error.code);
+            document["node"] = json!(error.node);
+        }
+        if !progress.suppressed.is_empty() {
+            document["errors_suppressed"] = json!(progress.suppressed.len());
+            document["errors"] = json!(progress.suppressed);
+        }
+        document
+    }
+
     /// Takes in `event`, which becomes its last one.
     pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
-        let phase = self.phase.next(at, event)?;
+        let phase = self.phase.next(event)?;
         self.enter(phase, at, event);
         Ok(())
     }
@@ -949,10 +1001,9 @@ impl Run {
                 self.revivals = 0;
             }
             Event::GraphStarted { state, .. } => {
-                self.progress.state = state.clone();
+                self.progress.state = Value::Object(state.clone());
                 self.progress
-                    .state
-                    .insert("inputs".into(), Value::Object(self.birth.inputs.clone()));
+                    .set("inputs", Value::Object(self.birth.inputs.clone()));
             }
             Event::StepCompleted {
                 step,
@@ -967,7 +1018,7 @@ impl Run {
                 self.progress.steps = *step;
                 *self.progress.visits.entry(node.clone()).or_default() += 1;
                 for (key, value) in assigned {
-                    self.progress.state.insert(key.clone(), value.clone());
+                    self.progress.set(key, value.clone());
                 }
                 if let (true, Some(error)) = (*suppressed, error) {
                     let error = error.message.clone();
@@ -997,3 +1048,6 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

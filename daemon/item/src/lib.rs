@@ -1,1 +1,27 @@
-//! placeholder
+//! Items on disk: where they lie, who signed them, what they declare.
+//!
+//! An *item* is a signed text file below a `.ai` folder. This crate finds it, reads it once, checks it, and hands out
+//! the text that was checked; nobody reads the file again. It serves `ryed`, which runs items, and `ryectl`, which
+//! signs and explains them without a daemon. It holds no task and no connection, and takes paths and time from its
+//! caller. Modules stand in the order in which they may use each other.
+
+mod file;
+
+pub mod spaces;
+
+pub mod keys;
+pub mod trust;
+
+pub mod metadata;
+pub mod system;
+
+pub mod library;
+
+pub mod sign;
+
+pub mod init;
+
+pub use library::{Item, Library, Origin};
+pub use metadata::Metadata;
+pub use spaces::{Space, Spaces};
+pub use trust::{TrustStore, TrustedKey};

@@ -1,0 +1,131 @@
+//! The action of a node.
+
+use serde_json::Value;
+
+use super::keys;
+use super::read::{At, Reader};
+use super::{Action, Object};
+use crate::capability::Primary;
+use crate::expr;
+use crate::id::{ItemId, ItemKind};
+
+/// Tools whose `command` is read by a shell.
+const SHELLS: [&str; 2] = ["rye/bash", "rye/bash/bash"];
+
+impl<'d> Reader<'d> {
+    /// Reads an action; `None` after an error that leaves a part of it without a value.
+    pub(super) fn action(&mut self, at: &At<'d>) -> Option<Action> {
+        self.map(at, &keys::ACTION)?;
+        let primary = self.primary(at);
+        let item = self.item(at);
+        let params = self.params(at);
+        let (kind, id) = item?;
+        if SHELLS.contains(&id.as_str()) {
+            self.pasted_template(at);
+        }
+        Some(Action {
+            primary: primary?,
+            kind,
+            id,
+            params: params?,
+        })
+    }
+
+    fn primary(&mut self, action: &At<'d>) -> Option<Primary> {
+        if let Some(at) = action.child("primary")
+            && let Some(word @ ("search" | "load")) = at.value.as_str()
+        {
+            let message = format!("`primary: {word}` is read as `fetch`");
+            self.warn("old_spelling", &at, message);
+            self.not_supported(&at, "`primary: fetch`");
+            return None;
+        }
+        let words = &[
+            ("execute", Primary::Execute),
+            ("fetch", Primary::Fetch),
+            ("sign", Primary::Sign),
+        ];
+        let primary = self.word(action, "primary", words)?;
+        if let (Primary::Fetch | Primary::Sign, Some(at)) = (primary, action.child("primary")) {
+            self.not_supported(&at, &format!("`primary: {}`", primary.as_str()));
+            return None;
+        }
+        Some(primary)
+    }
+
+    /// The type and the template of the id, whichever way they are written.
+    fn item(&mut self, action: &At<'d>) -> Option<(ItemKind, String)> {
+        let text = self.required_text(action, "item_id", "it names the item to use")?;
+        let at = action.child("item_id")?;
+        self.template(&at);
+        let (prefix, id) = match text.split_once(':') {
+            Some((prefix, id)) if !prefix.contains('{') => (Some(prefix), id),
+            Some(_) | None => (None, text),
+        };
+        if expr::references(at.value).is_empty()
+            && let Err(error) = ItemId::new(id)
+        {
+            self.error("bad_item_id", &at, error.to_string());
+        }
+        let mut kinds = Vec::new();
+        if let Some(prefix) = prefix {
+            kinds.push(self.kind(&at, prefix)?);
+        }
+        for key in ["item_type", "kind"] {
+            if let Some(word) = self.text(action, key) {
+                kinds.push(self.kind(&action.child(key)?, word)?);
+            }
+        }
+        if kinds.windows(2).any(|pair| pair[0] != pair[1]) {
+            let message = "`item_id`, `item_type` and `kind` name different types";
+            self.error("unknown_value", &at, message);
+            return None;
+        }
+        Some((
+            kinds.first().copied().unwrap_or(ItemKind::Tool),
+            id.to_owned(),
+        ))
+    }
+
+    fn kind(&mut self, at: &At<'d>, word: &str) -> Option<ItemKind> {
+        match word.parse() {
+            Ok(ItemKind::Tool) => Some(ItemKind::Tool),
+            Ok(other @ (ItemKind::Directive | ItemKind::Knowledge | ItemKind::Config)) => {
+                self.not_supported(at, &format!("an action on a {other}"));
+                None
+            }
+            Err(error) => {
+                self.error("unknown_value", at, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn params(&mut self, action: &At<'d>) -> Option<Value> {
+        let Some(at) = action.child("params").filter(|at| !at.value.is_null()) else {
+            return Some(Value::Object(Object::new()));
+        };
+        if !at.value.is_object() {
+            self.wrong_type(&at, "a map");
+            return None;
+        }
+        self.template(&at);
+        Some(at.value.clone())
+    }
+
+    /// Values pasted into a command line are read by the shell, whatever they hold.
+    fn pasted_template(&mut self, action: &At<'d>) {
+        let command = action
+            .child("params")
+            .and_then(|params| params.child("command"));
+        if let Some(command) = command
+            && !expr::references(command.value).is_empty()
+        {
+            self.warn(
+                "pasted_template",
+                &command,
+                "the shell reads what is pasted into `command`; pass data by `env` or `args` instead",
+            );
+        }
+    }
+}

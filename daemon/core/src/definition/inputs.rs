@@ -1,0 +1,183 @@
+//! What a graph takes: defaults and the check against `config_schema`.
+
+use serde_json::Value;
+
+use super::read::shorten;
+use crate::expr::{parse_json, text_of};
+use crate::model::{Failure, Object};
+
+/// Most problems told at once.
+const MAX_PROBLEMS: usize = 20;
+
+/// The inputs a graph declares.
+#[derive(Debug, Clone, Default)]
+pub struct Inputs {
+    declared: Option<Declared>,
+}
+
+#[derive(Debug, Clone)]
+struct Declared {
+    schema: Value,
+    validator: jsonschema::Validator,
+}
+
+impl Inputs {
+    /// Compiles the schema; the error is a JSON pointer into it and what is wrong there.
+    pub fn new(schema: &Value) -> Result<Self, (String, String)> {
+        let validator = jsonschema::validator_for(schema).map_err(|error| {
+            (
+                error.instance_path().as_str().to_owned(),
+                format!("not a JSON schema: {}", shorten(&error.to_string())),
+            )
+        })?;
+        Ok(Self {
+            declared: Some(Declared {
+                schema: schema.clone(),
+                validator,
+            }),
+        })
+    }
+
+    /// The schema, as the file has it.
+    pub fn schema(&self) -> Option<&Value> {
+        self.declared.as_ref().map(|declared| &declared.schema)
+    }
+
+    /// Properties whose default would be refused, with the reason.
+    pub(super) fn bad_defaults(&self) -> Vec<(String, String)> {
+        let Some(Declared { schema, validator }) = &self.declared else {
+            return Vec::new();
+        };
+        let mut bad = Vec::new();
+        for (key, default) in defaults(schema) {
+            let alone = Value::Object([(key.clone(), default.clone())].into_iter().collect());
+            for error in validator.iter_errors(&alone) {
+                if input_of(error.instance_path().as_str()) == *key {
+                    bad.push((key.clone(), shorten(&error.to_string())));
+                }
+            }
+        }
+        bad
+    }
+
+    /// Applies defaults and checks; see [`Graph::inputs`](super::Graph::inputs).
+    pub fn resolve(&self, mut given: Object) -> Result<(Object, Vec<String>), Failure> {
+        let properties = self.schema().and_then(|schema| schema.get("properties"));
+        let warnings = given
+            .keys()
+            .filter(|key| properties.and_then(|declared| declared.get(*key)).is_none())
+            .map(|key| format!("input `{key}` is not declared in `config_schema`"))
+            .collect();
+        let Some(Declared { schema, validator }) = &self.declared else {
+            return Ok((given, warnings));
+        };
+        for (key, default) in defaults(schema) {
+            if !given.contains_key(key) {
+                given.insert(key.clone(), default.clone());
+            }
+        }
+        let whole = Value::Object(given);
+        let problems: Vec<String> = validator
+            .iter_errors(&whole)
+            .take(MAX_PROBLEMS)
+            .map(|error| problem(schema, &error))
+            .collect();
+        if !problems.is_empty() {
+            return Err(Failure::permanent(
+                "input_validation_failed",
+                format!("input validation failed: {}", problems.join("; ")),
+            ));
+        }
+        match whole {
+            Value::Object(inputs) => Ok((inputs, warnings)),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => Ok((Object::new(), warnings)),
+        }
+    }
+}
+
+/// Inputs with a default, in the order of the file.
+fn defaults(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, property)| Some((key, property.get("default")?)))
+}
+
+/// The input a JSON pointer into the inputs leads to.
+fn input_of(pointer: &str) -> String {
+    let first = pointer.split('/').nth(1).unwrap_or_default();
+    first.replace("~1", "/").replace("~0", "~")
+}
+
+/// What is wrong with one input, and how to mend it.
+fn problem(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
+    use jsonschema::error::ValidationErrorKind;
+
+    let pointer = error.instance_path().as_str();
+    if let ValidationErrorKind::Required { property } = error.kind()
+        && pointer.is_empty()
+    {
+        let name = text_of(property);
+        let kind = schema["properties"][&name]["type"]
+            .as_str()
+            .unwrap_or("any type");
+        return format!("missing required input `{name}` ({kind}): give it with -i {name}=…");
+    }
+    let message = shorten(&error.to_string());
+    if pointer.is_empty() {
+        return message;
+    }
+    let name = input_of(pointer);
+    let place = pointer.trim_start_matches('/').replace('/', ".");
+    let mend = if error.instance().is_null() && !schema["properties"][&name]["default"].is_null() {
+        " (leave it out to get the default)"
+    } else {
+        ""
+    };
+    format!("input `{place}`: {message}{mend}")
+}
+
+/// The value of `-i key=text`: of the type that `schema` declares for `key` where the text can be read so, else the
+/// text itself (the check of the inputs then says what is wrong with it).
+pub fn coerce(schema: Option<&Value>, key: &str, text: &str) -> Value {
+    let Some(property) = schema.and_then(|schema| schema.get("properties")?.get(key)) else {
+        return Value::String(text.to_owned());
+    };
+    let choice = property
+        .get("enum")
+        .and_then(Value::as_array)
+        .and_then(|choices| choices.iter().find(|choice| text_of(choice) == text));
+    if let Some(choice) = choice {
+        return choice.clone();
+    }
+    let types: Vec<&str> = match property.get("type") {
+        Some(Value::String(one)) => vec![one.as_str()],
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    types
+        .into_iter()
+        .find_map(|name| typed(name, text))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// `text` as a value of the JSON schema type `name`.
+fn typed(name: &str, text: &str) -> Option<Value> {
+    if name == "string" {
+        return Some(Value::String(text.to_owned()));
+    }
+    parse_json(text).ok().filter(|value| match name {
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => false,
+    })
+}

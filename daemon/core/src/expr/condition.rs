@@ -1,0 +1,458 @@
+//! Conditions: `{path, op, value}`, `{all: […]}`, `{any: […]}`, `{not: …}`.
+
+use std::cmp::Ordering;
+
+use fancy_regex::{Regex, RegexBuilder};
+use serde_json::{Map, Value};
+
+use super::path::{Path, nearest};
+use super::value::{compare, equal, kind_of, text_of};
+use super::{Fault, Scope, Severity};
+use crate::yaml::push_segment;
+
+/// Steps a pattern may backtrack before it counts as not matching: some ten milliseconds at worst.
+const BACKTRACK_LIMIT: usize = 200_000;
+const OPS: [&str; 10] = [
+    "eq", "ne", "gt", "gte", "lt", "lte", "in", "contains", "regex", "exists",
+];
+const LEAF_KEYS: [&str; 4] = ["path", "op", "operator", "value"];
+const COMBINATORS: [&str; 3] = ["all", "any", "not"];
+
+/// A parsed condition. Its values are literal: nothing in it is interpolated.
+#[derive(Debug, Clone)]
+pub struct Condition(Test);
+
+#[derive(Debug, Clone)]
+enum Test {
+    /// The empty condition, and `exists` of the whole document.
+    Always,
+    All(Vec<Test>),
+    Any(Vec<Test>),
+    Not(Box<Test>),
+    Leaf(Path, Op),
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Eq(Value),
+    Ne(Value),
+    Order(Relation, Value),
+    In(Vec<Value>),
+    Contains(Value),
+    Regex(Box<Regex>),
+    /// Whether a value other than null is wanted there.
+    Exists(bool),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Gt,
+    Gte,
+    Lt,
+    Lte,
+}
+
+impl Relation {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Gt => "gt",
+            Self::Gte => "gte",
+            Self::Lt => "lt",
+            Self::Lte => "lte",
+        }
+    }
+
+    fn accepts(self, ordering: Ordering) -> bool {
+        match self {
+            Self::Gt => ordering.is_gt(),
+            Self::Gte => ordering.is_ge(),
+            Self::Lt => ordering.is_lt(),
+            Self::Lte => ordering.is_le(),
+        }
+    }
+}
+
+impl Condition {
+    /// Reads a condition. Returns it with warnings, or everything that is wrong with it; null and `{}` always hold.
+    pub fn parse(value: &Value) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
+        let mut reader = Reader {
+            at: String::new(),
+            faults: Vec::new(),
+        };
+        match reader.test(value) {
+            Some(test)
+                if reader
+                    .faults
+                    .iter()
+                    .all(|f| f.severity == Severity::Warning) =>
+            {
+                Ok((Self(test), reader.faults))
+            }
+            Some(_) | None => Err(reader.faults),
+        }
+    }
+
+    /// Whether it holds. Unlike types do not match; what could not be compared is noted.
+    pub fn holds(&self, scope: &dyn Scope, notes: &mut Vec<String>) -> bool {
+        self.0.holds(scope, notes)
+    }
+
+    /// The paths it reads, in order.
+    pub fn paths(&self) -> Vec<&str> {
+        let mut paths = Vec::new();
+        self.0.collect(&mut paths);
+        paths
+    }
+}
+
+impl Test {
+    fn holds(&self, scope: &dyn Scope, notes: &mut Vec<String>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::All(tests) => tests.iter().all(|test| test.holds(scope, notes)),
+            Self::Any(tests) => tests.iter().any(|test| test.holds(scope, notes)),
+            Self::Not(test) => !test.holds(scope, notes),
+            Self::Leaf(path, op) => {
+                let actual = path.resolve(scope).unwrap_or(&Value::Null);
+                op.holds(actual).unwrap_or_else(|reason| {
+                    notes.push(format!(
+                        "condition on {} does not match: {reason}",
+                        path.text()
+                    ));
+                    false
+                })
+            }
+        }
+    }
+
+    fn collect<'c>(&'c self, paths: &mut Vec<&'c str>) {
+        match self {
+            Self::Always => {}
+            Self::All(tests) | Self::Any(tests) => {
+                for test in tests {
+                    test.collect(paths);
+                }
+            }
+            Self::Not(test) => test.collect(paths),
+            Self::Leaf(path, _) => paths.push(path.text()),
+        }
+    }
+}
+
+impl Op {
+    /// Whether `actual` (null if missing) satisfies it; the error says why the two cannot be compared.
+    fn holds(&self, actual: &Value) -> Result<bool, String> {
+        match self {
+            Self::Eq(value) => Ok(equal(actual, value)),
+            Self::Ne(value) => Ok(!equal(actual, value)),
+            Self::In(list) => Ok(list.iter().any(|value| equal(actual, value))),
+            Self::Exists(wanted) => Ok(actual.is_null() != *wanted),
+            Self::Order(relation, value) => order(*relation, actual, value),
+            Self::Contains(value) => contains(actual, value),
+            Self::Regex(regex) => match actual {
+                Value::Null => Ok(false),
+                Value::String(_) | Value::Number(_) => regex
+                    .is_match(&text_of(actual))
+                    .map_err(|error| format!("the pattern gave up: {error}")),
+                Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                    Err(format!("`regex` wants a text, not {}", kind_of(actual)))
+                }
+            },
+        }
+    }
+}
+
+fn order(relation: Relation, actual: &Value, value: &Value) -> Result<bool, String> {
+    let ordering = match (actual, value) {
+        (Value::Null, _) => return Ok(false),
+        (Value::Number(a), Value::Number(b)) => compare(a, b),
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        _ => None,
+    };
+    ordering
+        .map(|ordering| relation.accepts(ordering))
+        .ok_or_else(|| {
+            format!(
+                "`{}` compares two numbers or two texts, not {} with {}",
+                relation.name(),
+                kind_of(actual),
+                kind_of(value)
+            )
+        })
+}
+
+fn contains(actual: &Value, value: &Value) -> Result<bool, String> {
+    match (actual, value) {
+        (Value::Null, _) => Ok(false),
+        (Value::Array(list), _) => Ok(list.iter().any(|member| equal(member, value))),
+        (Value::String(text), Value::String(part)) => Ok(text.contains(part.as_str())),
+        (Value::Object(map), Value::String(key)) => Ok(map.contains_key(key)),
+        _ => Err(format!(
+            "`contains` looks for a member of a list, a key of a map or a part of a text, not for {} in {}",
+            kind_of(value),
+            kind_of(actual)
+        )),
+    }
+}
+
+struct Reader {
+    at: String,
+    faults: Vec<Fault>,
+}
+
+impl Reader {
+    fn say(&mut self, severity: Severity, key: Option<&str>, message: impl Into<String>) {
+        let mut at = self.at.clone();
+        if let Some(key) = key {
+            push_segment(&mut at, key);
+        }
+        self.faults.push(Fault {
+            at,
+            message: message.into(),
+            severity,
+        });
+    }
+
+    fn error(&mut self, key: Option<&str>, message: impl Into<String>) {
+        self.say(Severity::Error, key, message);
+    }
+
+    fn warn(&mut self, key: Option<&str>, message: impl Into<String>) {
+        self.say(Severity::Warning, key, message);
+    }
+
+    /// Reads `value`; `None` after an error.
+    fn test(&mut self, value: &Value) -> Option<Test> {
+        let map = match value {
+            Value::Null => return Some(Test::Always),
+            Value::Object(map) if map.is_empty() => return Some(Test::Always),
+            Value::Object(map) => map,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                self.error(
+                    None,
+                    format!(
+                        "a condition is a map like {{path: state.x, op: eq, value: 1}}, not {}",
+                        kind_of(value)
+                    ),
+                );
+                return None;
+            }
+        };
+        let combinator = COMBINATORS.into_iter().find(|name| map.contains_key(*name));
+        match combinator {
+            Some(name) => self.combined(name, map),
+            None => self.leaf(map),
+        }
+    }
+
+    fn combined(&mut self, name: &'static str, map: &Map<String, Value>) -> Option<Test> {
+        for other in map.keys().filter(|key| *key != name) {
+            self.error(
+                Some(other),
+                format!("`{other}` beside `{name}`: put both into one `all`"),
+            );
+        }
+        let value = map.get(name)?;
+        match (name, value) {
+            ("not", _) => self
+                .below(name, |reader| reader.test(value))
+                .map(|test| Test::Not(Box::new(test))),
+            (_, Value::Array(list)) => {
+                let tests: Vec<Option<Test>> = self.below(name, |reader| {
+                    list.iter()
+                        .enumerate()
+                        .map(|(index, entry)| {
+                            reader.below(&index.to_string(), |reader| reader.test(entry))
+                        })
+                        .collect()
+                });
+                let tests = tests.into_iter().collect::<Option<Vec<_>>>()?;
+                Some(if name == "all" {
+                    Test::All(tests)
+                } else {
+                    Test::Any(tests)
+                })
+            }
+            _ => {
+                self.error(
+                    Some(name),
+                    format!(
+                        "`{name}` takes a list of conditions, not {}",
+                        kind_of(value)
+                    ),
+                );
+                None
+            }
+        }
+    }
+
+    fn below<T>(&mut self, segment: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.at.len();
+        push_segment(&mut self.at, segment);
+        let result = read(self);
+        self.at.truncate(length);
+        result
+    }
+
+    fn leaf(&mut self, map: &Map<String, Value>) -> Option<Test> {
+        for key in map.keys().filter(|key| !LEAF_KEYS.contains(&key.as_str())) {
+            let known = LEAF_KEYS.into_iter().chain(COMBINATORS);
+            let hint = nearest(key, known)
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            self.error(
+                Some(key),
+                format!("unknown key `{key}` in a condition{hint}; there are path, op, value, all, any, not"),
+            );
+        }
+        let before = self.faults.len();
+        let op = self.op_name(map)?;
+        let op = self.op(&op, map)?;
+        match map.get("path") {
+            Some(Value::String(path)) => match Path::parse(path) {
+                Ok(path) => Some(Test::Leaf(path, op)),
+                Err(reason) => {
+                    self.error(Some("path"), reason);
+                    None
+                }
+            },
+            Some(other) => {
+                self.error(
+                    Some("path"),
+                    format!("`path` is a text, not {}", kind_of(other)),
+                );
+                None
+            }
+            None => match op {
+                Op::Exists(true) => Some(Test::Always),
+                Op::Exists(false) => Some(Test::Not(Box::new(Test::Always))),
+                Op::Eq(_)
+                | Op::Ne(_)
+                | Op::Order(..)
+                | Op::In(_)
+                | Op::Contains(_)
+                | Op::Regex(_) => {
+                    self.faults.truncate(before);
+                    self.error(None, "the condition has no `path`");
+                    None
+                }
+            },
+        }
+    }
+
+    fn op_name(&mut self, map: &Map<String, Value>) -> Option<String> {
+        let (key, value) = match (map.get("op"), map.get("operator")) {
+            (Some(_), Some(_)) => {
+                self.error(Some("operator"), "`operator` beside `op`: keep one");
+                return None;
+            }
+            (Some(op), None) => ("op", op),
+            (None, Some(op)) => {
+                self.warn(Some("operator"), "`operator` is read as `op`");
+                ("operator", op)
+            }
+            (None, None) => return Some("eq".to_owned()),
+        };
+        let Value::String(name) = value else {
+            self.error(
+                Some(key),
+                format!("`{key}` is a text, not {}", kind_of(value)),
+            );
+            return None;
+        };
+        if name == "neq" {
+            self.warn(Some(key), "`neq` is read as `ne`");
+            return Some("ne".to_owned());
+        }
+        if OPS.contains(&name.as_str()) {
+            return Some(name.clone());
+        }
+        self.error(
+            Some(key),
+            format!("unknown op `{name}`; there are {}", OPS.join(", ")),
+        );
+        None
+    }
+
+    fn op(&mut self, name: &str, map: &Map<String, Value>) -> Option<Op> {
+        let given = map.get("value");
+        let value = given.cloned().unwrap_or_default();
+        if given.is_none() && matches!(name, "eq" | "ne") {
+            self.warn(
+                None,
+                format!("`{name}` without `value` compares with null; `op: exists` says so"),
+            );
+        }
+        match name {
+            "eq" => Some(Op::Eq(value)),
+            "ne" => Some(Op::Ne(value)),
+            "gt" => Some(self.relation(Relation::Gt, value)),
+            "gte" => Some(self.relation(Relation::Gte, value)),
+            "lt" => Some(self.relation(Relation::Lt, value)),
+            "lte" => Some(self.relation(Relation::Lte, value)),
+            "in" => {
+                if !value.is_array() {
+                    self.never("in", "a list", &value);
+                }
+                Some(Op::In(value.as_array().cloned().unwrap_or_default()))
+            }
+            "contains" => {
+                if value.is_null() {
+                    self.never("contains", "a value", &value);
+                }
+                Some(Op::Contains(value))
+            }
+            "regex" => self.regex(&value),
+            _ => match given {
+                None | Some(Value::Null) => Some(Op::Exists(true)),
+                Some(Value::Bool(wanted)) => Some(Op::Exists(*wanted)),
+                Some(other) => {
+                    self.error(
+                        Some("value"),
+                        format!("`exists` takes true or false, not {}", kind_of(other)),
+                    );
+                    None
+                }
+            },
+        }
+    }
+
+    fn relation(&mut self, relation: Relation, value: Value) -> Op {
+        if !matches!(value, Value::Number(_) | Value::String(_)) {
+            self.never(relation.name(), "a number or a text", &value);
+        }
+        Op::Order(relation, value)
+    }
+
+    fn never(&mut self, op: &str, wants: &str, value: &Value) {
+        self.warn(
+            Some("value"),
+            format!(
+                "`{op}` wants {wants}, not {}: it never matches",
+                kind_of(value)
+            ),
+        );
+    }
+
+    fn regex(&mut self, value: &Value) -> Option<Op> {
+        let Value::String(pattern) = value else {
+            self.error(
+                Some("value"),
+                format!("`regex` takes a pattern, not {}", kind_of(value)),
+            );
+            return None;
+        };
+        match RegexBuilder::new(pattern)
+            .backtrack_limit(BACKTRACK_LIMIT)
+            .build()
+        {
+            Ok(regex) => Some(Op::Regex(Box::new(regex))),
+            Err(error) => {
+                self.error(
+                    Some("value"),
+                    format!("`{pattern}` is not a pattern: {error}"),
+                );
+                None
+            }
+        }
+    }
+}

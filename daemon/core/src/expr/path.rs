@@ -1,0 +1,208 @@
+//! Paths: `state.list.0.name`, `state.list[0].name`.
+
+use serde_json::Value;
+
+use super::Scope;
+
+/// A path, parsed: one name of the scope and the steps below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Path {
+    text: String,
+    segments: Vec<String>,
+}
+
+impl Path {
+    /// Reads a path; the error says which rule it breaks.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("a path is empty".to_owned());
+        }
+        let mut segments = Vec::new();
+        for dotted in text.split('.') {
+            let (key, brackets) = match dotted.find('[') {
+                Some(open) => dotted.split_at(open),
+                None => (dotted, ""),
+            };
+            check_key(key, text)?;
+            segments.push(key.to_owned());
+            let mut rest = brackets;
+            while !rest.is_empty() {
+                let (index, after) = rest
+                    .strip_prefix('[')
+                    .and_then(|inner| inner.split_once(']'))
+                    .filter(|(index, _)| is_index(index))
+                    .ok_or_else(|| {
+                        format!("`{rest}` in `{text}` is not an index; write `[0]` or `.0`")
+                    })?;
+                segments.push(index.to_owned());
+                rest = after;
+            }
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            segments,
+        })
+    }
+
+    /// The path as it was written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The value it leads to; `None` if it leads nowhere.
+    pub(super) fn resolve<'s>(&self, scope: &'s dyn Scope) -> Option<&'s Value> {
+        let (first, rest) = self.segments.split_first()?;
+        rest.iter()
+            .try_fold(scope.get(first)?, |value, segment| step(value, segment))
+    }
+
+    /// The same path with the step that failed replaced by the nearest name there is.
+    pub(super) fn suggest(&self, scope: &dyn Scope) -> Option<String> {
+        let (first, rest) = self.segments.split_first()?;
+        let Some(mut value) = scope.get(first) else {
+            return self.replacing(0, nearest(first, scope.names())?);
+        };
+        for (below, segment) in rest.iter().enumerate() {
+            if let Some(next) = step(value, segment) {
+                value = next;
+            } else {
+                let keys = value.as_object()?.keys().map(String::as_str);
+                return self.replacing(below + 1, nearest(segment, keys)?);
+            }
+        }
+        None
+    }
+
+    fn replacing(&self, at: usize, name: &str) -> Option<String> {
+        let mut segments: Vec<&str> = self.segments.iter().map(String::as_str).collect();
+        *segments.get_mut(at)? = name;
+        Some(segments.join("."))
+    }
+}
+
+fn step<'s>(value: &'s Value, segment: &str) -> Option<&'s Value> {
+    match value {
+        Value::Object(map) => map.get(segment),
+        Value::Array(list) if is_index(segment) => {
+            let at = match segment.strip_prefix('-') {
+                Some(back) => list.len().checked_sub(back.parse().ok()?)?,
+                None => segment.parse().ok()?,
+            };
+            list.get(at)
+        }
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            None
+        }
+    }
+}
+
+/// `0`, `12`, `-1`; not `+1`, `01`, `-0`.
+fn is_index(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty()
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && (text == "0" || !digits.starts_with('0'))
+}
+
+/// A key is letters, digits and `_ - / @`, with single blanks between words: `under_score`, `sp ace`, `ünï`.
+/// Everything else is kept free, so that arithmetic and shell forms are errors and never quiet nulls.
+fn check_key(key: &str, path: &str) -> Result<(), String> {
+    if key.is_empty() {
+        return Err(format!("`{path}` has an empty step"));
+    }
+    let word = |c: char| {
+        c.is_alphanumeric() || c == '_' || (!c.is_ascii() && !c.is_whitespace() && !c.is_control())
+    };
+    let mut before = None;
+    let mut chars = key.chars().peekable();
+    while let Some(c) = chars.next() {
+        let allowed = match c {
+            ' ' => before.is_some_and(word) && chars.peek().copied().is_some_and(word),
+            '-' | '/' | '@' => true,
+            other => word(other),
+        };
+        if !allowed {
+            // A blank is bad because of what stands around it: name that.
+            let culprit = match c {
+                ' ' => chars.find(|c| *c != ' ' && !word(*c)).unwrap_or(c),
+                other => other,
+            };
+            return Err(unexpected(culprit, path));
+        }
+        before = Some(c);
+    }
+    Ok(())
+}
+
+fn unexpected(c: char, path: &str) -> String {
+    match c {
+        '+' => format!(
+            "`+` in `{path}`: expressions do not calculate; to build a list use a foreach node with `collect`"
+        ),
+        ' ' => format!("a blank in `{path}` stands outside of a name"),
+        '{' | '$' => format!("`{c}` in `{path}`: expressions do not nest"),
+        '-' | '/' | '*' | '<' | '>' | '=' | '!' | '&' => {
+            format!("`{c}` in `{path}`: expressions do not calculate; branch with `when`")
+        }
+        '"' | '\'' => format!("`{c}` in `{path}`: an expression holds paths, not literals"),
+        ':' | '#' | '%' | '?' => format!(
+            "`{c}` in `{path}`: `${{…}}` is not a shell expansion; give alternatives as `a || b`"
+        ),
+        other => format!("{other:?} in `{path}` is not part of a path"),
+    }
+}
+
+/// Most names looked at for a suggestion.
+const MAX_CANDIDATES: usize = 1000;
+/// Longest name worth a suggestion, in characters.
+const MAX_WORD: usize = 64;
+
+/// The candidate that `word` was probably meant to be.
+pub(crate) fn nearest<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
+    let word: Vec<char> = word.chars().take(MAX_WORD + 1).collect();
+    if word.len() > MAX_WORD {
+        return None;
+    }
+    let allowed = match word.len() {
+        0..=2 => 0,
+        3..=5 => 1,
+        6.. => 2,
+    };
+    candidates
+        .into_iter()
+        .take(MAX_CANDIDATES)
+        .filter_map(|candidate| {
+            let other: Vec<char> = candidate.chars().take(MAX_WORD + 1).collect();
+            let far = word.len().abs_diff(other.len()) > allowed;
+            let distance = if far {
+                allowed + 1
+            } else {
+                distance(&word, &other)
+            };
+            (distance > 0 && distance <= allowed).then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut older: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let change = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + change);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(older[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        older = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}

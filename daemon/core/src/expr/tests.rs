@@ -1,0 +1,321 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn render(template: &str, scope: &dyn Scope) -> Result<Value, Error> {
+    interpolate(&json!(template), scope, &mut Vec::new())
+}
+
+/// Runs `test` with state, inputs and a clock.
+fn with_scope<T>(test: impl FnOnce(&dyn Scope) -> T) -> T {
+    let state = json!({
+        "greeting": "hi", "n": 7, "list": ["a", {"b": 1}], "nil": null, "map": {"k": 1, "l": 2},
+        "json": "{\"x\": [1, 2.5]}", "big": "[123456789012345678901234567890]", "ref": "${state.n} {input:dir}",
+    });
+    let inputs = json!({"dir": "src", "opt": null});
+    test(
+        &Names::new(vec![("state", &state), ("inputs", &inputs)])
+            .with("_now", &json!("2026-01-01T00:00:00Z")),
+    )
+}
+
+#[test]
+fn a_null_is_noted_with_the_nearest_name() {
+    with_scope(|scope| {
+        for (template, note) in [
+            (
+                "${state.greting}",
+                "interpolation resolved to null: state.greting (did you mean state.greeting?)",
+            ),
+            (
+                "${stat.n}",
+                "interpolation resolved to null: stat.n (did you mean state.n?)",
+            ),
+            (
+                "${state.map.x.y}",
+                "interpolation resolved to null: state.map.x.y",
+            ),
+            ("${state.nil}", "interpolation resolved to null: state.nil"),
+            (
+                "x ${state.a || inputs.dri} y",
+                "interpolation resolved to null: state.a || inputs.dri (did you mean inputs.dir?)",
+            ),
+        ] {
+            let mut notes = Vec::new();
+            interpolate(&json!(template), scope, &mut notes).unwrap();
+            assert_eq!(notes, [note]);
+        }
+    });
+}
+
+#[test]
+fn malformed_templates_are_found_before_they_run() {
+    for (template, part) in [
+        ("${state.ids + [x]}", "foreach node with `collect`"),
+        ("${}", "names nothing"),
+        ("${ }", "names nothing"),
+        ("${state.a || }", "empty alternative"),
+        ("${state..a}", "empty step"),
+        ("${.state}", "empty step"),
+        ("${state.list[x]}", "not an index"),
+        ("${state.list[0}", "not an index"),
+        ("${state.list[0]x}", "not an index"),
+        ("${state.list[01]}", "not an index"),
+        ("${state.n | hex}", "there is no pipe `hex`"),
+        ("${state.n |}", "there is no pipe ``"),
+        ("${HOME:-/root}", "not a shell expansion"),
+        ("${state.a == 1}", "branch with `when`"),
+        ("${state.a || 'x'}", "not literals"),
+        ("${state.${inputs.x}}", "do not nest"),
+    ] {
+        let faults = check(&json!({"deep": ["ok", template]}));
+        assert_eq!(faults.len(), 1, "{template}");
+        assert_eq!(
+            (faults[0].at.as_str(), faults[0].severity),
+            ("/deep/1", Severity::Error)
+        );
+        assert!(
+            faults[0].message.contains(part),
+            "{template}: {}",
+            faults[0].message
+        );
+        with_scope(|scope| {
+            assert!(
+                matches!(render(template, scope), Err(Error::Malformed { .. })),
+                "{template}"
+            );
+        });
+    }
+    let unclosed = check(&json!("a ${state.name b"));
+    assert_eq!(unclosed[0].severity, Severity::Warning);
+    assert!(check(&json!("{state.a} {input:} $ {x} }{")).is_empty());
+}
+
+#[test]
+fn pipes_take_what_they_can() {
+    with_scope(|scope| {
+        for (template, expected) in [
+            ("${state.json | from_json}", json!({"x": [1, 2.5]})),
+            ("${state.map | keys}", json!(["k", "l"])),
+            ("${state.map | json | length}", json!(13)),
+            ("${state.missing | upper}", Value::Null),
+            ("n=${state.list | length}", json!("n=2")),
+        ] {
+            assert_eq!(render(template, scope), Ok(expected), "{template}");
+        }
+        for (template, reason) in [
+            (
+                "${state.n | length}",
+                "pipe `length` in `${state.n | length}` wants a text, a list or a map, not a number",
+            ),
+            (
+                "${state.list | upper}",
+                "pipe `upper` in `${state.list | upper}` wants a text, not a list",
+            ),
+            (
+                "${state.list | keys}",
+                "pipe `keys` in `${state.list | keys}` wants a map, not a list",
+            ),
+            (
+                "${state.n | from_json}",
+                "pipe `from_json` in `${state.n | from_json}` wants a text, not a number",
+            ),
+            (
+                "${state.big | from_json}",
+                "pipe `from_json` in `${state.big | from_json}` cannot read its text: the integer 123456789012345678901234567890 does not fit 64 bits; send it as text",
+            ),
+        ] {
+            assert_eq!(render(template, scope).unwrap_err().to_string(), reason);
+        }
+    });
+}
+
+#[test]
+fn integers_survive_json_or_are_refused() {
+    for good in [
+        "18446744073709551615",
+        "-9223372036854775808",
+        "[1e30, 1.5]",
+        "\"99999999999999999999\"",
+        r#"{"a\"9":0}"#,
+    ] {
+        assert!(parse_json(good).is_ok(), "{good}");
+    }
+    for bad in [
+        "18446744073709551616",
+        "[1, {\"a\": -9223372036854775809}]",
+        "{\"\\\\\": 99999999999999999999}",
+        "nope",
+    ] {
+        assert!(parse_json(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn null_params_are_dropped_from_maps_only() {
+    assert_eq!(
+        strip_nulls(json!({"a": null, "b": {"c": null, "d": [null, {"e": null}]}})),
+        json!({"b": {"d": [null, {}]}})
+    );
+}
+
+#[test]
+fn references_name_every_path() {
+    let template = json!({"a": "${state.x || inputs.y[0] | json}", "b": ["{input:z} ${_now}", 5, "${bad + x}"]});
+    assert_eq!(
+        references(&template),
+        ["state.x", "inputs.y[0]", "inputs.z", "_now"]
+    );
+}
+
+#[test]
+fn condition_faults_name_their_place() {
+    let found = Condition::parse(&json!({"all": [
+        {"path": "state.a", "op": "=="},
+        {"not": {"path": "state. b"}},
+        {"any": {}, "path": "x"},
+        {"path": "state.c", "op": "regex", "value": "("},
+        {"pth": "x"},
+        7,
+    ]}))
+    .unwrap_err();
+    let errors: Vec<&str> = found
+        .iter()
+        .filter(|fault| fault.severity == Severity::Error)
+        .map(|fault| fault.at.as_str())
+        .collect();
+    assert_eq!(
+        errors,
+        [
+            "/all/0/op",
+            "/all/1/not/path",
+            "/all/2/path",
+            "/all/2/any",
+            "/all/3/value",
+            "/all/4/pth",
+            "/all/4",
+            "/all/5"
+        ]
+    );
+}
+
+#[test]
+fn old_spellings_in_conditions_are_read_with_a_warning() {
+    let (condition, warnings) =
+        Condition::parse(&json!({"path": "state.n", "operator": "neq", "value": 1})).unwrap();
+    assert_eq!(warnings.len(), 2);
+    with_scope(|scope| assert!(condition.holds(scope, &mut Vec::new())));
+    assert_eq!(condition.paths(), ["state.n"]);
+}
+
+#[test]
+fn a_condition_that_cannot_compare_does_not_match_and_says_so() {
+    with_scope(|scope| {
+        for condition in [
+            json!({"path": "state.greeting", "op": "gt", "value": 1}),
+            json!({"path": "state.list", "op": "lt", "value": 1}),
+            json!({"path": "state.n", "op": "contains", "value": "7"}),
+            json!({"path": "state.map", "op": "regex", "value": "k"}),
+        ] {
+            let (parsed, _) = Condition::parse(&condition).unwrap();
+            let mut notes = Vec::new();
+            assert!(!parsed.holds(scope, &mut notes), "{condition}");
+            assert_eq!(notes.len(), 1, "{condition}");
+        }
+    });
+}
+
+#[test]
+fn a_runaway_pattern_gives_up() {
+    let text = json!("a".repeat(60));
+    let scope = Names::new(vec![("t", &text)]);
+    let (condition, _) =
+        Condition::parse(&json!({"path": "t", "op": "regex", "value": "^(a|a|aa)+(?=c)$"}))
+            .unwrap();
+    let mut notes = Vec::new();
+    assert!(!condition.holds(&scope, &mut notes));
+    assert!(notes[0].contains("gave up"), "{notes:?}");
+}
+
+#[test]
+fn numbers_compare_exactly() {
+    let tie = json!({"big": 9_007_199_254_740_993_i64});
+    let scope = Names::new(vec![("s", &tie)]);
+    for (op, value, expected) in [
+        ("eq", json!(9_007_199_254_740_992.0), false),
+        ("gt", json!(9_007_199_254_740_992.0), true),
+        ("lt", json!(u64::MAX), true),
+        ("lt", json!(1e300), true),
+        ("gt", json!(-1e300), true),
+    ] {
+        let (condition, _) =
+            Condition::parse(&json!({"path": "s.big", "op": op, "value": value})).unwrap();
+        assert_eq!(
+            condition.holds(&scope, &mut Vec::new()),
+            expected,
+            "{op} {value}"
+        );
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+        "[${}|.a-c\\[\\]0: ]{0,16}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec(("[a-c]|path|op|value|all|any|not", inner), 0..4)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_check_accepts_is_never_malformed(template in any_json(), state in any_json()) {
+        let scope = Names::new(vec![("a", &state), ("b", &template)]);
+        let sound = check(&template).iter().all(|fault| fault.severity == Severity::Warning);
+        let malformed = matches!(interpolate(&template, &scope, &mut Vec::new()), Err(Error::Malformed { .. }));
+        prop_assert_eq!(sound, !malformed);
+    }
+
+    #[test]
+    fn inserted_text_is_never_expanded(text in "\\PC{0,20}|[${}|.a-c: input]{0,20}") {
+        let value = json!({"t": text});
+        let scope = Names::new(vec![("state", &value), ("inputs", &value)]);
+        prop_assert_eq!(render("<${state.t}|{input:t}>", &scope), Ok(json!(format!("<{text}|{text}>"))));
+        prop_assert_eq!(render("${state.t}", &scope), Ok(json!(text)));
+    }
+
+    #[test]
+    fn conditions_never_fail(condition in any_json(), op in "eq|ne|gt|gte|lt|lte|in|contains|regex|exists", state in any_json(), value in any_json()) {
+        let scope = Names::new(vec![("a", &state)]);
+        if let Ok((parsed, _)) = Condition::parse(&condition) {
+            parsed.holds(&scope, &mut Vec::new());
+        }
+        if let Ok((parsed, _)) = Condition::parse(&json!({"path": "a", "op": op, "value": value})) {
+            parsed.holds(&scope, &mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn equality_is_reflexive_and_order_is_strict(a in any::<f64>(), b in any::<i64>()) {
+        let (a, b) = (json!(a), json!(b));
+        let scope = Names::new(vec![("a", &a)]);
+        let holds = |op: &str, value: &Value| {
+            Condition::parse(&json!({"path": "a", "op": op, "value": value})).unwrap().0.holds(&scope, &mut Vec::new())
+        };
+        prop_assert!(holds("eq", &a));
+        if !a.is_null() {
+            prop_assert_eq!(usize::from(holds("eq", &b)) + usize::from(holds("lt", &b)) + usize::from(holds("gt", &b)), 1);
+            prop_assert_eq!(holds("lte", &b), !holds("gt", &b));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Values among each other: text, equality, order, and JSON without silent loss.
+
+use std::cmp::Ordering;
+
+use serde_json::{Number, Value};
+
+/// A text that is not JSON, or holds a number that would not survive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct BadJson {
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl crate::error::Kinded for BadJson {
+    fn kind(&self) -> crate::error::ErrorKind {
+        crate::error::ErrorKind::Invalid
+    }
+}
+
+/// Reads JSON; an integer beyond 64 bits is an error, where plain `serde_json` would round it.
+pub fn parse_json(text: &str) -> Result<Value, BadJson> {
+    let value = serde_json::from_str(text).map_err(|error| BadJson {
+        reason: error.to_string(),
+    })?;
+    match oversized_integer(text) {
+        None => Ok(value),
+        Some(integer) => Err(BadJson {
+            reason: format!("the integer {integer} does not fit 64 bits; send it as text"),
+        }),
+    }
+}
+
+/// The first integer of a well-formed JSON text that neither `i64` nor `u64` holds.
+fn oversized_integer(json: &str) -> Option<&str> {
+    let bytes = json.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                while let Some(inner) = bytes.get(at) {
+                    at += 1 + usize::from(*inner == b'\\');
+                    if *inner == b'"' {
+                        break;
+                    }
+                }
+            }
+            b'-' | b'0'..=b'9' => {
+                while bytes
+                    .get(at)
+                    .is_some_and(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'))
+                {
+                    at += 1;
+                }
+                let number = &json[start..at];
+                if !number.contains(['.', 'e', 'E'])
+                    && number.parse::<i64>().is_err()
+                    && number.parse::<u64>().is_err()
+                {
+                    return Some(number);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// How a value stands inside text: strings bare, null as nothing, all else as JSON.
+pub(crate) fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// What a value is, with its article.
+pub(crate) const fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// Equality of values: numbers by what they are worth (5 is 5.0), bools only with bools, maps in any order.
+pub(super) fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => compare(a, b) == Some(Ordering::Equal),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+/// The order of two numbers, exact also between integers and floats.
+pub(super) fn compare(a: &Number, b: &Number) -> Option<Ordering> {
+    match (integer(a), integer(b)) {
+        (Some(a), Some(b)) => Some(a.cmp(&b)),
+        // Rounding to a float keeps order, so only a tie needs a closer look.
+        (Some(_) | None, None) | (None, Some(_)) => match a.as_f64()?.partial_cmp(&b.as_f64()?)? {
+            Ordering::Equal => match (exact(a), exact(b)) {
+                (Some(a), Some(b)) => Some(a.cmp(&b)),
+                (Some(_) | None, None) | (None, Some(_)) => Some(Ordering::Equal),
+            },
+            unequal @ (Ordering::Less | Ordering::Greater) => Some(unequal),
+        },
+    }
+}
+
+fn integer(number: &Number) -> Option<i128> {
+    number
+        .as_i64()
+        .map(i128::from)
+        .or_else(|| number.as_u64().map(i128::from))
+}
+
+/// The integer a number is worth; `None` if it has a fraction or is larger than 128 bits.
+fn exact(number: &Number) -> Option<i128> {
+    integer(number).or_else(|| {
+        let float = number.as_f64()?;
+        if float.fract() == 0.0 {
+            format!("{float:.0}").parse().ok()
+        } else {
+            None
+        }
+    })
+}

@@ -1,0 +1,101 @@
+use std::sync::Arc;
+
+use rye_core::clock::Clock;
+use rye_core::id::{ItemId, ItemRef};
+
+use super::*;
+use crate::library::{Library, Verdict};
+use crate::sign::targets;
+use crate::spaces::Space;
+use crate::trust::TrustStore;
+
+#[derive(Debug)]
+struct Epoch;
+
+impl Clock for Epoch {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
+    let root = tempfile::tempdir().unwrap();
+    let (project, home) = (root.path().join("project"), root.path().join("home"));
+    fs::create_dir_all(&project).unwrap();
+    let keys = KeyDir::of_user(&home);
+    let done = init(&project, &home, &keys, Timestamp::default()).unwrap();
+    assert_eq!(
+        (done.key, done.written.len(), done.signed.len()),
+        (Found::Created, 4, 3)
+    );
+
+    let spaces = Spaces::new(
+        Some(project.clone()),
+        home.clone(),
+        root.path().join("system"),
+    );
+    let trust = Arc::new(TrustStore::open(&spaces));
+    let library = Library::open(spaces.clone(), trust, Arc::new(Epoch));
+    let tool = |id: &str| ItemRef::tool(ItemId::new(id).unwrap());
+    for id in ["sample/hello", "sample/look", "sample/greet"] {
+        let item = library.resolve(&tool(id), Space::Project).unwrap();
+        assert_eq!(item.metadata.unread, Vec::<String>::new());
+        let executor = tool(item.metadata.executor_id.as_deref().unwrap());
+        library.resolve(&executor, item.space).unwrap();
+        assert_eq!(library.verify(&item.item).unwrap().verdict, Verdict::Full);
+    }
+
+    let greet = project.join(".ai/tools/sample/greet.py");
+    let edited = fs::read_to_string(&greet)
+        .unwrap()
+        .replace("Hello", "Goodbye");
+    fs::write(&greet, &edited).unwrap();
+    let report = library.verify(&tool("sample/greet")).unwrap();
+    assert_eq!(report.verdict, Verdict::Modified);
+    let key = keys.load().unwrap();
+    for place in targets(&spaces, "tool:sample/greet").unwrap() {
+        sign::sign(&place, &key, Timestamp::default()).unwrap();
+    }
+    let report = library.verify(&tool("sample/greet")).unwrap();
+    assert_eq!(
+        (report.verdict, report.owner.as_deref()),
+        (Verdict::Full, Some("self"))
+    );
+
+    // Again: nothing is overwritten, nothing of the user's is signed.
+    fs::write(&greet, &edited).unwrap();
+    let again = init(&project, &home, &keys, Timestamp::default()).unwrap();
+    assert_eq!(
+        (again.key, again.written.len(), again.kept.len()),
+        (Found::Existing, 0, 4)
+    );
+    assert_eq!(fs::read_to_string(&greet).unwrap(), edited);
+}
+
+#[test]
+fn the_user_space_is_no_project() {
+    let root = tempfile::tempdir().unwrap();
+    let keys = KeyDir::of_user(root.path());
+    let error = init(root.path(), root.path(), &keys, Timestamp::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Precondition);
+    assert!(!keys.private_path().exists(), "nothing was made");
+}
+
+#[test]
+fn making_sure_of_the_key_keeps_what_the_user_said_about_it() {
+    let root = tempfile::tempdir().unwrap();
+    let keys = KeyDir::of_user(root.path());
+    let (key, _) = user_key(root.path(), &keys, Timestamp::default()).unwrap();
+    let entry = trust::folder(root.path()).join(format!("{}.toml", key.public().fingerprint()));
+    fs::write(&entry, "revoked\n").unwrap();
+    user_key(root.path(), &keys, Timestamp::default()).unwrap();
+    assert_eq!(fs::read_to_string(&entry).unwrap(), "revoked\n");
+    fs::remove_file(&entry).unwrap();
+    user_key(root.path(), &keys, Timestamp::default()).unwrap();
+    assert!(entry.exists());
+}

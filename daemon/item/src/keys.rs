@@ -1,0 +1,245 @@
+//! A key pair on disk: `private_key.pem` (0600) and `public_key.pem` (0644) in a folder of mode 0700.
+//!
+//! **Never** overwrites a key, and never uses a private key that others can read. Creation is atomic: a crash leaves
+//! no key or a whole one.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::seal::{self, SecretKey};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::file;
+use crate::spaces::FOLDER;
+
+/// Why a key pair cannot be used or made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no key.
+    #[error("there is no key at `{path}`; make one with `ryectl key generate`")]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// There is a key already.
+    #[error("there is a key at `{path}` already; it is not overwritten")]
+    Exists {
+        /// The private key.
+        path: PathBuf,
+    },
+    /// Others can read the private key.
+    #[error("others can read the private key `{path}` (mode {mode:03o}); run `chmod 600 {path}`")]
+    Exposed {
+        /// The private key.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file holds no key.
+    #[error("failed to read the private key `{path}`")]
+    Malformed {
+        /// The private key.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: seal::Error,
+    },
+    /// The operating system refused.
+    #[error("failed to {operation} `{path}`")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gave no random bytes.
+    #[error("failed to get random bytes for a new key")]
+    Random {
+        /// Why.
+        #[source]
+        source: getrandom::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Missing { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } => ErrorKind::Exists,
+            Self::Exposed { .. } => ErrorKind::Denied,
+            Self::Malformed { .. } => ErrorKind::Invalid,
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::Random { .. } => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// A folder that holds one key pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyDir {
+    folder: PathBuf,
+}
+
+impl KeyDir {
+    /// The key pair in `folder`, which need not exist yet.
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// The user's own key pair, below the folder that holds the user's `.ai`.
+    pub fn of_user(user_space: &Path) -> Self {
+        Self::new(user_space.join(FOLDER).join("config/keys/signing"))
+    }
+
+    /// The file of the private key.
+    pub fn private_path(&self) -> PathBuf {
+        self.folder.join("private_key.pem")
+    }
+
+    /// The file of the public key.
+    pub fn public_path(&self) -> PathBuf {
+        self.folder.join("public_key.pem")
+    }
+
+    /// Reads the private key.
+    pub fn load(&self) -> Result<SecretKey, Error> {
+        let path = self.private_path();
+        let io_error = |source: io::Error| Error::Io {
+            operation: "read",
+            path: path.clone(),
+            source,
+        };
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Missing { path });
+            }
+            Err(error) => return Err(io_error(error)),
+        };
+        let mode = file.metadata().map_err(io_error)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(Error::Exposed { path, mode });
+        }
+        // Allocated once, so that no copy of the key is left behind by growth.
+        let mut pem = Zeroizing::new(String::with_capacity(4096));
+        (&mut file)
+            .take(4096)
+            .read_to_string(&mut pem)
+            .map_err(io_error)?;
+        SecretKey::from_pem(&pem).map_err(|source| Error::Malformed { path, source })
+    }
+
+    /// Makes a new key pair. Fails if there is one.
+    pub fn create(&self) -> Result<SecretKey, Error> {
+        let mut seed = [0_u8; 32];
+        getrandom::fill(&mut seed).map_err(|source| Error::Random { source })?;
+        let key = SecretKey::from_seed(&seed);
+        seed.zeroize();
+        self.store(&key)?;
+        Ok(key)
+    }
+
+    fn store(&self, key: &SecretKey) -> Result<(), Error> {
+        let private = self.private_path();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
+            .map_err(|source| Error::Io {
+                operation: "create",
+                path: self.folder.clone(),
+                source,
+            })?;
+        if let Err(source) = file::create(&private, key.to_pem().as_bytes(), 0o600) {
+            return Err(if source.kind() == io::ErrorKind::AlreadyExists {
+                Error::Exists { path: private }
+            } else {
+                Error::Io {
+                    operation: "write",
+                    path: private,
+                    source,
+                }
+            });
+        }
+        let public = self.public_path();
+        file::replace(&public, key.public().to_pem().as_bytes(), 0o644).map_err(|source| {
+            Error::Io {
+                operation: "write",
+                path: public,
+                source,
+            }
+        })
+    }
+
+    /// Reads the private key, or makes one if there is none. Two that call this at once get the same key.
+    pub fn load_or_create(&self) -> Result<(SecretKey, Found), Error> {
+        if fs::exists(self.private_path()).unwrap_or(true) {
+            return self.load().map(|key| (key, Found::Existing));
+        }
+        match self.create() {
+            Ok(key) => Ok((key, Found::Created)),
+            Err(Error::Exists { .. }) => self.load().map(|key| (key, Found::Existing)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a key was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// It was there.
+    Existing,
+    /// It was made now.
+    Created,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_new_key_is_private_and_never_overwritten() {
+        let home = tempfile::tempdir().unwrap();
+        let keys = KeyDir::of_user(home.path());
+        assert!(matches!(keys.load(), Err(Error::Missing { .. })));
+        let (key, found) = keys.load_or_create().unwrap();
+        assert_eq!(found, Found::Created);
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&keys.private_path()), 0o600);
+        assert_eq!(mode(&keys.public_path()), 0o644);
+        assert_eq!(mode(keys.private_path().parent().unwrap()), 0o700);
+        assert!(matches!(keys.create(), Err(Error::Exists { .. })));
+        let (again, found) = keys.load_or_create().unwrap();
+        assert_eq!((again.public(), found), (key.public(), Found::Existing));
+        assert_eq!(
+            fs::read_dir(&keys.folder).unwrap().count(),
+            2,
+            "no draft is left"
+        );
+    }
+
+    #[test]
+    fn a_private_key_others_can_read_is_refused_with_the_mend() {
+        let home = tempfile::tempdir().unwrap();
+        let keys = KeyDir::of_user(home.path());
+        keys.create().unwrap();
+        for mode in [0o640, 0o604, 0o620] {
+            fs::set_permissions(keys.private_path(), Permissions::from_mode(mode)).unwrap();
+            let error = keys.load().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied);
+            assert!(error.to_string().contains("chmod 600"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rye_core::id::ItemKind;
+use rye_core::seal::SecretKey;
+
+use super::*;
+use crate::{system, trust};
+
+#[derive(Debug, Default)]
+struct TestClock(AtomicI64);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(self.0.load(Ordering::Relaxed))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+}
+
+struct World {
+    root: tempfile::TempDir,
+    key: SecretKey,
+    clock: Arc<TestClock>,
+    library: Library,
+}
+
+impl World {
+    /// A project, a user who trusts their own key, and the system.
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let key = SecretKey::from_seed(&[1; 32]);
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir_all(at("project/.ai/tools")).unwrap();
+        trust::trust(
+            &at("home"),
+            key.public(),
+            "self",
+            &key,
+            Timestamp::default(),
+        )
+        .unwrap();
+        let spaces = Spaces::new(Some(at("project")), at("home"), at("state/system"));
+        let trust = Arc::new(TrustStore::open(&spaces));
+        let clock = Arc::new(TestClock::default());
+        let library = Library::open(spaces, trust, Arc::<TestClock>::clone(&clock));
+        Self {
+            root,
+            key,
+            clock,
+            library,
+        }
+    }
+
+    fn write(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn write_signed(&self, path: &str, text: &str) -> PathBuf {
+        self.write(path, &self.signed(text))
+    }
+
+    fn signed(&self, text: &str) -> String {
+        sign(text, &self.key)
+    }
+
+    fn resolve(&self, id: &str) -> Result<Arc<Item>, Error> {
+        self.library.resolve(&tool(id), Space::Project)
+    }
+
+    fn verdict(&self, id: &str) -> Verdict {
+        self.library.verify(&tool(id)).unwrap().verdict
+    }
+}
+
+fn sign(text: &str, key: &SecretKey) -> String {
+    seal::sign_text(ItemKind::Tool, "yaml", text, key, Timestamp::default()).unwrap()
+}
+
+fn tool(id: &str) -> ItemRef {
+    ItemRef::tool(ItemId::new(id).unwrap())
+}
+
+fn yaml(category: &str) -> String {
+    format!("version: \"1.0.0\"\ncategory: {category}\nexecutor_id: rye/core/runtimes/bash\n")
+}
+
+#[test]
+fn a_signed_item_is_handed_out_as_it_was_checked() {
+    let world = World::new();
+    let path = world.write(
+        "project/.ai/tools/a/x.yaml",
+        &world.signed(&yaml("a")).replace('\n', "\r\n"),
+    );
+    let item = world.resolve("a/x").unwrap();
+    assert_eq!(item.space, Space::Project);
+    assert_eq!(item.path, path);
+    assert_eq!(
+        &*item.text,
+        world.signed(&yaml("a")),
+        "line ends as they were hashed"
+    );
+    assert_eq!(item.content_hash, sha256_hex(yaml("a")));
+    assert_eq!(item.signer().unwrap().owner, "self");
+    assert_eq!(world.verdict("a/x"), Verdict::Full);
+}
+
+#[test]
+fn every_refusal_names_the_file_and_the_mend() {
+    let world = World::new();
+    let stranger = SecretKey::from_seed(&[2; 32]);
+    let good = world.signed(&yaml("a"));
+    let forged = sign(&yaml("a"), &stranger).replace(
+        stranger.public().fingerprint().as_str(),
+        world.key.public().fingerprint().as_str(),
+    );
+    let cases = [
+        (yaml("a"), Verdict::Unsigned, "ryectl sign tool:a/x"),
+        (
+            good.replace("1.0.0", "1.0.1"),
+            Verdict::Modified,
+            "ryectl sign tool:a/x",
+        ),
+        (
+            sign(&yaml("a"), &stranger),
+            Verdict::Untrusted,
+            "ryectl key trust",
+        ),
+        (forged, Verdict::BadSignature, "ryectl sign tool:a/x"),
+        (
+            world.signed(&yaml("b")),
+            Verdict::Misplaced,
+            "`category: a`",
+        ),
+        (
+            world.signed("version: \"1.0.0\"\n"),
+            Verdict::Misplaced,
+            "`category: a`",
+        ),
+        (
+            world.signed(&format!("{}name: y\n", yaml("a"))),
+            Verdict::Misplaced,
+            "`name: x`",
+        ),
+        (world.signed("a: [\n"), Verdict::Invalid, "line "),
+        (
+            world.signed("a: 1\n").replacen('\n', " junk\n", 1),
+            Verdict::Partial,
+            "accept_partial",
+        ),
+    ];
+    for (text, verdict, mend) in cases {
+        let path = world.write("project/.ai/tools/a/x.yaml", &text);
+        let report = world.library.verify_path(&path).unwrap();
+        assert_eq!(report.verdict, verdict, "{text}");
+        assert_eq!(report.item, tool("a/x"));
+        let error = world.resolve("a/x").unwrap_err();
+        let text = rye_core::error::chain(&error);
+        assert!(text.contains(mend), "{text}");
+        assert!(text.contains(&path.display().to_string()), "{text}");
+        assert!(matches!(
+            error.kind(),
+            ErrorKind::Denied | ErrorKind::Invalid
+        ));
+    }
+    let error = world.resolve("a/none").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("tools/a/none.*"), "{error}");
+}
+
+#[test]
+fn no_byte_of_an_item_can_change_unnoticed() {
+    let world = World::new();
+    let text = world.signed(&yaml("a"));
+    let time = text.find("1970").unwrap();
+    let place = world
+        .library
+        .spaces()
+        .locate(&world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a")))
+        .unwrap();
+    for index in (0..text.len()).filter(|index| !(time..time + 20).contains(index)) {
+        let mut bytes = text.clone().into_bytes();
+        bytes[index] ^= 1;
+        let result = world.library.admit(&place, &bytes);
+        let full = result.is_ok_and(|item| {
+            matches!(
+                &item.origin,
+                Origin::Signed {
+                    coverage: Coverage::Full,
+                    ..
+                }
+            )
+        });
+        assert!(!full, "byte {index}");
+    }
+}
+
+#[test]
+fn a_signature_is_no_licence_to_move_a_file() {
+    let world = World::new();
+    let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
+    fs::create_dir_all(world.root.path().join("project/.ai/tools/rye/core")).unwrap();
+    for id in ["rye/core/echo", "x"] {
+        fs::copy(
+            &path,
+            world
+                .root
+                .path()
+                .join(format!("project/.ai/tools/{id}.yaml")),
+        )
+        .unwrap();
+        assert!(
+            matches!(world.resolve(id), Err(Error::Misplaced { .. })),
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn a_nearer_space_wins_and_lesser_spaces_never_see_it() {
+    let world = World::new();
+    world.write_signed("home/.ai/tools/a/x.yaml", &yaml("a"));
+    assert_eq!(world.resolve("a/x").unwrap().space, Space::User);
+    // A new file that shadows is seen at once.
+    world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
+    let item = world.resolve("a/x").unwrap();
+    assert_eq!(item.space, Space::Project);
+    let shadowed = world.library.shadowed(&item, Space::Project);
+    assert_eq!(shadowed.len(), 1);
+    assert_eq!(shadowed[0].space, Space::User);
+    let seen = |referrer| world.library.resolve(&tool("a/x"), referrer);
+    assert_eq!(seen(Space::User).unwrap().space, Space::User);
+    assert!(matches!(seen(Space::System), Err(Error::NotFound { .. })));
+    // A bad file in a nearer space is an error, not passed over.
+    world.write("project/.ai/tools/a/x.yaml", &yaml("a"));
+    assert!(matches!(world.resolve("a/x"), Err(Error::Unsigned { .. })));
+}
+
+#[test]
+fn system_items_need_no_file_and_can_be_shadowed() {
+    let world = World::new();
+    let item = world.resolve("rye/bash").unwrap();
+    assert_eq!(
+        (item.space, &item.origin),
+        (Space::System, &Origin::BuiltIn)
+    );
+    assert_eq!(world.verdict("rye/bash"), Verdict::BuiltIn);
+    // This repository as a project: the very file is the system item, unsigned as it is.
+    let path = "project/.ai/tools/rye/bash.yaml";
+    let file = world.write(path, &item.text);
+    assert!(Arc::ptr_eq(&world.resolve("rye/bash").unwrap(), &item));
+    assert_eq!(
+        world.library.verify_path(&file).unwrap().verdict,
+        Verdict::BuiltIn
+    );
+    world.write(path, &format!("{}# edited\n", item.text));
+    assert!(matches!(
+        world.resolve("rye/bash"),
+        Err(Error::Unsigned { .. })
+    ));
+    world.write_signed(path, &format!("{}# edited\n", item.text));
+    assert_eq!(world.resolve("rye/bash").unwrap().space, Space::Project);
+    let for_system = world
+        .library
+        .resolve(&tool("rye/bash"), Space::System)
+        .unwrap();
+    assert_eq!(for_system.space, Space::System);
+}
+
+#[test]
+fn installed_copies_of_system_items_verify_by_the_node_key() {
+    let world = World::new();
+    let state = world.root.path().join("state");
+    let node = SecretKey::from_seed(&[7; 32]);
+    system::install(&state, &node, Timestamp::default()).unwrap();
+    let copy = state.join("system/.ai/tools/rye/core/echo.yaml");
+    let report = world.library.verify_path(&copy).unwrap();
+    assert_eq!(
+        (report.verdict, report.owner.as_deref()),
+        (Verdict::Full, Some("node"))
+    );
+}
+
+#[test]
+fn the_same_bytes_are_verified_once() {
+    let world = World::new();
+    let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
+    let item = world.resolve("a/x").unwrap();
+    assert!(Arc::ptr_eq(&world.resolve("a/x").unwrap(), &item));
+    // Touched, but the same; then changed.
+    fs::write(&path, &*item.text).unwrap();
+    assert!(Arc::ptr_eq(&world.resolve("a/x").unwrap(), &item));
+    fs::write(&path, world.signed(&format!("{}# more\n", yaml("a")))).unwrap();
+    assert!(!Arc::ptr_eq(&world.resolve("a/x").unwrap(), &item));
+}
+
+#[test]
+fn a_key_that_lapses_takes_its_items_along_even_those_remembered() {
+    let world = World::new();
+    let home = world.root.path().join("home");
+    world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
+    world.resolve("a/x").unwrap();
+    let entry = trust::folder(&home).join(format!("{}.toml", world.key.public().fingerprint()));
+    let text = fs::read_to_string(&entry).unwrap();
+    let unsigned = text.split_once('\n').unwrap().1;
+    let set = |line: &str| {
+        fs::write(&entry, unsigned.replace("attestation = \"\"", line)).unwrap();
+    };
+    set("not_after = 1970-01-01T00:01:00Z");
+    world.resolve("a/x").unwrap();
+    world.clock.0.store(60_001, Ordering::Relaxed);
+    let error = world.resolve("a/x").unwrap_err();
+    assert!(
+        error.to_string().contains("expired at 1970-01-01T00:01:00"),
+        "{error}"
+    );
+    assert_eq!(world.verdict("a/x"), Verdict::Expired);
+    set("revoked_at = \"1970-01-01T00:00:30Z\"");
+    assert!(matches!(
+        world.resolve("a/x"),
+        Err(Error::Lapsed {
+            state: Lapse::Revoked,
+            ..
+        })
+    ));
+    assert_eq!(world.verdict("a/x"), Verdict::Revoked);
+    trust::untrust(&home, world.key.public().fingerprint()).unwrap();
+    assert_eq!(world.verdict("a/x"), Verdict::Untrusted);
+}
+
+#[test]
+fn a_key_in_the_project_makes_nothing_trusted() {
+    let world = World::new();
+    let stranger = SecretKey::from_seed(&[2; 32]);
+    let project = world.root.path().join("project");
+    trust::trust(
+        &project,
+        stranger.public(),
+        "me",
+        &stranger,
+        Timestamp::default(),
+    )
+    .unwrap();
+    world.write("project/.ai/tools/a/x.yaml", &sign(&yaml("a"), &stranger));
+    assert_eq!(world.verdict("a/x"), Verdict::Untrusted);
+}
+
+#[test]
+fn the_original_knowledge_file_verifies_with_its_published_key() {
+    let world = World::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let read = |name: &str| fs::read_to_string(data.join(name)).unwrap();
+    world.write(
+        "home/.ai/config/keys/trusted/6ea18199041a1ea8.toml",
+        &read("6ea18199041a1ea8.toml"),
+    );
+    let text = read("state-graph-walker.md");
+    let place = "project/.ai/knowledge/rye/core/runtimes/state-graph-walker.md";
+    let path = world.write(place, &text);
+    let report = world.library.verify_path(&path).unwrap();
+    assert_eq!(
+        (report.verdict, report.owner.as_deref()),
+        (Verdict::Full, Some("github-ci"))
+    );
+    world.write(place, text.trim_end());
+    assert_eq!(
+        world.library.verify_path(&path).unwrap().verdict,
+        Verdict::Modified
+    );
+}
+
+#[test]
+fn partial_coverage_counts_only_where_the_trust_entry_says_so() {
+    let world = World::new();
+    // As the original signs a file with a shebang: without it.
+    let theirs = format!("#!/usr/bin/env x\n{}", world.signed(&yaml("a")));
+    world.write("project/.ai/tools/a/x.yaml", &theirs);
+    assert!(matches!(
+        world.resolve("a/x"),
+        Err(Error::PartialOnly { .. })
+    ));
+    let home = world.root.path().join("home");
+    let entry = trust::folder(&home).join(format!("{}.toml", world.key.public().fingerprint()));
+    let text = fs::read_to_string(&entry).unwrap();
+    let unsigned = text.split_once('\n').unwrap().1;
+    fs::write(
+        &entry,
+        unsigned.replace("attestation = \"\"", "accept_partial = true"),
+    )
+    .unwrap();
+    world.resolve("a/x").unwrap();
+    let report = world.library.verify(&tool("a/x")).unwrap();
+    assert_eq!(report.verdict, Verdict::Partial);
+    assert!(report.refusal.is_none());
+}

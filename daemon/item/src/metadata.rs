@@ -1,0 +1,253 @@
+//! What an item says about itself: version, category, the next element of its chain, its schema.
+//!
+//! **Owns** the reading of these fields from Python, YAML, JavaScript and Markdown. **Never** runs or imports
+//! anything: Python is parsed, and only literals count. A text that does not parse is an error with its line; the
+//! original took it for a tool without metadata.
+
+mod markdown;
+mod python;
+mod script;
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::ItemKind;
+use rye_core::seal;
+use serde_json::{Map, Value};
+
+/// Why metadata cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The text does not parse.
+    #[error("line {line}: {message}")]
+    Syntax {
+        /// Line, from 1; 0 if the parser does not say.
+        line: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// A Python or JavaScript name that is read has a value that would have to be computed.
+    #[error("line {line}: `{name}` must be a literal; items are read, not run")]
+    NotLiteral {
+        /// Line, from 1.
+        line: usize,
+        /// The name.
+        name: String,
+    },
+    /// A field has the wrong type.
+    #[error("`{field}` must be {expected}")]
+    WrongType {
+        /// The field.
+        field: &'static str,
+        /// What it must be, with its article.
+        expected: &'static str,
+    },
+    /// The file as a whole is not what this type of item is.
+    #[error("the file must hold {expected}")]
+    WrongShape {
+        /// What it must hold.
+        expected: &'static str,
+    },
+    /// Files of this type say nothing about themselves.
+    #[error(
+        "a .{extension} file cannot be a tool; write a YAML tool with \
+         `executor_id: rye/core/runtimes/bash` and the script in `config.script`, or a Python tool"
+    )]
+    NoMetadata {
+        /// The file's extension.
+        extension: String,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Syntax { .. }
+            | Self::NotLiteral { .. }
+            | Self::WrongType { .. }
+            | Self::WrongShape { .. }
+            | Self::NoMetadata { .. } => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// What an item says about itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Metadata {
+    /// Its version, `N.N.N`.
+    pub version: Option<String>,
+    /// `graph`, `runtime`, `primitive`, `native`, or free text.
+    pub tool_type: Option<String>,
+    /// The next element of its chain; `None` if it ends there.
+    pub executor_id: Option<String>,
+    /// The folder it belongs in, below its type folder.
+    pub category: Option<String>,
+    /// Its file stem.
+    pub name: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// JSON schema of its parameters.
+    pub config_schema: Option<Value>,
+    /// Interpreter and environment.
+    pub env_config: Option<Map<String, Value>>,
+    /// Settings merged along the chain; the graph itself in a graph.
+    pub config: Option<Map<String, Value>>,
+    /// Keys that are there but mean nothing to this release. An executor must refuse the item: what it asks for
+    /// would not happen.
+    pub unread: Vec<String>,
+}
+
+/// Keys that are read, in every notation.
+const READ: [&str; 9] = [
+    "version",
+    "tool_type",
+    "executor_id",
+    "category",
+    "name",
+    "description",
+    "config_schema",
+    "env_config",
+    "config",
+];
+
+/// Keys that are for people.
+const INFORMATIVE: [&str; 6] = [
+    "author",
+    "tags",
+    "title",
+    "license",
+    "references",
+    "created_at",
+];
+
+impl Metadata {
+    /// Reads the metadata of the text of an item, its signature line included or not.
+    pub fn parse(kind: ItemKind, extension: &str, text: &str) -> Result<Self, Error> {
+        match (kind, extension) {
+            (ItemKind::Tool, "py") => Self::of_tool(python::assignments(text)?),
+            (ItemKind::Tool, "yaml" | "yml") => Self::of_tool(mapping(text)?),
+            (ItemKind::Tool, "js" | "ts" | "mjs" | "cjs") => {
+                Self::of_tool(script::constants(text)?)
+            }
+            (ItemKind::Tool, _) => Err(Error::NoMetadata {
+                extension: extension.to_owned(),
+            }),
+            (ItemKind::Config, "toml") => toml_mapping(text).and_then(Self::of_text),
+            (ItemKind::Config, _) => mapping(text).and_then(Self::of_text),
+            (ItemKind::Knowledge, "md") => markdown::knowledge(text).and_then(Self::of_text),
+            // The signature of a knowledge file is an HTML comment, which is no YAML.
+            (ItemKind::Knowledge, _) => seal::strip(kind, extension, text)
+                .map_err(|_| Error::NoMetadata {
+                    extension: extension.to_owned(),
+                })
+                .and_then(|text| mapping(&text))
+                .and_then(Self::of_text),
+            (ItemKind::Directive, _) => markdown::directive(text).and_then(Self::of_text),
+        }
+    }
+
+    /// From the fields of a tool, under their YAML names.
+    fn of_tool(fields: Map<String, Value>) -> Result<Self, Error> {
+        let mut metadata = Self {
+            config_schema: fields
+                .get("config_schema")
+                .filter(|v| !v.is_null())
+                .cloned(),
+            env_config: object(&fields, "env_config")?,
+            config: object(&fields, "config")?,
+            ..Self::of_text_ref(&fields)?
+        };
+        // A graph has a closed list of keys of its own, which its parser checks with line and column.
+        if metadata.tool_type.as_deref() != Some("graph") {
+            metadata.unread = fields
+                .keys()
+                .filter(|key| {
+                    !READ.contains(&key.as_str())
+                        && !INFORMATIVE.contains(&key.as_str())
+                        && !key.starts_with("x-")
+                })
+                .cloned()
+                .collect();
+        }
+        Ok(metadata)
+    }
+
+    fn of_text(fields: Map<String, Value>) -> Result<Self, Error> {
+        Self::of_text_ref(&fields)
+    }
+
+    /// The fields every type of item has.
+    fn of_text_ref(fields: &Map<String, Value>) -> Result<Self, Error> {
+        Ok(Self {
+            version: text(fields, "version")?,
+            tool_type: text(fields, "tool_type")?,
+            executor_id: text(fields, "executor_id")?,
+            category: text(fields, "category")?,
+            name: text(fields, "name")?,
+            description: text(fields, "description")?,
+            ..Self::default()
+        })
+    }
+}
+
+fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<String>, Error> {
+    match fields.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(Error::WrongType {
+                field,
+                expected: "a text (quote it: `version: \"1.0.0\"`)",
+            })
+        }
+    }
+}
+
+fn object(
+    fields: &Map<String, Value>,
+    field: &'static str,
+) -> Result<Option<Map<String, Value>>, Error> {
+    match fields.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(object)) => Ok(Some(object.clone())),
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Err(Error::WrongType {
+                field,
+                expected: "a mapping",
+            })
+        }
+    }
+}
+
+fn mapping(text: &str) -> Result<Map<String, Value>, Error> {
+    match yaml(text)? {
+        Value::Object(fields) => Ok(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(Error::WrongShape {
+                expected: "a YAML mapping",
+            })
+        }
+    }
+}
+
+/// The only door to YAML.
+fn yaml(text: &str) -> Result<Value, Error> {
+    serde_yaml::from_str(text).map_err(|error| Error::Syntax {
+        line: error.location().map_or(0, |at| at.line()),
+        message: error.to_string(),
+    })
+}
+
+fn toml_mapping(text: &str) -> Result<Map<String, Value>, Error> {
+    toml::from_str(text).map_err(|error| Error::Syntax {
+        line: error.span().map_or(0, |span| line_of(text, span.start)),
+        message: error.message().to_owned(),
+    })
+}
+
+/// The line, from 1, that the byte at `offset` stands in.
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Module-level literal assignments of a Python file.
+
+use ruff_python_ast::{Expr, Number, Stmt, UnaryOp};
+use serde_json::{Map, Value};
+
+use super::{Error, line_of};
+
+/// Python names and the fields they are; the last ones are not read by this release, but must not be overlooked.
+const NAMES: [(&str, &str); 13] = [
+    ("__version__", "version"),
+    ("__tool_type__", "tool_type"),
+    ("__executor_id__", "executor_id"),
+    ("__category__", "category"),
+    ("__tool_description__", "description"),
+    ("CONFIG_SCHEMA", "config_schema"),
+    ("ENV_CONFIG", "env_config"),
+    ("CONFIG", "config"),
+    ("CONFIG_RESOLVE", "config_resolve"),
+    ("__execution_owner__", "execution_owner"),
+    ("__native_async__", "native_async"),
+    ("__native_resume__", "native_resume"),
+    ("CHILD_CONSTRAINTS", "child_constraints"),
+];
+
+/// The assignments to the names we read, under their YAML names; the last one of a name wins.
+pub(super) fn assignments(text: &str) -> Result<Map<String, Value>, Error> {
+    let module = ruff_python_parser::parse_module(text).map_err(|error| Error::Syntax {
+        line: line_of(text, error.location.start().to_usize()),
+        message: error.error.to_string(),
+    })?;
+    let mut fields = Map::new();
+    for statement in module.suite() {
+        let (target, value, start) = match statement {
+            Stmt::Assign(assign) => match assign.targets.as_slice() {
+                [target] => (target, &*assign.value, assign.range.start()),
+                _ => continue,
+            },
+            Stmt::AnnAssign(assign) => match &assign.value {
+                Some(value) => (&*assign.target, &**value, assign.range.start()),
+                None => continue,
+            },
+            _ => continue,
+        };
+        let Expr::Name(name) = target else { continue };
+        let Some((_, field)) = NAMES.iter().find(|(known, _)| *known == name.id.as_str()) else {
+            continue;
+        };
+        let value = literal(value).ok_or_else(|| Error::NotLiteral {
+            line: line_of(text, start.to_usize()),
+            name: name.id.to_string(),
+        })?;
+        fields.insert((*field).to_owned(), value);
+    }
+    Ok(fields)
+}
+
+/// The value of a literal; `None` if it would have to be computed, or JSON has no such value.
+fn literal(expression: &Expr) -> Option<Value> {
+    match expression {
+        Expr::StringLiteral(text) => Some(Value::from(text.value.to_str())),
+        Expr::BooleanLiteral(boolean) => Some(Value::from(boolean.value)),
+        Expr::NoneLiteral(_) => Some(Value::Null),
+        Expr::NumberLiteral(number) => match &number.value {
+            Number::Int(int) => serde_json::from_str(&int.to_string()).ok(),
+            Number::Float(float) => serde_json::Number::from_f64(*float).map(Value::Number),
+            Number::Complex { .. } => None,
+        },
+        Expr::UnaryOp(unary) if unary.op == UnaryOp::USub => {
+            let number = literal(&unary.operand)?;
+            serde_json::from_str(&format!("-{}", number.as_number()?)).ok()
+        }
+        Expr::List(list) => list.elts.iter().map(literal).collect(),
+        Expr::Tuple(tuple) => tuple.elts.iter().map(literal).collect(),
+        Expr::Dict(dict) => dict
+            .items
+            .iter()
+            .map(|item| match literal(item.key.as_ref()?)? {
+                Value::String(key) => Some((key, literal(&item.value)?)),
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_) => None,
+            })
+            .collect::<Option<Map<_, _>>>()
+            .map(Value::Object),
+        _ => None,
+    }
+}

@@ -1,0 +1,362 @@
+//! Signing files with the user's key: what `ryectl sign` does.
+//!
+//! **Never** signs what could not be used afterwards: the item must declare its version and the place it lies in, or
+//! the signature is refused with the reason. The file is replaced atomically and keeps its permissions; its line ends
+//! become `\n`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+use rye_core::clock::Timestamp;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
+use rye_core::seal::{self, Coverage, SecretKey};
+
+use crate::file;
+use crate::library::{self, declared_place};
+use crate::metadata::{self, Metadata};
+use crate::spaces::{self, FOLDER, Place, Space, Spaces};
+
+/// Folders that hold no items of one's own.
+const SKIPPED: [&str; 9] = [
+    "__pycache__",
+    ".venv",
+    "node_modules",
+    ".git",
+    "dist",
+    "build",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".mypy_cache",
+];
+
+/// Why a file is not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The name is no item name.
+    #[error("failed to read the name of an item")]
+    Name {
+        /// Why.
+        #[source]
+        source: InvalidId,
+    },
+    /// The pattern is no glob.
+    #[error("failed to read the pattern `{pattern}`")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// Why.
+        #[source]
+        source: globset::Error,
+    },
+    /// Nothing has this name.
+    #[error("no file is {target} in the {searched} space")]
+    NotFound {
+        /// What was asked for.
+        target: String,
+        /// The spaces that were searched, in words.
+        searched: &'static str,
+    },
+    /// System items are not the user's to sign.
+    #[error("{item} is a system item; copy it to your project or user space to change it")]
+    System {
+        /// The item.
+        item: ItemRef,
+    },
+    /// The file cannot be opened, or is no item.
+    #[error("failed to sign")]
+    Unreadable {
+        /// Why.
+        #[source]
+        source: spaces::Error,
+    },
+    /// The file is a symbolic link.
+    #[error("`{path}` is a symbolic link; sign the file it points to")]
+    Link {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read as an item.
+    #[error("failed to sign `{path}`")]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: metadata::Error,
+    },
+    /// The item does not say where it belongs.
+    #[error("failed to sign")]
+    Misplaced {
+        /// Which field, and what it should be.
+        #[source]
+        source: Box<library::Error>,
+    },
+    /// The item has no version, or one that is none.
+    #[error("failed to sign `{path}`: `version` must be three numbers, as in \"1.0.0\"{}",
+        found.as_ref().map(|found| format!(", not \"{found}\"")).unwrap_or_default())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// What stands there.
+        found: Option<String>,
+    },
+    /// This type of file has no place for a signature.
+    #[error("failed to sign `{path}`")]
+    Seal {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: seal::Error,
+    },
+    /// The operating system refused.
+    #[error("failed to write `{path}`")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. }
+            | Self::Pattern { .. }
+            | Self::Link { .. }
+            | Self::Misplaced { .. }
+            | Self::Version { .. } => ErrorKind::Invalid,
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::System { .. } => ErrorKind::Denied,
+            Self::Unreadable { source } => source.kind(),
+            Self::Metadata { source, .. } => source.kind(),
+            Self::Seal { source, .. } => source.kind(),
+            Self::Write { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+                _ => ErrorKind::Unavailable,
+            },
+        }
+    }
+}
+
+/// A file that is signed now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    /// The item.
+    pub item: ItemRef,
+    /// Its file.
+    pub path: PathBuf,
+    /// SHA-256 of what the signature covers, in hex.
+    pub content_hash: String,
+    /// Whether the file was touched.
+    pub change: Change,
+}
+
+/// Whether signing changed a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It has a new signature.
+    Written,
+    /// This key had signed this very content; the file was left alone.
+    Current,
+}
+
+/// The files that `target` names: `TYPE:ID`, `TYPE:GLOB`, or a path.
+///
+/// Names are looked up in the project, then in the user space; a glob takes what it matches in the first of them
+/// that exists. A glob without `/` matches the last part of ids at any depth.
+pub fn targets(spaces: &Spaces, target: &str) -> Result<Vec<Place>, Error> {
+    let Some((kind, name)) = target
+        .split_once(':')
+        .and_then(|(kind, name)| Some((kind.parse::<ItemKind>().ok()?, name)))
+    else {
+        return spaces
+            .locate(Path::new(target))
+            .map(|place| vec![place])
+            .map_err(|source| Error::Unreadable { source });
+    };
+    let found = if name.contains(['*', '?', '[', '{']) {
+        matching(spaces, kind, name)?
+    } else {
+        let id = ItemId::new(name).map_err(|source| Error::Name { source })?;
+        named(spaces, &ItemRef { kind, id })?.into_iter().collect()
+    };
+    if found.is_empty() {
+        return Err(Error::NotFound {
+            target: target.to_owned(),
+            searched: match spaces.root(Space::Project) {
+                Some(_) => "project or user",
+                None => "user",
+            },
+        });
+    }
+    Ok(found)
+}
+
+fn named(spaces: &Spaces, item: &ItemRef) -> Result<Option<Place>, Error> {
+    for space in [Space::Project, Space::User] {
+        let found = spaces
+            .find(item, space)
+            .map_err(|source| Error::Unreadable { source })?;
+        if let Some((place, _)) = found {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
+fn matching(spaces: &Spaces, kind: ItemKind, pattern: &str) -> Result<Vec<Place>, Error> {
+    let anywhere = if pattern.contains('/') {
+        pattern.to_owned()
+    } else {
+        format!("**/{pattern}")
+    };
+    let glob = GlobBuilder::new(&anywhere)
+        .literal_separator(true)
+        .build()
+        .map_err(|source| Error::Pattern {
+            pattern: pattern.to_owned(),
+            source,
+        })?
+        .compile_matcher();
+    let root = [Space::Project, Space::User]
+        .into_iter()
+        .find_map(|space| spaces.root(space));
+    let mut found = Vec::new();
+    if let Some(root) = root {
+        collect(
+            spaces,
+            &root.join(FOLDER).join(kind.folder()),
+            &glob,
+            &mut found,
+        );
+    }
+    found.sort_by(|one, other| one.path().cmp(&other.path()));
+    Ok(found)
+}
+
+/// Adds the items below `folder` that match; links are not followed.
+fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<Place>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(file_type) = entry.file_type() else {
+            continue;
+        };
+        let path = entry.path();
+        if file_type.is_dir() {
+            if !SKIPPED.iter().any(|skipped| entry.file_name() == *skipped) {
+                collect(spaces, &path, glob, found);
+            }
+        } else if file_type.is_file()
+            && let Ok(place) = spaces.locate(&path)
+            && glob.is_match(place.item.id.as_str())
+        {
+            found.push(place);
+        }
+    }
+}
+
+/// Signs the file at `place` with `key`.
+pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Error> {
+    let path = place.path();
+    if place.space == Space::System {
+        return Err(Error::System {
+            item: place.item.clone(),
+        });
+    }
+    let attributes = fs::symlink_metadata(&path).map_err(|source| Error::Unreadable {
+        source: spaces::Error::Read {
+            path: path.clone(),
+            source,
+        },
+    })?;
+    if attributes.is_symlink() {
+        return Err(Error::Link { path });
+    }
+    let content = place
+        .read()
+        .and_then(|content| {
+            content.ok_or_else(|| spaces::Error::Read {
+                path: path.clone(),
+                source: io::ErrorKind::NotFound.into(),
+            })
+        })
+        .map_err(|source| Error::Unreadable { source })?;
+    let text = String::from_utf8(content).map_err(|_| Error::Metadata {
+        path: path.clone(),
+        source: metadata::Error::WrongShape {
+            expected: "UTF-8 text",
+        },
+    })?;
+    let text = text.trim_start_matches('\u{feff}');
+    check(place, text)?;
+    let (kind, extension) = (place.item.kind, place.extension);
+    let seal_error = |source| Error::Seal {
+        path: path.clone(),
+        source,
+    };
+    let current = seal::inspect(kind, extension, text)
+        .ok()
+        .filter(|seal| seal.coverage == Coverage::Full && seal.token.verify(key.public()).is_ok());
+    if let Some(seal) = current {
+        return Ok(Signed {
+            item: place.item.clone(),
+            path,
+            content_hash: seal.token.hash,
+            change: Change::Current,
+        });
+    }
+    let signed = seal::sign_text(kind, extension, text, key, at).map_err(seal_error)?;
+    let seal = seal::inspect(kind, extension, &signed).map_err(seal_error)?;
+    file::replace(&path, signed.as_bytes(), attributes.mode() & 0o7777).map_err(|source| {
+        Error::Write {
+            path: path.clone(),
+            source,
+        }
+    })?;
+    Ok(Signed {
+        item: place.item.clone(),
+        path,
+        content_hash: seal.token.hash,
+        change: Change::Written,
+    })
+}
+
+/// Refuses to sign what could not be used.
+fn check(place: &Place, text: &str) -> Result<(), Error> {
+    let path = place.path();
+    let metadata = Metadata::parse(place.item.kind, place.extension, &seal::normalise(text))
+        .map_err(|source| Error::Metadata {
+            path: path.clone(),
+            source,
+        })?;
+    declared_place(place, &metadata).map_err(|error| Error::Misplaced {
+        source: Box::new(error),
+    })?;
+    if metadata.version.as_deref().is_some_and(is_version) {
+        Ok(())
+    } else {
+        Err(Error::Version {
+            path,
+            found: metadata.version,
+        })
+    }
+}
+
+/// `N.N.N`, without leading zeros.
+fn is_version(text: &str) -> bool {
+    let number = |part: &str| {
+        part.parse::<u64>()
+            .is_ok_and(|number| number.to_string() == part)
+    };
+    let parts: Vec<&str> = text.split('.').collect();
+    parts.len() == 3 && parts.into_iter().all(number)
+}
+
+#[cfg(test)]
+mod tests;

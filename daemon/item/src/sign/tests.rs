@@ -1,0 +1,163 @@
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use super::*;
+
+fn key() -> SecretKey {
+    SecretKey::from_seed(&[1; 32])
+}
+
+fn at() -> Timestamp {
+    Timestamp::default()
+}
+
+struct World {
+    root: tempfile::TempDir,
+    spaces: Spaces,
+}
+
+impl World {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(root.path()).unwrap();
+        let spaces = Spaces::new(
+            Some(base.join("project")),
+            base.join("home"),
+            base.join("sys"),
+        );
+        Self { root, spaces }
+    }
+
+    fn write(&self, path: &str, text: &str) -> PathBuf {
+        let path = fs::canonicalize(self.root.path()).unwrap().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn sign(&self, target: &str) -> Result<Vec<Signed>, Error> {
+        targets(&self.spaces, target)?
+            .iter()
+            .map(|place| sign(place, &key(), at()))
+            .collect()
+    }
+
+    fn ids(&self, target: &str) -> Vec<String> {
+        let places = targets(&self.spaces, target).unwrap();
+        places.iter().map(|place| place.item.to_string()).collect()
+    }
+}
+
+const GOOD: &str = "version: \"1.0.0\"\ncategory: a\n";
+
+#[test]
+fn signing_keeps_permissions_and_a_second_time_changes_nothing() {
+    let world = World::new();
+    let path = world.write("project/.ai/tools/a/x.yaml", &GOOD.replace('\n', "\r\n"));
+    fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
+    let signed = world.sign("tool:a/x").unwrap();
+    assert_eq!(
+        (signed[0].change, &signed[0].path),
+        (Change::Written, &path)
+    );
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("# rye:signed:") && text.ends_with(GOOD));
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o750);
+    assert_eq!(
+        fs::read_dir(path.parent().unwrap()).unwrap().count(),
+        1,
+        "no draft is left"
+    );
+    let again = world.sign(path.to_str().unwrap()).unwrap();
+    assert_eq!(again[0].change, Change::Current);
+    assert_eq!(again[0].content_hash, signed[0].content_hash);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn what_could_not_be_used_is_not_signed() {
+    let world = World::new();
+    for (text, reason) in [
+        ("version: \"1.0.0\"\n", "category"),
+        ("version: \"1.0.0\"\ncategory: b\n", "category: a"),
+        ("version: \"1.0.0\"\ncategory: a\nname: y\n", "name: x"),
+        ("category: a\n", "three numbers"),
+        ("version: \"1.0\"\ncategory: a\n", "not \"1.0\""),
+        ("version: \"01.0.0\"\ncategory: a\n", "not \"01.0.0\""),
+        ("version: [\n", "line"),
+    ] {
+        let path = world.write("project/.ai/tools/a/x.yaml", text);
+        let error = world.sign("tool:a/x").unwrap_err();
+        let message = rye_core::error::chain(&error);
+        assert!(message.contains(reason), "{message}");
+        assert!(message.contains(&path.display().to_string()), "{message}");
+        assert_eq!(
+            error.kind() == ErrorKind::Invalid,
+            !message.contains("category")
+        );
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            text,
+            "the file is left alone"
+        );
+    }
+}
+
+#[test]
+fn globs_match_ids_in_a_fixed_order() {
+    let world = World::new();
+    for path in [
+        "a/x.yaml",
+        "a/y.yaml",
+        "a/b/x.py",
+        "c.yaml",
+        "a/__pycache__/z.py",
+        "a/README",
+    ] {
+        world.write(&format!("project/.ai/tools/{path}"), "");
+    }
+    assert_eq!(world.ids("tool:a/*"), ["tool:a/x", "tool:a/y"]);
+    assert_eq!(
+        world.ids("tool:*"),
+        ["tool:a/b/x", "tool:a/x", "tool:a/y", "tool:c"]
+    );
+    assert_eq!(world.ids("tool:x*"), ["tool:a/b/x", "tool:a/x"]);
+    let missing = targets(&world.spaces, "tool:q/*").unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(matches!(
+        targets(&world.spaces, "tool:a/../x"),
+        Err(Error::Name { .. })
+    ));
+    assert!(matches!(
+        targets(&world.spaces, "tool:a/[x"),
+        Err(Error::Pattern { .. })
+    ));
+}
+
+#[test]
+fn names_are_looked_up_in_the_project_then_in_the_user_space() {
+    let world = World::new();
+    let user = world.write("home/.ai/tools/a/x.yaml", GOOD);
+    assert_eq!(world.sign("tool:a/x").unwrap()[0].path, user);
+    let project = world.write("project/.ai/tools/a/x.yaml", GOOD);
+    assert_eq!(world.sign("tool:a/x").unwrap()[0].path, project);
+}
+
+#[test]
+fn links_and_system_items_are_not_signed() {
+    let world = World::new();
+    let real = world.write("project/.ai/tools/a/x.yaml", GOOD);
+    let link = real.with_file_name("y.yaml");
+    symlink("x.yaml", &link).unwrap();
+    assert!(matches!(
+        world.sign(link.to_str().unwrap()),
+        Err(Error::Link { .. })
+    ));
+    let system = world.write("sys/.ai/tools/a/x.yaml", GOOD);
+    assert!(matches!(
+        world.sign(system.to_str().unwrap()),
+        Err(Error::System { .. })
+    ));
+    let outside = world.write("project/x.yaml", GOOD);
+    assert!(world.sign(outside.to_str().unwrap()).is_err());
+}

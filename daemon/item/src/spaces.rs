@@ -1,0 +1,419 @@
+//! The three spaces items live in, and the way from an id to a file and back.
+//!
+//! **Owns** the layout `<root>/.ai/<type folder>/<id>.<extension>`, the precedence project → user → system, and the
+//! opening of files. **Never** opens a file outside the space it was looked for in: a project may be hostile, so
+//! every symbolic link must stay within the space, and only regular files of at most [`MAX_SIZE`] are read.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::Mode;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+
+/// The folder of a space.
+pub const FOLDER: &str = ".ai";
+
+/// Largest item in bytes.
+pub const MAX_SIZE: u64 = 8 * 1024 * 1024;
+
+/// Why a path or a file cannot be used as an item.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path is not where items lie.
+    #[error(
+        "`{path}` is not an item: items are `.ai/<tools|directives|knowledge|config>/<id>.<extension>`"
+    )]
+    NotAnItem {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path leads out of its space by a symbolic link.
+    #[error("`{path}` leads out of its `.ai` folder by a symbolic link; put the file itself there")]
+    Escapes {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is a folder, a pipe or a device.
+    #[error("`{path}` is not a regular file")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is larger than [`MAX_SIZE`].
+    #[error("`{path}` is larger than {} MiB, the most an item may have", MAX_SIZE / (1024 * 1024))]
+    TooLarge {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("failed to read `{path}`")]
+    Read {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotAnItem { .. } | Self::NotAFile { .. } | Self::TooLarge { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::Escapes { .. } => ErrorKind::Denied,
+            Self::Read { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
+                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+                _ => ErrorKind::Unavailable,
+            },
+        }
+    }
+}
+
+/// Where an item comes from. A greater space wins; an item rests only on items of its own or a lesser space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// Shipped with this program.
+    System,
+    /// The user's own, for all projects.
+    User,
+    /// The project's.
+    Project,
+}
+
+impl Space {
+    /// The spaces an item of this space may rest on, in the order they are searched.
+    pub const fn visible(self) -> &'static [Self] {
+        match self {
+            Self::Project => &[Self::Project, Self::User, Self::System],
+            Self::User => &[Self::User, Self::System],
+            Self::System => &[Self::System],
+        }
+    }
+
+    /// The word users see.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Project => "project",
+        }
+    }
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The folders that hold the `.ai` of each space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spaces {
+    project: Option<PathBuf>,
+    user: PathBuf,
+    system: PathBuf,
+}
+
+/// A file that is an item by its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The item.
+    pub item: ItemRef,
+    /// Its space.
+    pub space: Space,
+    /// The folder that holds the space's `.ai`.
+    pub root: PathBuf,
+    /// The file's extension, one of those its type allows.
+    pub extension: &'static str,
+}
+
+impl Place {
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        self.root.join(FOLDER).join(self.relative())
+    }
+
+    /// The file, seen from the `.ai` folder.
+    fn relative(&self) -> PathBuf {
+        let name = format!("{}.{}", self.item.id, self.extension);
+        Path::new(self.item.kind.folder()).join(name)
+    }
+
+    /// Reads the file, once; `None` if there is none.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, Error> {
+        match Root::open(self.space, &self.root)? {
+            Some(root) => root.read(&self.relative()),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The nearest parent of `start`, itself included, that has a `.ai` folder. The user space is no project, and
+/// nothing above it is searched. `None` if there is no project.
+pub fn find_project(start: &Path, user_space: &Path) -> Option<PathBuf> {
+    let start = fs::canonicalize(start).ok()?;
+    let user_space = fs::canonicalize(user_space).unwrap_or_else(|_| user_space.to_owned());
+    start
+        .ancestors()
+        .take_while(|folder| *folder != user_space)
+        .find(|folder| folder.join(FOLDER).is_dir())
+        .map(Path::to_owned)
+}
+
+impl Spaces {
+    /// Names the folders that hold the `.ai` of each space. `project` is `None` outside of any project.
+    pub fn new(project: Option<PathBuf>, user: PathBuf, system: PathBuf) -> Self {
+        Self {
+            project,
+            user,
+            system,
+        }
+    }
+
+    /// The folder that holds the `.ai` of `space`.
+    pub fn root(&self, space: Space) -> Option<&Path> {
+        match space {
+            Space::Project => self.project.as_deref(),
+            Space::User => Some(&self.user),
+            Space::System => Some(&self.system),
+        }
+    }
+
+    /// The item that lies at `path`; the file need not exist.
+    pub fn locate(&self, path: &Path) -> Result<Place, Error> {
+        let absolute = std::path::absolute(path).map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        // Links above the item's own folder are resolved, so that roots compare equal.
+        let resolved = match (
+            absolute.parent().map(fs::canonicalize),
+            absolute.file_name(),
+        ) {
+            (Some(Ok(parent)), Some(name)) => parent.join(name),
+            _ => absolute,
+        };
+        self.place(&resolved).ok_or_else(|| Error::NotAnItem {
+            path: path.to_owned(),
+        })
+    }
+
+    fn place(&self, path: &Path) -> Option<Place> {
+        let parts: Vec<&str> = path
+            .components()
+            .map(|part| match part {
+                Component::Normal(name) => name.to_str(),
+                Component::RootDir => Some("/"),
+                Component::Prefix(_) | Component::CurDir | Component::ParentDir => None,
+            })
+            .collect::<Option<_>>()?;
+        let at = parts.iter().rposition(|part| *part == FOLDER)?;
+        let root: PathBuf = parts[..at].iter().collect();
+        let (folder, rest) = parts[at + 1..].split_first()?;
+        let kind = ItemKind::ALL
+            .into_iter()
+            .find(|kind| kind.folder() == *folder)?;
+        let (stem, extension) = rest.last()?.rsplit_once('.')?;
+        let extension = kind
+            .extensions()
+            .iter()
+            .copied()
+            .find(|known| *known == extension)?;
+        let id = [&rest[..rest.len() - 1], &[stem]].concat().join("/");
+        Some(Place {
+            item: ItemRef {
+                kind,
+                id: ItemId::new(id).ok()?,
+            },
+            space: self.space_of(&root),
+            root,
+            extension,
+        })
+    }
+
+    fn space_of(&self, root: &Path) -> Space {
+        let is = |folder: &Path| {
+            folder == root || fs::canonicalize(folder).is_ok_and(|folder| folder == root)
+        };
+        if is(&self.system) {
+            Space::System
+        } else if is(&self.user) {
+            Space::User
+        } else {
+            Space::Project
+        }
+    }
+
+    /// The files `item` could be in `space`, in the order in which they win.
+    pub(crate) fn candidates(&self, item: &ItemRef, space: Space) -> Vec<PathBuf> {
+        let Some(root) = self.root(space) else {
+            return Vec::new();
+        };
+        let place = |&extension| Place {
+            item: item.clone(),
+            space,
+            root: root.to_owned(),
+            extension,
+        };
+        item.kind
+            .extensions()
+            .iter()
+            .map(|extension| place(extension).path())
+            .filter(|path| path.is_file())
+            .collect()
+    }
+
+    /// The first file of `item` in `space`, in the order of extensions, with its content.
+    pub(crate) fn find(
+        &self,
+        item: &ItemRef,
+        space: Space,
+    ) -> Result<Option<(Place, Vec<u8>)>, Error> {
+        let Some(root) = self.root(space) else {
+            return Ok(None);
+        };
+        let Some(opened) = Root::open(space, root)? else {
+            return Ok(None);
+        };
+        // Most lookups miss here, at the cost of one call instead of one for each extension.
+        if !opened.has_folder(&Path::new(item.kind.folder()).join(item.id.category()))? {
+            return Ok(None);
+        }
+        for &extension in item.kind.extensions() {
+            let place = Place {
+                item: item.clone(),
+                space,
+                root: root.to_owned(),
+                extension,
+            };
+            if let Some(content) = opened.read(&place.relative())? {
+                return Ok(Some((place, content)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An opened `.ai` folder.
+struct Root {
+    folder: OwnedFd,
+    path: PathBuf,
+}
+
+impl Root {
+    /// Opens the `.ai` below `root`; `None` if there is none. A project's `.ai` may not be a link out of the
+    /// project; users may keep theirs where they like.
+    fn open(space: Space, root: &Path) -> Result<Option<Self>, Error> {
+        let path = root.join(FOLDER);
+        let opened = match space {
+            Space::Project => open_folder(root)
+                .and_then(|root| open_beneath(&root, Path::new(FOLDER), OFlag::O_PATH)),
+            Space::User | Space::System => open_folder(&path),
+        };
+        Ok(refine(opened, &path)?.map(|folder| Self { folder, path }))
+    }
+
+    fn has_folder(&self, relative: &Path) -> Result<bool, Error> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        let opened = open_beneath(&self.folder, relative, flags);
+        Ok(refine(opened, &self.path.join(relative))?.is_some())
+    }
+
+    fn read(&self, relative: &Path) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.path.join(relative);
+        // Not blocking: a pipe must not hold up whoever looks for an item.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        match refine(open_beneath(&self.folder, relative, flags), &path)? {
+            Some(file) => read_limited(File::from(file), path).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+fn read_limited(file: File, path: PathBuf) -> Result<Vec<u8>, Error> {
+    let mut content = Vec::new();
+    let result = file.metadata().and_then(|metadata| {
+        if metadata.is_file() {
+            file.take(MAX_SIZE + 1).read_to_end(&mut content).map(Some)
+        } else {
+            Ok(None)
+        }
+    });
+    match result {
+        Ok(Some(_)) if u64::try_from(content.len()).is_ok_and(|len| len <= MAX_SIZE) => Ok(content),
+        Ok(Some(_)) => Err(Error::TooLarge { path }),
+        Ok(None) => Err(Error::NotAFile { path }),
+        Err(source) => Err(Error::Read { path, source }),
+    }
+}
+
+/// Tells absence and escape from other failures.
+fn refine(opened: nix::Result<OwnedFd>, path: &Path) -> Result<Option<OwnedFd>, Error> {
+    let path = path.to_owned();
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+        Err(Errno::EXDEV | Errno::ELOOP) => Err(Error::Escapes { path }),
+        Err(errno) => Err(Error::Read {
+            path,
+            source: errno.into(),
+        }),
+    }
+}
+
+fn open_folder(path: &Path) -> nix::Result<OwnedFd> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(path)
+        .map(OwnedFd::from)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
+fn open_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    const ATTEMPTS: usize = 16;
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    for _ in 0..ATTEMPTS {
+        match openat2(folder, path, how) {
+            // Something was renamed meanwhile and the kernel cannot vouch for the path.
+            Err(Errno::EAGAIN) => {}
+            // An old kernel, or a container that does not know the call.
+            Err(Errno::ENOSYS | Errno::EPERM) => return walk_beneath(folder, path, flags),
+            result => return result,
+        }
+    }
+    Err(Errno::EAGAIN)
+}
+
+/// [`open_beneath`] without the kernel's help: every symbolic link is refused.
+fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let strict = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let folder_flags = strict | OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut folder = folder
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|_| Errno::EMFILE)?;
+    if let Some(parent) = path.parent() {
+        for part in parent.components() {
+            folder = openat(&folder, part.as_os_str(), folder_flags, Mode::empty())?;
+        }
+    }
+    let name = path.file_name().ok_or(Errno::EINVAL)?;
+    openat(&folder, name, strict | flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests;

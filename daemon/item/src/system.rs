@@ -1,0 +1,177 @@
+//! The system space: the items in this repository's `.ai/tools/rye`, part of the program itself.
+//!
+//! They are used from the program, whose integrity is theirs. [`install`] writes signed copies below the state
+//! directory for people to read and tools to verify; nothing is ever run from there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, File, include_dir};
+use rye_core::clock::Timestamp;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::seal::{self, Coverage, SecretKey};
+
+use crate::file;
+use crate::spaces::{Place, Space};
+use crate::trust;
+
+static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
+
+/// Why the copies cannot be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("failed to write the system item `{path}`")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The node key cannot be entered in the system space.
+    #[error("failed to trust the node key")]
+    Trust {
+        /// Why.
+        #[source]
+        source: trust::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Write { .. } => ErrorKind::Unavailable,
+            Self::Trust { source } => source.kind(),
+        }
+    }
+}
+
+/// The folder that holds the system space's `.ai`, given the state directory.
+pub fn root(state_dir: &Path) -> PathBuf {
+    state_dir.join("system")
+}
+
+/// An item that is part of the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Embedded {
+    file: &'static File<'static>,
+}
+
+impl Embedded {
+    /// All of them.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut folders = vec![&TOOLS];
+        let mut items = Vec::new();
+        while let Some(folder) = folders.pop() {
+            folders.extend(folder.dirs());
+            items.extend(folder.files().map(|file| Self { file }));
+        }
+        items
+    }
+
+    /// Its text, unsigned.
+    pub(crate) fn text(self) -> &'static str {
+        self.file
+            .contents_utf8()
+            .expect("a test reads every system item as text")
+    }
+
+    /// Where its copy lies below `root`.
+    pub(crate) fn place(self, root: &Path) -> Place {
+        let path = self.file.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let stem = path.with_extension("");
+        Place {
+            item: ItemRef {
+                kind: ItemKind::Tool,
+                id: ItemId::new(format!("rye/{}", stem.display()))
+                    .expect("a test makes an id of every system item"),
+            },
+            space: Space::System,
+            root: root.to_owned(),
+            extension: ItemKind::Tool
+                .extensions()
+                .iter()
+                .copied()
+                .find(|known| Some(*known) == extension)
+                .expect("a test checks the extension of every system item"),
+        }
+    }
+}
+
+/// Writes the system items below `state_dir`, signed with the node's key, and enters that key in the system space's
+/// trust folder. Files that are as they should be are left alone; each write is atomic.
+pub fn install(state_dir: &Path, key: &SecretKey, at: Timestamp) -> Result<(), Error> {
+    let root = root(state_dir);
+    for item in Embedded::all() {
+        let place = item.place(&root);
+        let path = place.path();
+        if fs::read_to_string(&path).is_ok_and(|text| is_copy(&place, &text, item, key)) {
+            continue;
+        }
+        let signed = seal::sign_text(ItemKind::Tool, place.extension, item.text(), key, at)
+            .expect("a test signs every system item");
+        let folder = path.parent().unwrap_or(&root);
+        fs::create_dir_all(folder)
+            .and_then(|()| file::replace(&path, signed.as_bytes(), 0o644))
+            .map_err(|source| Error::Write { path, source })?;
+    }
+    let entry = trust::folder(&root).join(format!("{}.toml", key.public().fingerprint()));
+    if !fs::exists(&entry).unwrap_or(false) {
+        trust::trust(&root, key.public(), "node", key, at)
+            .map_err(|source| Error::Trust { source })?;
+    }
+    Ok(())
+}
+
+fn is_copy(place: &Place, text: &str, item: Embedded, key: &SecretKey) -> bool {
+    let same =
+        seal::strip(ItemKind::Tool, place.extension, text).is_ok_and(|text| text == item.text());
+    same && seal::inspect(ItemKind::Tool, place.extension, text).is_ok_and(|seal| {
+        seal.coverage == Coverage::Full && seal.token.verify(key.public()).is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Metadata;
+    use crate::library::declared_place;
+
+    #[test]
+    fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
+        let items = Embedded::all();
+        assert!(items.len() >= 7);
+        for item in items {
+            let place = item.place(Path::new("/"));
+            let metadata = Metadata::parse(ItemKind::Tool, place.extension, item.text()).unwrap();
+            declared_place(&place, &metadata).unwrap();
+            assert_eq!(metadata.unread, Vec::<String>::new(), "{}", place.item);
+            assert!(metadata.version.is_some() && metadata.name.is_some());
+            assert!(metadata.description.is_some(), "{}", place.item);
+            assert!(
+                !item.text().contains("rye:signed:"),
+                "the repository holds them unsigned"
+            );
+        }
+    }
+
+    #[test]
+    fn installing_again_changes_only_what_is_not_as_it_should_be() {
+        let state = tempfile::tempdir().unwrap();
+        let key = SecretKey::from_seed(&[3; 32]);
+        install(state.path(), &key, Timestamp::from_ms(1_000)).unwrap();
+        let echo = root(state.path()).join(".ai/tools/rye/core/echo.yaml");
+        let bash = root(state.path()).join(".ai/tools/rye/bash.yaml");
+        let (first_echo, first_bash) = (fs::read(&echo).unwrap(), fs::read(&bash).unwrap());
+        fs::write(&bash, "version: 9\n").unwrap();
+        install(state.path(), &key, Timestamp::from_ms(9_000)).unwrap();
+        assert_eq!(fs::read(&echo).unwrap(), first_echo);
+        let bash = fs::read(&bash).unwrap();
+        assert_ne!(bash, first_bash, "it is signed anew, at another time");
+        assert_eq!(bash.len(), first_bash.len());
+    }
+}

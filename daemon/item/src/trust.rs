@@ -1,0 +1,473 @@
+//! Whose signatures count: `config/keys/trusted/<fingerprint>.toml` in the user and the system space.
+//!
+//! **Owns** reading, checking and writing of these files. A key shipped inside a project counts for nothing until
+//! the user has accepted it, which writes it to the user space.
+//!
+//! An entry counts if its name is the fingerprint of the key in it and it is unsigned, or signed by itself or by a
+//! key that counts. The time in a token proves nothing, so a revoked key is refused for everything it ever signed,
+//! and an expired one from its day on.
+//!
+//! **Order.** The store notices changed files by itself, at each lookup; [`TrustStore::refresh`] returns a number
+//! that changes with them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rye_core::clock::Timestamp;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::ItemKind;
+use rye_core::seal::{self, Fingerprint, PublicKey, SecretKey};
+use serde::Deserialize;
+
+use crate::file;
+use crate::spaces::{FOLDER, Space, Spaces};
+
+/// Why a key cannot be trusted or forgotten.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No entry has this fingerprint.
+    #[error("no key {fingerprint} is trusted in the user space (`{path}`)")]
+    Unknown {
+        /// The fingerprint.
+        fingerprint: Fingerprint,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The text is neither a PEM public key nor a trusted-key file.
+    #[error("{subject} holds no public key; give a PEM file or a trusted-key TOML file")]
+    NotAKey {
+        /// What was read.
+        subject: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The owner's name cannot stand in the file.
+    #[error("the owner `{owner}` holds a control character")]
+    Owner {
+        /// The name.
+        owner: String,
+    },
+    /// The operating system refused.
+    #[error("failed to {operation} `{path}`")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. } => ErrorKind::NotFound,
+            Self::NotAKey { .. } | Self::Owner { .. } => ErrorKind::Invalid,
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+                _ => ErrorKind::Unavailable,
+            },
+        }
+    }
+}
+
+/// Whether signatures that leave out parts of a file count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartialCoverage {
+    /// They count: the original system's files are accepted as they are.
+    Accepted,
+    /// They do not.
+    Refused,
+}
+
+/// A key whose signatures count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedKey {
+    /// The key.
+    pub key: PublicKey,
+    /// Whose it is, in the words of whoever trusted it.
+    pub owner: String,
+    /// The space its entry stands in.
+    pub space: Space,
+    /// The last moment it counts.
+    pub not_after: Option<Timestamp>,
+    /// From when on nothing it signed counts any more.
+    pub revoked_at: Option<Timestamp>,
+    /// Whether it may sign as the original system does.
+    pub partial: PartialCoverage,
+}
+
+/// A file in a trust folder that does not count, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it does not count.
+    pub reason: String,
+}
+
+/// The form of the file. Unknown keys are refused: a misspelt `revoked_at` must not be overlooked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    #[serde(default, rename = "version")]
+    _version: Option<String>,
+    #[serde(default, rename = "category")]
+    _category: Option<String>,
+    fingerprint: Fingerprint,
+    #[serde(default)]
+    owner: Option<String>,
+    #[serde(default, rename = "attestation")]
+    _attestation: Option<String>,
+    #[serde(default)]
+    not_after: Option<toml::Value>,
+    #[serde(default)]
+    revoked_at: Option<toml::Value>,
+    #[serde(default)]
+    accept_partial: bool,
+    public_key: FormKey,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FormKey {
+    pem: String,
+}
+
+fn time(name: &str, value: Option<&toml::Value>) -> Result<Option<Timestamp>, String> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    value
+        .as_datetime()
+        .map(ToString::to_string)
+        .or_else(|| value.as_str().map(str::to_owned))
+        .and_then(|text| Timestamp::parse(&text))
+        .map(Some)
+        .ok_or_else(|| format!("`{name}` is not a time like 2027-01-31T00:00:00Z"))
+}
+
+fn read_form(text: &str, space: Space) -> Result<TrustedKey, String> {
+    let form: Form = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    let key = PublicKey::from_pem(&form.public_key.pem).map_err(|error| error.to_string())?;
+    if *key.fingerprint() != form.fingerprint {
+        return Err(format!(
+            "its key has the fingerprint {}, not {}",
+            key.fingerprint(),
+            form.fingerprint
+        ));
+    }
+    Ok(TrustedKey {
+        key,
+        owner: form.owner.unwrap_or_else(|| "unknown".to_owned()),
+        space,
+        not_after: time("not_after", form.not_after.as_ref())?,
+        revoked_at: time("revoked_at", form.revoked_at.as_ref())?,
+        partial: if form.accept_partial {
+            PartialCoverage::Accepted
+        } else {
+            PartialCoverage::Refused
+        },
+    })
+}
+
+/// Reads a public key from a PEM text or a trusted-key file, with the owner the latter names. `subject` is what the
+/// text is called in errors.
+pub fn read_key(subject: &str, text: &str) -> Result<(PublicKey, Option<String>), Error> {
+    if text.trim_start().starts_with("-----BEGIN") {
+        let key = PublicKey::from_pem(text).map_err(|source| Error::NotAKey {
+            subject: subject.to_owned(),
+            source: Box::new(source),
+        })?;
+        return Ok((key, None));
+    }
+    read_form(text, Space::User)
+        .map(|entry| (entry.key, Some(entry.owner)))
+        .map_err(|reason| Error::NotAKey {
+            subject: subject.to_owned(),
+            source: reason.into(),
+        })
+}
+
+/// The trust folder below the folder that holds a space's `.ai`.
+pub fn folder(root: &Path) -> PathBuf {
+    root.join(FOLDER).join("config/keys/trusted")
+}
+
+/// Writes an entry for `key` below `root`, signed by `signer`; one that is there is replaced. Returns its file.
+pub fn trust(
+    root: &Path,
+    key: &PublicKey,
+    owner: &str,
+    signer: &SecretKey,
+    at: Timestamp,
+) -> Result<PathBuf, Error> {
+    if owner.chars().any(char::is_control) {
+        return Err(Error::Owner {
+            owner: owner.to_owned(),
+        });
+    }
+    let folder = folder(root);
+    let path = folder.join(format!("{}.toml", key.fingerprint()));
+    // A JSON string without control characters is a TOML string.
+    let owner = serde_json::Value::from(owner);
+    let text = format!(
+        "version = \"1.0.0\"\ncategory = \"keys/trusted\"\nfingerprint = \"{}\"\nowner = {owner}\nattestation = \"\"\n\n\
+         [public_key]\npem = \"\"\"\n{}\"\"\"\n",
+        key.fingerprint(),
+        key.to_pem()
+    );
+    let signed = seal::sign_text(ItemKind::Config, "toml", &text, signer, at)
+        .expect("TOML files can carry a signature");
+    let io_error = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io {
+            operation,
+            path,
+            source,
+        }
+    };
+    fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
+    file::replace(&path, signed.as_bytes(), 0o644).map_err(io_error("write", &path))?;
+    Ok(path)
+}
+
+/// Removes the entry of `fingerprint` below `root`. Returns the file that was removed.
+pub fn untrust(root: &Path, fingerprint: &Fingerprint) -> Result<PathBuf, Error> {
+    let path = folder(root).join(format!("{fingerprint}.toml"));
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Unknown {
+            fingerprint: fingerprint.clone(),
+            path,
+        }),
+        Err(source) => Err(Error::Io {
+            operation: "remove",
+            path,
+            source,
+        }),
+    }
+}
+
+/// The keys whose signatures count.
+#[derive(Debug)]
+pub struct TrustStore {
+    folders: [(Space, PathBuf); 2],
+    loaded: RwLock<Arc<Loaded>>,
+}
+
+#[derive(Debug, Default)]
+struct Loaded {
+    generation: u64,
+    stamps: Vec<(PathBuf, Option<Stamp>)>,
+    keys: BTreeMap<Fingerprint, Arc<TrustedKey>>,
+    refused: Vec<Refused>,
+}
+
+/// What changes when a file or folder does.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+impl TrustStore {
+    /// The trusted keys of the user and the system space.
+    pub fn open(spaces: &Spaces) -> Self {
+        let of = |space| {
+            let root = spaces
+                .root(space)
+                .expect("user and system space are always there");
+            (space, folder(root))
+        };
+        let folders = [of(Space::User), of(Space::System)];
+        let loaded = RwLock::new(Arc::new(load(&folders, 1)));
+        Self { folders, loaded }
+    }
+
+    /// Reads the files again if any changed. Returns a number that grows with each change.
+    pub fn refresh(&self) -> u64 {
+        self.current().generation
+    }
+
+    /// The key of this fingerprint, if it counts. Neither expiry nor revocation is looked at.
+    pub fn key(&self, fingerprint: &Fingerprint) -> Option<Arc<TrustedKey>> {
+        if let Some(key) = self.current().keys.get(fingerprint) {
+            return Some(Arc::clone(key));
+        }
+        // A file added within one tick of the file system's clock leaves no trace in the folder's time; a key that
+        // is not known is worth a second look.
+        self.reload().keys.get(fingerprint).cloned()
+    }
+
+    /// All keys that count, by fingerprint.
+    pub fn keys(&self) -> Vec<Arc<TrustedKey>> {
+        self.reload().keys.values().cloned().collect()
+    }
+
+    /// The files in the trust folders that do not count.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.reload().refused.clone()
+    }
+
+    fn current(&self) -> Arc<Loaded> {
+        let loaded = Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner));
+        let fresh = loaded
+            .stamps
+            .iter()
+            .all(|(path, stamp)| Stamp::of(path) == *stamp);
+        if fresh { loaded } else { self.reload() }
+    }
+
+    fn reload(&self) -> Arc<Loaded> {
+        let mut slot = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = load(&self.folders, slot.generation);
+        if next.stamps != slot.stamps {
+            next.generation += 1;
+        }
+        *slot = Arc::new(next);
+        Arc::clone(&slot)
+    }
+}
+
+/// A file that was read but whose signature is not judged yet.
+struct Candidate {
+    path: PathBuf,
+    entry: TrustedKey,
+    token: Option<seal::Token>,
+}
+
+fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
+    let mut loaded = Loaded {
+        generation,
+        ..Loaded::default()
+    };
+    let mut candidates = Vec::new();
+    for (space, folder) in folders {
+        // The stamp is taken first: what changes while we read is read again.
+        loaded.stamps.push((folder.clone(), Stamp::of(folder)));
+        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "toml")
+            })
+            .collect();
+        paths.sort();
+        for path in paths {
+            loaded.stamps.push((path.clone(), Stamp::of(&path)));
+            match candidate(&path, *space) {
+                Ok(candidate) => candidates.push(candidate),
+                Err(reason) => loaded.refused.push(Refused { path, reason }),
+            }
+        }
+    }
+    admit(candidates, &mut loaded);
+    loaded
+}
+
+fn candidate(path: &Path, space: Space) -> Result<Candidate, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text = seal::normalise(&text);
+    let entry = read_form(&text, space)?;
+    let fingerprint = entry.key.fingerprint();
+    if path
+        .file_stem()
+        .is_none_or(|stem| stem != fingerprint.as_str())
+    {
+        return Err(format!(
+            "its name is not its fingerprint, {fingerprint}.toml"
+        ));
+    }
+    let token = match seal::inspect(ItemKind::Config, "toml", &text) {
+        Ok(seal) => Some(seal.token),
+        Err(seal::Error::Unsigned) => None,
+        Err(error) => return Err(error.to_string()),
+    };
+    Ok(Candidate {
+        path: path.to_owned(),
+        entry,
+        token,
+    })
+}
+
+/// Takes in what is unsigned, signed by itself, or signed by what was taken in, until nothing is added.
+fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
+    while !candidates.is_empty() {
+        let before = candidates.len();
+        let mut waiting = Vec::new();
+        for candidate in candidates {
+            match vouched(&candidate, &loaded.keys) {
+                Some(Ok(())) => insert(candidate.entry, &mut loaded.keys),
+                Some(Err(error)) => loaded.refused.push(Refused {
+                    path: candidate.path,
+                    reason: error.to_string(),
+                }),
+                None => waiting.push(candidate),
+            }
+        }
+        if waiting.len() == before {
+            loaded
+                .refused
+                .extend(waiting.into_iter().map(|candidate| Refused {
+                    path: candidate.path,
+                    reason: "the key that signed it is not trusted".to_owned(),
+                }));
+            return;
+        }
+        candidates = waiting;
+    }
+}
+
+/// Whether the signature of an entry is good; `None` if its signer is not known, or revoked.
+fn vouched(
+    candidate: &Candidate,
+    keys: &BTreeMap<Fingerprint, Arc<TrustedKey>>,
+) -> Option<Result<(), seal::Error>> {
+    let Some(token) = &candidate.token else {
+        return Some(Ok(()));
+    };
+    if token.signer == *candidate.entry.key.fingerprint() {
+        return Some(token.verify(&candidate.entry.key));
+    }
+    let signer = keys.get(&token.signer)?;
+    signer
+        .revoked_at
+        .is_none()
+        .then(|| token.verify(&signer.key))
+}
+
+/// Of two entries for one key the user's counts.
+fn insert(entry: TrustedKey, keys: &mut BTreeMap<Fingerprint, Arc<TrustedKey>>) {
+    let fingerprint = entry.key.fingerprint();
+    if keys
+        .get(fingerprint)
+        .is_none_or(|known| known.space < entry.space)
+    {
+        keys.insert(fingerprint.clone(), Arc::new(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use super::*;
+
+fn key(byte: u8) -> SecretKey {
+    SecretKey::from_seed(&[byte; 32])
+}
+
+fn at() -> Timestamp {
+    Timestamp::from_ms(1_000_000)
+}
+
+fn spaces(root: &Path) -> Spaces {
+    Spaces::new(
+        Some(root.join("project")),
+        root.join("home"),
+        root.join("system"),
+    )
+}
+
+fn fingerprints(store: &TrustStore) -> Vec<String> {
+    let mut all: Vec<String> = store
+        .keys()
+        .iter()
+        .map(|key| key.key.fingerprint().to_string())
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_entry_is_written_as_the_original_writes_it_and_read_back() {
+    let root = tempfile::tempdir().unwrap();
+    let home = root.path().join("home");
+    let key = key(1);
+    let path = trust(&home, key.public(), "Ada \"the first\"", &key, at()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert!(first.starts_with("# rye:signed:1970-01-01T00:16:40Z:"));
+    let fingerprint = key.public().fingerprint();
+    assert!(rest.starts_with(&format!(
+        "version = \"1.0.0\"\ncategory = \"keys/trusted\"\nfingerprint = \"{fingerprint}\"\n\
+         owner = \"Ada \\\"the first\\\"\"\nattestation = \"\"\n\n[public_key]\npem = \"\"\"\n-----BEGIN"
+    )));
+    assert!(rest.ends_with("-----END PUBLIC KEY-----\n\"\"\"\n"));
+    let store = TrustStore::open(&spaces(root.path()));
+    let entry = store.key(fingerprint).unwrap();
+    assert_eq!(
+        (entry.owner.as_str(), entry.space),
+        ("Ada \"the first\"", Space::User)
+    );
+    assert_eq!(entry.partial, PartialCoverage::Refused);
+    assert_eq!(untrust(&home, fingerprint).unwrap(), path);
+    assert!(store.key(fingerprint).is_none(), "the change is noticed");
+    assert!(matches!(
+        untrust(&home, fingerprint),
+        Err(Error::Unknown { .. })
+    ));
+}
+
+#[test]
+fn keys_shipped_in_a_project_do_not_count() {
+    let root = tempfile::tempdir().unwrap();
+    let key = key(1);
+    trust(&root.path().join("project"), key.public(), "x", &key, at()).unwrap();
+    let store = TrustStore::open(&spaces(root.path()));
+    assert!(store.key(key.public().fingerprint()).is_none());
+}
+
+#[test]
+fn an_entry_counts_if_its_signer_does() {
+    let root = tempfile::tempdir().unwrap();
+    let home = root.path().join("home");
+    let (own, friend, stranger, lost) = (key(1), key(2), key(3), key(4));
+    trust(&home, own.public(), "self", &own, at()).unwrap();
+    trust(&home, friend.public(), "friend", &own, at()).unwrap();
+    // Two keys that vouch for each other vouch for nothing.
+    trust(&home, stranger.public(), "stranger", &lost, at()).unwrap();
+    trust(&home, lost.public(), "lost", &stranger, at()).unwrap();
+    let store = TrustStore::open(&spaces(root.path()));
+    let mut expected = vec![
+        own.public().fingerprint().to_string(),
+        friend.public().fingerprint().to_string(),
+    ];
+    expected.sort();
+    assert_eq!(fingerprints(&store), expected);
+    assert_eq!(store.refused().len(), 2);
+}
+
+#[test]
+fn a_damaged_or_misnamed_entry_is_refused_with_the_reason() {
+    let root = tempfile::tempdir().unwrap();
+    let home = root.path().join("home");
+    let key = key(1);
+    let path = trust(&home, key.public(), "self", &key, at()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let store = TrustStore::open(&spaces(root.path()));
+    let unsigned = text.split_once('\n').unwrap().1.to_owned();
+    for (content, reason) in [
+        (
+            text.replace("attestation = \"\"", "accept_partial = true"),
+            "changed after",
+        ),
+        (unsigned.replace("attestation", "revoked"), "unknown field"),
+        (
+            unsigned.replace("attestation = \"\"", "not_after = \"soon\""),
+            "2027-01-31T00:00:00Z",
+        ),
+        (
+            unsigned.replace("fingerprint = \"", "fingerprint = \"0"),
+            "16 lowercase hex digits",
+        ),
+        (unsigned.replace("MCow", "MCoW"), "PEM"),
+    ] {
+        fs::write(&path, content).unwrap();
+        assert!(store.key(key.public().fingerprint()).is_none(), "{reason}");
+        let refused = store.refused();
+        assert!(refused[0].reason.contains(reason), "{}", refused[0].reason);
+    }
+    fs::rename(&path, path.with_file_name("0123456789abcdef.toml")).unwrap();
+    fs::write(path.with_file_name("0123456789abcdef.toml"), &unsigned).unwrap();
+    assert!(
+        store.refused()[0]
+            .reason
+            .contains("its name is not its fingerprint")
+    );
+}
+
+#[test]
+fn the_users_word_on_a_key_goes_before_the_systems() {
+    let root = tempfile::tempdir().unwrap();
+    let (node, own) = (key(1), key(2));
+    trust(
+        &root.path().join("system"),
+        node.public(),
+        "node",
+        &node,
+        at(),
+    )
+    .unwrap();
+    let home = root.path().join("home");
+    trust(&home, own.public(), "self", &own, at()).unwrap();
+    let path = trust(&home, node.public(), "my node", &own, at()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let unsigned = text.split_once('\n').unwrap().1;
+    let revoked = unsigned.replace("attestation = \"\"", "revoked_at = 2026-01-01T00:00:00Z");
+    let store = TrustStore::open(&spaces(root.path()));
+    let fingerprint = node.public().fingerprint();
+    assert_eq!(store.key(fingerprint).unwrap().owner, "my node");
+    let before = store.refresh();
+    fs::write(&path, revoked).unwrap();
+    assert_ne!(store.refresh(), before);
+    let entry = store.key(fingerprint).unwrap();
+    assert_eq!(entry.revoked_at, Timestamp::parse("2026-01-01T00:00:00Z"));
+}
+
+#[test]
+fn a_key_is_read_from_pem_and_from_an_entry() {
+    let root = tempfile::tempdir().unwrap();
+    let key = key(1);
+    let path = trust(root.path(), key.public(), "Ada", &key, at()).unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    let (read, owner) = read_key("x.toml", &text).unwrap();
+    assert_eq!((&read, owner.as_deref()), (key.public(), Some("Ada")));
+    let (read, owner) = read_key("x.pem", &key.public().to_pem()).unwrap();
+    assert_eq!((&read, owner), (key.public(), None));
+    assert!(read_key("x", "hello").is_err());
+    assert!(trust(root.path(), key.public(), "a\nb", &key, at()).is_err());
+}

@@ -1,0 +1,34 @@
+//! What the daemon sets on itself, and what its children get back.
+
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+/// The limit on open files as the daemon inherited it. Children get it back: programs that walk all descriptors, or
+/// use `select`, do not like a high one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFiles {
+    pub(super) soft: rlim_t,
+    pub(super) hard: rlim_t,
+}
+
+/// Hardens this process: it leaves no core, other processes of its user cannot look into it, and it may open as many
+/// files as the system lets it. What the kernel refuses is logged; none of it is worth not starting for.
+pub fn harden() -> OpenFiles {
+    if let Err(error) = prctl::set_dumpable(false) {
+        tracing::warn!(%error, "the daemon could not be made undumpable");
+    }
+    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
+        tracing::warn!(%error, "core dumps could not be turned off");
+    }
+    let files = inherited_open_files();
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, files.hard, files.hard) {
+        tracing::warn!(%error, limit = files.hard, "the limit on open files could not be raised");
+    }
+    files
+}
+
+/// The limit on open files now in force.
+pub(super) fn inherited_open_files() -> OpenFiles {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    OpenFiles { soft, hard }
+}

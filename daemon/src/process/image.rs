@@ -1,0 +1,364 @@
+//! A plan in the form the kernel takes, and the child's first steps.
+//!
+//! A child starts as `posix_spawn` starts one: `clone` with a shared address space and a stack of its own, the caller
+//! stopped until the child executes. Nothing is copied, however much memory the daemon holds, and the child reports a
+//! failure by writing it down. What it does until then is a handful of system calls: no allocation, no lock, no log.
+#![expect(unsafe_code, reason = "the child half of a clone")]
+
+use std::convert::Infallible;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::sched::{CloneFlags, clone};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{
+    SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, sigaction, sigprocmask,
+};
+use nix::sys::wait::waitpid;
+use nix::unistd::{AccessFlags, Pid, access, chdir, getpid, getppid, pipe2, setsid};
+
+use super::host::OpenFiles;
+use super::{ATTEMPT_VARIABLE, Error, Plan, number, pidfd, reap};
+
+/// Stack of a child until it executes. It calls a dozen thin wrappers; a debug build needs the most.
+pub(super) const STACK_BYTES: usize = 256 * 1024;
+
+/// The first descriptor after the three standard streams.
+const FIRST_FILE: usize = 3;
+
+/// Where a process finds the `index`-th content of [`Plan::files`].
+pub fn file_path(index: usize) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", FIRST_FILE + index))
+}
+
+/// What a child becomes.
+#[derive(Debug)]
+pub(super) struct Image {
+    program: CString,
+    args: Vec<CString>,
+    env: Vec<CString>,
+    cwd: CString,
+    /// The n-th becomes descriptor n. Each stands above all of these numbers, so that none is overwritten before it
+    /// is used.
+    descriptors: Vec<OwnedFd>,
+}
+
+/// Our ends of the child's pipes; stdin if there is something to write.
+#[derive(Debug)]
+pub(super) struct OurEnds {
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// Which of the child's steps failed.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Settle,
+    WorkingDirectory,
+    Descriptors,
+    Execute,
+}
+
+impl Image {
+    /// Finds the program, opens pipes and files, and lays out what the child will need.
+    pub(super) fn prepare(plan: &Plan, tag: &str) -> Result<(Self, OurEnds), Error> {
+        let name = plan.program.display().to_string();
+        let program = find_program(plan)?;
+        let text = |what, text: &OsStr| {
+            // The source would say where; the user needs to know in what.
+            let Ok(text) = CString::new(text.as_bytes()) else {
+                let program = name.clone();
+                return Err(Error::NulByte { what, program });
+            };
+            Ok(text)
+        };
+        let mut args = vec![text("the name", plan.program.as_os_str())?];
+        for arg in &plan.args {
+            args.push(text("an argument", arg)?);
+        }
+        let mut env = Vec::with_capacity(plan.env.len() + 1);
+        for (variable, value) in &plan.env {
+            if variable != ATTEMPT_VARIABLE {
+                let mut entry = variable.clone();
+                entry.push("=");
+                entry.push(value);
+                env.push(text("a variable", &entry)?);
+            }
+        }
+        env.push(text(
+            "the tag",
+            OsStr::new(&format!("{ATTEMPT_VARIABLE}={tag}")),
+        )?);
+        let cwd = text("the working directory", plan.cwd.as_os_str())?;
+        let program = text("the path", program.as_os_str())?;
+        let (descriptors, ends) = open_descriptors(plan).map_err(|source| Error::Prepare {
+            step: "open pipes and files",
+            program: name.clone(),
+            source,
+        })?;
+        let image = Self {
+            program,
+            args,
+            env,
+            cwd,
+            descriptors,
+        };
+        Ok((image, ends))
+    }
+
+    /// Starts the child and returns once it executes the program. Must be called with all signals blocked, and by a
+    /// thread that outlives the child.
+    pub(super) fn start(
+        self,
+        stack: &mut [u8],
+        open_files: OpenFiles,
+    ) -> Result<(Pid, OwnedFd, Instant), Error> {
+        let child = Child {
+            daemon: getpid(),
+            args: pointers(&self.args),
+            env: pointers(&self.env),
+            image: &self,
+            open_files,
+        };
+        let mut failure = None;
+        let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+        let run = Box::new(|| {
+            let Err(failed) = child.run();
+            failure = Some(failed);
+            127
+        });
+        let started = Instant::now();
+        // SAFETY: the child has a stack of its own and runs while this thread stands still. It allocates nothing, takes
+        // no lock and runs no handler (all signals are blocked until none of ours is left), so it changes no memory but
+        // its stack, `errno` of this thread, and `failure`, which is read after it is gone.
+        let pid = unsafe { clone(run, stack, flags, Some(number(Signal::SIGCHLD))) };
+        let pid = pid.map_err(|errno| self.failed("start a process", errno))?;
+        // Nobody but us reaps this child: the pid is its own, even if it has ended by now.
+        let pidfd = match pidfd::open(pid.as_raw()) {
+            Ok(pidfd) => pidfd,
+            Err(errno) => {
+                let ended = kill(pid, Signal::SIGKILL).and_then(|()| waitpid(pid, None));
+                if let Err(error) = ended {
+                    tracing::warn!(%pid, %error, "a process without a handle could not be ended");
+                }
+                return Err(self.failed("open a handle on a process", errno));
+            }
+        };
+        let Some((stage, errno)) = failure else {
+            return Ok((pid, pidfd, started));
+        };
+        if let Err(error) = reap::child(pidfd.as_fd(), reap::Wait::UntilEnd) {
+            tracing::warn!(%pid, %error, "a process that did not start could not be reaped");
+        }
+        Err(match stage {
+            Stage::Settle => self.failed("settle a process", errno),
+            Stage::Descriptors => self.failed("hand over descriptors", errno),
+            Stage::WorkingDirectory => Error::WorkingDirectory {
+                cwd: self.cwd.to_string_lossy().into_owned(),
+                source: errno.into(),
+            },
+            Stage::Execute => Error::Execute {
+                program: self.name(),
+                source: errno.into(),
+            },
+        })
+    }
+
+    fn name(&self) -> String {
+        self.program.to_string_lossy().into_owned()
+    }
+
+    fn failed(&self, step: &'static str, errno: Errno) -> Error {
+        Error::Prepare {
+            step,
+            program: self.name(),
+            source: errno.into(),
+        }
+    }
+}
+
+/// What the child works with; laid out before it starts.
+struct Child<'a> {
+    daemon: Pid,
+    args: Vec<*const libc::c_char>,
+    env: Vec<*const libc::c_char>,
+    image: &'a Image,
+    open_files: OpenFiles,
+}
+
+impl Child<'_> {
+    /// Becomes the program, or says what failed.
+    fn run(&self) -> Result<Infallible, (Stage, Errno)> {
+        let at = |stage| move |errno| (stage, errno);
+        self.settle().map_err(at(Stage::Settle))?;
+        chdir(self.image.cwd.as_c_str()).map_err(at(Stage::WorkingDirectory))?;
+        self.take_descriptors().map_err(at(Stage::Descriptors))?;
+        reset_signals().map_err(at(Stage::Settle))?;
+        // SAFETY: the path is NUL-terminated; both lists are NULL-terminated lists of NUL-terminated texts; all of it is
+        // owned by the caller, who stands still.
+        unsafe {
+            libc::execve(
+                self.image.program.as_ptr(),
+                self.args.as_ptr(),
+                self.env.as_ptr(),
+            )
+        };
+        Err((Stage::Execute, Errno::last()))
+    }
+
+    /// A session and group of its own, bound to the daemon's life, without privileges to gain or a core to leave.
+    fn settle(&self) -> Result<(), Errno> {
+        setsid()?;
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() != self.daemon {
+            // The daemon died before we were bound to it.
+            return Err(Errno::ESRCH);
+        }
+        prctl::set_no_new_privs()?;
+        setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+        let OpenFiles { soft, hard } = self.open_files;
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+    }
+
+    /// Puts each descriptor in its place and closes all others.
+    fn take_descriptors(&self) -> Result<(), Errno> {
+        let mut next: RawFd = 0;
+        for descriptor in &self.image.descriptors {
+            // SAFETY: the source is open; the target is a number of this process alone, which owns nothing yet.
+            Errno::result(unsafe { libc::dup2(descriptor.as_raw_fd(), next) })?;
+            next += 1;
+        }
+        let first = libc::c_uint::try_from(next).unwrap_or(libc::c_uint::MAX);
+        // SAFETY: the table of descriptors is a copy: this closes nothing of the daemon's.
+        let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+        match Errno::result(closed) {
+            // Before Linux 5.9. All our descriptors are close-on-exec anyway.
+            Ok(_) | Err(Errno::ENOSYS) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// Default dispositions first, then the mask: a pending signal must meet no handler of the daemon's.
+fn reset_signals() -> Result<(), Errno> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in Signal::iterator() {
+        if !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
+            // SAFETY: the default action runs no code of ours.
+            unsafe { sigaction(signal, &default) }?;
+        }
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+}
+
+/// The list of pointers that `execve` takes; valid as long as `texts`.
+fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
+    texts
+        .iter()
+        .map(|text| text.as_ptr())
+        .chain([ptr::null()])
+        .collect()
+}
+
+/// The descriptors of the child in order, and our ends of its pipes.
+fn open_descriptors(plan: &Plan) -> io::Result<(Vec<OwnedFd>, OurEnds)> {
+    let (stdin, our_stdin) = if plan.stdin.is_empty() {
+        (OwnedFd::from(File::open("/dev/null")?), None)
+    } else {
+        let (theirs, ours) = pipe2(OFlag::O_CLOEXEC)?;
+        (theirs, Some(ours))
+    };
+    let (our_stdout, stdout) = pipe2(OFlag::O_CLOEXEC)?;
+    let (our_stderr, stderr) = pipe2(OFlag::O_CLOEXEC)?;
+    let mut descriptors = vec![stdin, stdout, stderr];
+    for content in &plan.files {
+        descriptors.push(sealed(content)?);
+    }
+    let floor = RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX);
+    let descriptors = descriptors
+        .into_iter()
+        .map(|descriptor| above(descriptor, floor))
+        .collect::<Result<_, _>>()?;
+    let ends = OurEnds {
+        stdin: our_stdin,
+        stdout: our_stdout,
+        stderr: our_stderr,
+    };
+    Ok((descriptors, ends))
+}
+
+/// `content` as a file in memory that nobody can change any more.
+fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let mut file = File::from(memfd_create(c"rye-verified", flags)?);
+    file.write_all(content)?;
+    file.rewind()?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
+    Ok(file.into())
+}
+
+/// `descriptor`, or a copy of it, with a number not below `floor`; close-on-exec.
+fn above(descriptor: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor.as_raw_fd() >= floor {
+        return Ok(descriptor);
+    }
+    let copy = fcntl(&descriptor, FcntlArg::F_DUPFD_CLOEXEC(floor))?;
+    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// The path of the program: as it stands if it has a slash (relative to the plan's directory), else the first
+/// executable file of that name in the plan's `PATH`.
+fn find_program(plan: &Plan) -> Result<PathBuf, Error> {
+    let not_found = |looked_for: &[PathBuf]| {
+        let paths: Vec<String> = looked_for
+            .iter()
+            .map(|path| format!("`{}`", path.display()))
+            .collect();
+        Error::ProgramNotFound {
+            program: plan.program.display().to_string(),
+            looked_for: if paths.is_empty() {
+                "it nowhere: its environment has no PATH".to_owned()
+            } else {
+                paths.join(", ")
+            },
+        }
+    };
+    if plan.program.as_os_str().as_bytes().contains(&b'/') {
+        let path = plan.cwd.join(&plan.program);
+        return if path.exists() {
+            Ok(path)
+        } else {
+            Err(not_found(&[path]))
+        };
+    }
+    let search = plan
+        .env
+        .iter()
+        .find(|(variable, _)| variable == "PATH")
+        .map_or_else(Vec::new, |(_, path)| {
+            std::env::split_paths(path)
+                .map(|directory| plan.cwd.join(directory).join(&plan.program))
+                .collect()
+        });
+    search
+        .iter()
+        .find(|path| is_executable(path))
+        .cloned()
+        .ok_or_else(|| not_found(&search))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+}

@@ -1,0 +1,193 @@
+//! When a process gets which signal: a pure machine that is told the time.
+//!
+//! ```text
+//! Free ──asked / timeout──► Terminating (TERM) ──grace over / Kill asked──► Killed (KILL) ──patience over──► given up
+//!   └──────────────────────────── Kill asked ─────────────────────────────────▲
+//! ```
+
+use std::time::{Duration, Instant};
+
+use super::StopReason;
+
+/// How long we wait for the end of a process that was killed. Only one that hangs in the kernel takes this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where a running process stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Free {
+        timeout_at: Option<Instant>,
+    },
+    Terminating {
+        reason: StopReason,
+        kill_at: Instant,
+    },
+    Killed {
+        reason: StopReason,
+        give_up_at: Instant,
+    },
+    GivenUp {
+        reason: StopReason,
+    },
+}
+
+/// What is to be done to the group now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Step {
+    Nothing,
+    Terminate,
+    Kill,
+    GiveUp,
+}
+
+/// The machine of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ladder {
+    stage: Stage,
+    grace: Duration,
+}
+
+impl Ladder {
+    /// For a process that starts at `now`.
+    pub(super) fn new(now: Instant, timeout: Duration, grace: Duration) -> Self {
+        // A timeout beyond what the clock can name is none.
+        let timeout_at = now.checked_add(timeout);
+        Self {
+            stage: Stage::Free { timeout_at },
+            grace,
+        }
+    }
+
+    /// When [`Self::due`] wants to be called next.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Free { timeout_at } => timeout_at,
+            Stage::Terminating { kill_at, .. } => Some(kill_at),
+            Stage::Killed { give_up_at, .. } => Some(give_up_at),
+            Stage::GivenUp { .. } => None,
+        }
+    }
+
+    /// The strongest reason that took effect.
+    pub(super) fn reason(&self) -> Option<StopReason> {
+        match self.stage {
+            Stage::Free { .. } => None,
+            Stage::Terminating { reason, .. }
+            | Stage::Killed { reason, .. }
+            | Stage::GivenUp { reason } => Some(reason),
+        }
+    }
+
+    /// Somebody asks to stop for `reason`.
+    pub(super) fn asked(&mut self, reason: StopReason, now: Instant) -> Step {
+        match (self.stage, reason) {
+            (Stage::Free { .. }, StopReason::Cancel | StopReason::Timeout) => {
+                self.stage = Stage::Terminating {
+                    reason,
+                    kill_at: now + self.grace,
+                };
+                Step::Terminate
+            }
+            (Stage::Free { .. } | Stage::Terminating { .. }, StopReason::Kill) => {
+                self.kill(reason, now)
+            }
+            (
+                Stage::Terminating {
+                    reason: before,
+                    kill_at,
+                },
+                StopReason::Cancel | StopReason::Timeout,
+            ) => {
+                self.stage = Stage::Terminating {
+                    reason: before.max(reason),
+                    kill_at,
+                };
+                Step::Nothing
+            }
+            (Stage::Killed { .. } | Stage::GivenUp { .. }, _) => Step::Nothing,
+        }
+    }
+
+    /// The deadline has come.
+    pub(super) fn due(&mut self, now: Instant) -> Step {
+        match self.stage {
+            Stage::Free { .. } => self.asked(StopReason::Timeout, now),
+            Stage::Terminating { reason, .. } => self.kill(reason, now),
+            Stage::Killed { reason, .. } => {
+                self.stage = Stage::GivenUp { reason };
+                Step::GiveUp
+            }
+            Stage::GivenUp { .. } => Step::Nothing,
+        }
+    }
+
+    fn kill(&mut self, reason: StopReason, now: Instant) -> Step {
+        self.stage = Stage::Killed {
+            reason,
+            give_up_at: now + PATIENCE,
+        };
+        Step::Kill
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(5);
+    const REASONS: [StopReason; 3] = [StopReason::Cancel, StopReason::Timeout, StopReason::Kill];
+
+    fn ladder(now: Instant) -> Ladder {
+        Ladder::new(now, Duration::from_mins(1), GRACE)
+    }
+
+    #[test]
+    fn the_second_reason_only_escalates() {
+        let now = Instant::now();
+        for first in REASONS {
+            for second in REASONS {
+                let mut ladder = ladder(now);
+                let step = ladder.asked(first, now);
+                let expected = if first == StopReason::Kill {
+                    Step::Kill
+                } else {
+                    Step::Terminate
+                };
+                assert_eq!(step, expected, "{first:?}");
+                let before = ladder.deadline();
+                let step = ladder.asked(second, now + Duration::from_secs(1));
+                let expected = if first < StopReason::Kill && second == StopReason::Kill {
+                    Step::Kill
+                } else {
+                    assert_eq!(ladder.deadline(), before, "a grace never grows");
+                    Step::Nothing
+                };
+                assert_eq!(step, expected, "{first:?} then {second:?}");
+                assert_eq!(ladder.reason(), Some(first.max(second)));
+            }
+        }
+    }
+
+    #[test]
+    fn time_alone_climbs_the_ladder() {
+        let now = Instant::now();
+        let mut ladder = ladder(now);
+        assert_eq!(ladder.reason(), None);
+        let at = ladder.deadline().unwrap();
+        assert_eq!(at, now + Duration::from_mins(1));
+        assert_eq!(ladder.due(at), Step::Terminate);
+        assert_eq!(ladder.deadline(), Some(at + GRACE));
+        assert_eq!(ladder.due(at + GRACE), Step::Kill);
+        let at = ladder.deadline().unwrap();
+        assert_eq!(ladder.due(at), Step::GiveUp);
+        assert_eq!(ladder.deadline(), None);
+        assert_eq!(ladder.reason(), Some(StopReason::Timeout));
+    }
+
+    #[test]
+    fn an_endless_timeout_is_none() {
+        let ladder = Ladder::new(Instant::now(), Duration::MAX, GRACE);
+        assert_eq!(ladder.deadline(), None);
+    }
+}

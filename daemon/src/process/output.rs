@@ -1,0 +1,115 @@
+//! The three pipes of a process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+
+use super::Captured;
+
+/// Bytes read at once: what a pipe holds by default.
+const CHUNK: usize = 64 * 1024;
+
+/// Our ends of the pipes.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    /// With what is to be written; `None` if the process reads `/dev/null`.
+    pub(super) stdin: Option<(OwnedFd, Vec<u8>)>,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// The pipes in use.
+#[derive(Debug)]
+pub(super) struct Streams {
+    stdin: Option<(pipe::Sender, Vec<u8>)>,
+    pub(super) stdout: Capture,
+    pub(super) stderr: Capture,
+}
+
+impl Streams {
+    /// Takes the pipes; must be called in a runtime. `limit` is the most bytes kept per stream.
+    pub(super) fn open(pipes: Pipes, limit: usize) -> io::Result<Self> {
+        let stdin = match pipes.stdin {
+            Some((fd, bytes)) => Some((pipe::Sender::from_owned_fd(fd)?, bytes)),
+            None => None,
+        };
+        Ok(Self {
+            stdin,
+            stdout: Capture::open(pipes.stdout, limit)?,
+            stderr: Capture::open(pipes.stderr, limit)?,
+        })
+    }
+
+    /// Moves everything until both outputs are closed and the input is written. What was read so far stays when this is
+    /// dropped midway.
+    pub(super) async fn pump(&mut self) -> io::Result<()> {
+        let stdin = self.stdin.take();
+        let feed = async {
+            match stdin {
+                Some((pipe, bytes)) => feed(pipe, bytes).await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(feed, self.stdout.drain(), self.stderr.drain()).map(drop)
+    }
+}
+
+/// Writes `bytes` and closes the pipe. A process need not read its input: a closed pipe is a success.
+async fn feed(mut pipe: pipe::Sender, bytes: Vec<u8>) -> io::Result<()> {
+    match pipe.write_all(&bytes).await {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// One stream while it is read.
+#[derive(Debug)]
+pub(super) struct Capture {
+    pipe: pipe::Receiver,
+    captured: Captured,
+    limit: usize,
+    ended: bool,
+}
+
+impl Capture {
+    fn open(pipe: OwnedFd, limit: usize) -> io::Result<Self> {
+        Ok(Self {
+            pipe: pipe::Receiver::from_owned_fd(pipe)?,
+            captured: Captured::default(),
+            limit,
+            ended: false,
+        })
+    }
+
+    /// Reads until the last writer closes the pipe. Beyond the limit bytes are only counted, so that the writer never
+    /// blocks on us.
+    async fn drain(&mut self) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let read = self.pipe.read(&mut chunk).await?;
+            if read == 0 {
+                self.ended = true;
+                return Ok(());
+            }
+            self.take(&chunk[..read]);
+        }
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        let room = self.limit.saturating_sub(self.captured.bytes.len());
+        let kept = &chunk[..chunk.len().min(room)];
+        self.captured.bytes.extend_from_slice(kept);
+        self.captured.total += u64::try_from(chunk.len()).expect("lengths fit 64 bits");
+    }
+
+    /// Whether all there will ever be was read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn into_captured(self) -> Captured {
+        self.captured
+    }
+}

@@ -1,0 +1,262 @@
+//! One process from its birth to its end.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::ladder::{Ladder, Step};
+use super::output::{Pipes, Streams};
+use super::pidfd::Held;
+use super::procfs::{self, Stat};
+use super::spawn::Spawner;
+use super::sweep::{self, Orphans};
+use super::{Error, Exit, Exited, Stop, StopReason, reap};
+use crate::task;
+
+/// How long output may stay open once every process we know of is gone.
+const LEAK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A child of ours that leads a session and a group. Dropped before it was reaped, it is killed with its group, and
+/// the spawner reaps it later.
+#[derive(Debug)]
+pub(super) struct Leader {
+    pub(super) pid: Pid,
+    pub(super) started: Instant,
+    /// `None` once it is reaped.
+    pidfd: Option<OwnedFd>,
+    /// Its PDEATHSIG hangs on the thread that started it: the spawner stays while it lives.
+    spawner: Spawner,
+}
+
+impl Leader {
+    pub(super) fn new(pid: Pid, pidfd: OwnedFd, started: Instant, spawner: Spawner) -> Self {
+        Self {
+            pid,
+            started,
+            pidfd: Some(pidfd),
+            spawner,
+        }
+    }
+
+    fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_ref().expect("only `reap` takes it").as_fd()
+    }
+
+    /// Signals the whole group. The leader is not reaped, so the number is its own.
+    fn signal_group(&self, signal: Signal) {
+        match killpg(self.pid, signal) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => tracing::warn!(pid = %self.pid, %error, "a group could not be signalled"),
+        }
+    }
+
+    /// Takes it out of the process table, and says what it was called and how it ended. It has ended.
+    fn reap(mut self) -> Result<(String, Exit), Error> {
+        let pid = self.pid.as_raw();
+        let comm = Stat::read(pid).map_or_else(String::new, |stat| stat.comm);
+        let exit =
+            reap::child(self.pidfd(), reap::Wait::UntilEnd).map_err(|errno| Error::Follow {
+                step: "read the exit status",
+                pid,
+                source: errno.into(),
+            })?;
+        self.pidfd = None;
+        Ok((comm, exit.expect("we waited for the end")))
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if let Some(pidfd) = self.pidfd.take() {
+            self.signal_group(Signal::SIGKILL);
+            self.spawner.abandon(pidfd);
+        }
+    }
+}
+
+impl AsRawFd for Leader {
+    fn as_raw_fd(&self) -> RawFd {
+        self.pidfd().as_raw_fd()
+    }
+}
+
+/// A started process. It must be finished; dropped, it is killed with its group.
+#[derive(Debug)]
+#[must_use = "a process that is not finished is killed"]
+pub struct Running {
+    pub(super) leader: Leader,
+    pub(super) identity: ProcessIdentity,
+    pub(super) pipes: Pipes,
+    pub(super) orphans: Orphans,
+    pub(super) timeout: Duration,
+    pub(super) grace: Duration,
+    pub(super) output_limit: usize,
+}
+
+/// That a process was stopped: why, which descendants it had then, and the last signal they got.
+#[derive(Debug)]
+struct Stopped {
+    reason: StopReason,
+    descendants: Vec<Held>,
+    signal: Signal,
+}
+
+impl Running {
+    /// What names this process and no other.
+    pub fn identity(&self) -> &ProcessIdentity {
+        &self.identity
+    }
+
+    /// Feeds it, reads it, stops it when `stop` or its timeout says so, and ends what it leaves behind.
+    ///
+    /// Returns when its leader and all we know of its descendants are gone. Dropping the future kills the group.
+    pub async fn finish(self, stop: Stop) -> Result<Exited, Error> {
+        let pid = self.identity.pid;
+        let failed = |step| move |source| Error::Follow { step, pid, source };
+        let ladder = Ladder::new(self.leader.started, self.timeout, self.grace);
+        let leader = AsyncFd::with_interest(self.leader, Interest::READABLE)
+            .map_err(failed("watch the end"))?;
+        let mut streams =
+            Streams::open(self.pipes, self.output_limit).map_err(failed("open the pipes"))?;
+
+        let (stopped, elapsed, mut receipt) = {
+            let mut pump = pin!(streams.pump());
+            let mut pumped = false;
+            let stopped = {
+                let mut end = pin!(follow(&leader, ladder, stop));
+                loop {
+                    tokio::select! {
+                        stopped = &mut end => break stopped?,
+                        moved = &mut pump, if !pumped => {
+                            moved.map_err(failed("move the output"))?;
+                            pumped = true;
+                        }
+                    }
+                }
+            };
+            let elapsed = leader.get_ref().started.elapsed();
+            let reason = stopped.as_ref().map(|stopped| stopped.reason);
+            let receipt = end_rest(leader.get_ref(), self.orphans, stopped).await;
+            if !pumped && let Ok(moved) = tokio::time::timeout(LEAK_PATIENCE, pump).await {
+                moved.map_err(failed("move the output"))?;
+            }
+            (reason, elapsed, receipt)
+        };
+        let (comm, exit) = leader.into_inner().reap()?;
+        if stopped.is_some() {
+            receipt.processes.insert(0, ended(pid, comm, exit));
+        }
+        Ok(Exited {
+            exit,
+            pipe_leak: !(streams.stdout.has_ended() && streams.stderr.has_ended()),
+            stdout: streams.stdout.into_captured(),
+            stderr: streams.stderr.into_captured(),
+            elapsed,
+            ended_by: stopped,
+            receipt,
+        })
+    }
+}
+
+/// Waits for the leader to end, and makes it when it has to. The leader stays a zombie.
+async fn follow(
+    leader: &AsyncFd<Leader>,
+    mut ladder: Ladder,
+    mut stop: Stop,
+) -> Result<Option<Stopped>, Error> {
+    let pid = leader.get_ref().pid.as_raw();
+    let mut descendants = Vec::new();
+    let mut sent = None;
+    loop {
+        let step = tokio::select! {
+            // Cancel safe: readiness stays with the descriptor.
+            ended = leader.readable() => {
+                drop(ended.map_err(|source| Error::Follow { step: "wait for the end", pid, source })?);
+                let stopped = ladder.reason().zip(sent);
+                return Ok(stopped.map(|(reason, signal)| Stopped { reason, descendants, signal }));
+            }
+            // Cancel safe: it looks at a value, which stays.
+            reason = stronger(&mut stop, ladder.reason()) => ladder.asked(reason, Instant::now()),
+            () = at(ladder.deadline()) => ladder.due(Instant::now()),
+        };
+        let signal = match step {
+            Step::Nothing => continue,
+            Step::Terminate => Signal::SIGTERM,
+            Step::Kill => Signal::SIGKILL,
+            Step::GiveUp => return Err(Error::Unkillable { pid }),
+        };
+        // Taken before the signal: whoever leaves the group and outlives its parent is known from now on.
+        descendants.extend(task::blocking("process tree", move || held_below(pid)).await);
+        leader.get_ref().signal_group(signal);
+        if signal == Signal::SIGTERM {
+            // A stopped process takes no TERM.
+            leader.get_ref().signal_group(Signal::SIGCONT);
+        }
+        sent = Some(signal);
+    }
+}
+
+/// The next reason that is stronger than `than`; pending for ever if none can come any more.
+async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
+    let asked = stop.wait_for(|asked| *asked > than).await;
+    match asked.map(|asked| *asked) {
+        Ok(Some(reason)) => reason,
+        Ok(None) | Err(_) => std::future::pending().await,
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Everything below `pid`, held.
+fn held_below(pid: i32) -> Vec<Held> {
+    procfs::tree(pid)
+        .into_iter()
+        .filter(|stat| stat.pid != pid)
+        .filter_map(Held::take)
+        .collect()
+}
+
+/// Ends what is left when the leader is a zombie: its group, and its descendants wherever they went.
+async fn end_rest(leader: &Leader, orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
+    // Whatever the leader had for children, our adopter has now: this happens before a pidfd reports the end.
+    let left = orphans.find().into_iter().filter_map(Held::take);
+    let mut held: Vec<_> = left.map(|held| (held, Signal::SIGKILL)).collect();
+    if let Some(Stopped {
+        descendants,
+        signal,
+        ..
+    }) = stopped
+    {
+        held.extend(descendants.into_iter().map(|held| (held, signal)));
+    }
+    leader.signal_group(Signal::SIGKILL);
+    if held.is_empty() {
+        return KillReceipt::default();
+    }
+    task::blocking("sweep", move || sweep::end(held, || orphans.find())).await
+}
+
+fn ended(pid: i32, comm: String, exit: Exit) -> EndedProcess {
+    let (signal, exit) = match exit {
+        Exit::Code(code) => (None, Some(code)),
+        Exit::Signal(signal) => (Some(signal), None),
+    };
+    EndedProcess {
+        pid,
+        comm,
+        signal,
+        exit,
+    }
+}

@@ -1,0 +1,161 @@
+//! Starting a process, on a thread of its own.
+//!
+//! The kernel sends a child's PDEATHSIG when the *thread* that started it ends, so all children are started by one
+//! thread that lives as long as any of them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+use rye_core::model::ProcessIdentity;
+use tokio::sync::{mpsc, oneshot};
+
+use super::host::OpenFiles;
+use super::image::{Image, STACK_BYTES};
+use super::output::Pipes;
+use super::procfs::{self, Stat};
+use super::running::{Leader, Running};
+use super::sweep::Orphans;
+use super::{Error, Plan, reap};
+use crate::task;
+
+/// Starts that wait for the thread. More than this many at once wait in the tasks that want them.
+const QUEUE: usize = 64;
+
+/// Starts processes. Clones share one thread, which lives until the last clone and the last process are gone.
+#[derive(Debug, Clone)]
+pub struct Spawner {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    requests: Option<mpsc::Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+    abandoned: Arc<Abandoned>,
+    adopter: Option<Pid>,
+    boot_id: String,
+}
+
+/// Leaders that were killed because nobody follows them any more, until they are reaped.
+type Abandoned = Mutex<Vec<OwnedFd>>;
+
+/// One process to start, and who waits for it.
+#[derive(Debug)]
+struct Request {
+    image: Image,
+    spawner: Spawner,
+    asker: oneshot::Sender<Result<Leader, Error>>,
+}
+
+impl Spawner {
+    /// Starts the thread. `adopter` is the parent process, which adopts what leaders leave behind; `open_files` is
+    /// the limit that children get.
+    pub fn new(adopter: Option<Pid>, open_files: OpenFiles) -> Self {
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let abandoned = Arc::<Abandoned>::default();
+        let left = Arc::clone(&abandoned);
+        let thread = task::worker("spawner", move || serve(queue, &left, open_files));
+        Self {
+            shared: Arc::new(Shared {
+                requests: Some(requests),
+                thread: Some(thread),
+                abandoned,
+                adopter,
+                boot_id: procfs::boot_id(),
+            }),
+        }
+    }
+
+    /// Starts `plan`. `tag` names the attempt in the environment of everything it starts.
+    ///
+    /// An error means that the program was not executed. Dropped midway, a process that has started is killed.
+    pub async fn start(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
+        let (image, pipes) = Image::prepare(&plan, tag)?;
+        let (asker, answer) = oneshot::channel();
+        let request = Request {
+            image,
+            spawner: self.clone(),
+            asker,
+        };
+        let requests = self.shared.requests.as_ref().ok_or(Error::SpawnerGone)?;
+        if requests.send(request).await.is_err() {
+            return Err(Error::SpawnerGone);
+        }
+        let leader = answer.await.unwrap_or(Err(Error::SpawnerGone))?;
+        let pid = leader.pid.as_raw();
+        // A child that has ended is a zombie until we reap it: its entry is there.
+        let start_time = Stat::read(pid).map_or(0, |stat| stat.start_time);
+        Ok(Running {
+            leader,
+            identity: ProcessIdentity {
+                pid,
+                start_time,
+                boot_id: self.shared.boot_id.clone(),
+            },
+            pipes: Pipes {
+                stdin: pipes.stdin.map(|pipe| (pipe, plan.stdin)),
+                stdout: pipes.stdout,
+                stderr: pipes.stderr,
+            },
+            orphans: Orphans {
+                leader: pid,
+                adopter: self.shared.adopter.map(Pid::as_raw),
+                tag: tag.to_owned(),
+            },
+            timeout: plan.timeout,
+            grace: plan.grace,
+            output_limit: plan.output_limit,
+        })
+    }
+
+    /// Leaves a killed leader to be reaped before the next start.
+    pub(super) fn abandon(&self, pidfd: OwnedFd) {
+        let mut abandoned = self
+            .shared
+            .abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        abandoned.push(pidfd);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        // The last one may be a leader whose asker is gone: then we are on that thread, which ends by itself.
+        if let Some(worker) = self.thread.take()
+            && worker.thread().id() != thread::current().id()
+            && worker.join().is_err()
+        {
+            tracing::error!("the thread that starts processes panicked");
+        }
+    }
+}
+
+/// The thread: starts one process after the other.
+fn serve(mut queue: mpsc::Receiver<Request>, abandoned: &Abandoned, open_files: OpenFiles) {
+    // Handlers of the daemon must not run in a child that shares its memory.
+    if let Err(error) = SigSet::all().thread_block() {
+        tracing::error!(%error, "the spawner could not block signals; it does not start");
+        return;
+    }
+    let mut stack = vec![0; STACK_BYTES];
+    while let Some(request) = queue.blocking_recv() {
+        abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|pidfd| matches!(reap::child(pidfd.as_fd(), reap::Wait::No), Ok(None)));
+        let Request {
+            image,
+            spawner,
+            asker,
+        } = request;
+        let leader = image
+            .start(&mut stack, open_files)
+            .map(|(pid, pidfd, started)| Leader::new(pid, pidfd, started, spawner));
+        task::reply(asker, leader);
+    }
+}

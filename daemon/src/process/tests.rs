@@ -1,0 +1,551 @@
+//! Real children, each of them misbehaving in its own way. Whoever has to be waited for writes to a FIFO.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::prctl;
+use nix::sys::signal::kill;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, getpid, mkfifo};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use rye_core::model::{KillReceipt, ProcessIdentity};
+
+use super::procfs::Stat;
+use super::*;
+
+/// Far beyond what any test takes; what has to end earlier is measured.
+const LONG: Duration = Duration::from_mins(1);
+
+/// A place to run children in. With an adopter the test process is what the parent process is to the daemon.
+struct Bench {
+    directory: TempDir,
+    spawner: Spawner,
+}
+
+impl Bench {
+    fn new() -> Self {
+        prctl::set_child_subreaper(true).unwrap();
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            spawner: Spawner::new(Some(getpid()), host::inherited_open_files()),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A plan that runs `script` in a shell, in the bench's directory.
+    fn shell(&self, script: &str) -> Plan {
+        Plan {
+            program: PathBuf::from("sh"),
+            args: vec!["-c".into(), script.into()],
+            env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+            cwd: self.directory.path().to_owned(),
+            stdin: Vec::new(),
+            files: Vec::new(),
+            timeout: LONG,
+            grace: DEFAULT_GRACE,
+            output_limit: 8 << 20,
+        }
+    }
+
+    async fn start(&self, plan: Plan, tag: &str) -> Running {
+        self.spawner.start(plan, tag).await.unwrap()
+    }
+
+    /// Tests share the adopter: only the tag keeps them apart.
+    fn tag(&self) -> String {
+        format!("{}#1", self.directory.path().display())
+    }
+
+    async fn run(&self, plan: Plan) -> Exited {
+        let running = self.start(plan, &self.tag()).await;
+        running.finish(Stopper::new().listen()).await.unwrap()
+    }
+
+    fn fifo(&self, name: &str) -> Fifo {
+        let path = self.path(name);
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let mut options = pipe::OpenOptions::new();
+        Fifo(options.read_write(true).open_receiver(&path).unwrap())
+    }
+}
+
+/// A word from a child.
+struct Fifo(pipe::Receiver);
+
+impl Fifo {
+    /// Waits for a line and returns it.
+    async fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let read = async {
+            loop {
+                match self.0.read_u8().await.unwrap() {
+                    b'\n' => break,
+                    byte => line.push(byte),
+                }
+            }
+        };
+        tokio::time::timeout(LONG, read).await.unwrap();
+        String::from_utf8(line).unwrap()
+    }
+
+    async fn pid(&mut self) -> i32 {
+        self.line().await.trim().parse().unwrap()
+    }
+}
+
+fn text(captured: &Captured) -> String {
+    String::from_utf8(captured.bytes.clone()).unwrap()
+}
+
+fn is_alive(pid: i32) -> bool {
+    Stat::read(pid).is_some_and(|stat| stat.is_alive())
+}
+
+#[tokio::test]
+async fn input_output_and_code_arrive() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("cat; echo complaint >&2; exit 3");
+    plan.stdin = b"question".to_vec();
+    let exited = bench.run(plan).await;
+    assert_eq!(exited.exit, Exit::Code(3));
+    assert_eq!(text(&exited.stdout), "question");
+    assert_eq!(text(&exited.stderr), "complaint\n");
+    assert_eq!(exited.ended_by, None);
+    assert_eq!(exited.receipt, KillReceipt::default());
+    assert!(!exited.pipe_leak && !exited.stdout.is_truncated());
+}
+
+#[tokio::test]
+async fn large_input_is_fed_while_output_is_read() {
+    let bench = Bench::new();
+    let input = vec![b'x'; 3 << 20];
+    let mut plan = bench.shell("cat");
+    plan.stdin.clone_from(&input);
+    assert!(bench.run(plan).await.stdout.bytes == input);
+    let mut plan = bench.shell("exit 0");
+    plan.stdin = input;
+    assert_eq!(
+        bench.run(plan).await.exit,
+        Exit::Code(0),
+        "input need not be read"
+    );
+}
+
+#[tokio::test]
+async fn a_child_has_what_the_plan_names_and_nothing_else() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("env; pwd; cat; ulimit -c");
+    plan.env.push(("RYE_ATTEMPT".into(), "forged".into()));
+    plan.env.push(("NAME".into(), "a value".into()));
+    let output = text(&bench.run(plan).await.stdout);
+    let mut lines: Vec<&str> = output
+        .lines()
+        .filter(|line| !line.starts_with('_'))
+        .collect();
+    lines.sort_unstable();
+    let directory = bench.directory.path().to_str().unwrap();
+    let pwd = format!("PWD={directory}");
+    let tag = format!("RYE_ATTEMPT={}", bench.tag());
+    let mut expected = vec![
+        "NAME=a value",
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+        &tag,
+        &pwd,
+        directory,
+        "0",
+    ];
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn a_child_starts_clean() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("");
+    plan.program = "/bin/cat".into();
+    plan.args = vec!["/proc/self/status".into(), "/proc/self/stat".into()];
+    let running = bench.start(plan, "clean").await;
+    let identity = running.identity().clone();
+    let exited = running.finish(Stopper::new().listen()).await.unwrap();
+    let output = text(&exited.stdout);
+    for line in [
+        "NoNewPrivs:\t1",
+        "SigBlk:\t0000000000000000",
+        "SigIgn:\t0000000000000000",
+    ] {
+        assert!(output.contains(line), "{line} in {output}");
+    }
+    let fields: Vec<&str> = output.lines().last().unwrap().split(' ').collect();
+    let pid = identity.pid.to_string();
+    assert_eq!(
+        [fields[0], fields[4], fields[5]],
+        [&pid; 3],
+        "pid, group, session"
+    );
+    assert_eq!(fields[21], identity.start_time.to_string());
+    assert_eq!(identity.boot_id, procfs::boot_id());
+}
+
+#[tokio::test]
+async fn files_are_read_as_they_were_verified() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("");
+    plan.args = vec![file_path(1).into(), file_path(0).into()];
+    plan.files = vec![
+        b"one\n".to_vec(),
+        b"cat \"$1\"; echo x >> \"$1\" || echo sealed; cat \"$1\"\n".to_vec(),
+    ];
+    assert_eq!(text(&bench.run(plan).await.stdout), "one\nsealed\none\n");
+    let mut plan = bench.shell("");
+    plan.program = "ls".into();
+    plan.args = vec!["/proc/self/fd".into()];
+    plan.files = vec![b"content".to_vec()];
+    let open = text(&bench.run(plan).await.stdout);
+    assert_eq!(
+        open, "0\n1\n2\n3\n4\n",
+        "three streams, one file, and the listing itself"
+    );
+}
+
+#[tokio::test]
+async fn a_signal_is_not_a_code() {
+    let bench = Bench::new();
+    for (signal, shown) in [(11, "signal SIGSEGV"), (40, "signal 40")] {
+        let exited = bench.run(bench.shell(&format!("kill -{signal} $$"))).await;
+        assert_eq!(exited.exit, Exit::Signal(signal));
+        assert_eq!(exited.exit.to_string(), shown);
+        assert_eq!(exited.ended_by, None);
+    }
+}
+
+#[tokio::test]
+async fn a_flood_is_counted_and_not_kept() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("head -c 1073741824 /dev/zero; printf '\\377\\376' >&2");
+    plan.output_limit = 1 << 20;
+    let exited = bench.run(plan).await;
+    assert_eq!(exited.exit, Exit::Code(0));
+    assert_eq!(exited.stdout.bytes.len(), 1 << 20);
+    assert_eq!(exited.stdout.total, 1 << 30);
+    assert!(exited.stdout.is_truncated());
+    assert_eq!(exited.stderr.bytes, [0xff, 0xfe], "bytes need not be text");
+}
+
+#[tokio::test]
+async fn a_process_that_closes_its_output_is_followed_to_its_end() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("exec >&- 2>&-; read line; exit ${#line}");
+    plan.stdin = b"seven77\n".to_vec();
+    let exited = bench.run(plan).await;
+    assert_eq!(exited.exit, Exit::Code(7));
+    assert!(!exited.pipe_leak);
+}
+
+#[tokio::test]
+async fn cancel_leaves_time_to_clean_up() {
+    let bench = Bench::new();
+    let mut ready = bench.fifo("ready");
+    let plan =
+        bench.shell("trap 'echo bye; exit 7' TERM; echo > ready; while :; do sleep 0.01; done");
+    let stopper = Stopper::new();
+    let running = bench.start(plan, "cancel").await;
+    let (exited, ()) = tokio::join!(running.finish(stopper.listen()), async {
+        ready.line().await;
+        stopper.stop(StopReason::Cancel);
+    });
+    let exited = exited.unwrap();
+    assert_eq!(exited.exit, Exit::Code(7));
+    assert_eq!(exited.ended_by, Some(StopReason::Cancel));
+    assert_eq!(text(&exited.stdout), "bye\n");
+    assert_eq!(exited.receipt.processes[0].exit, Some(7));
+}
+
+#[tokio::test]
+async fn who_ignores_term_is_killed_after_the_grace() {
+    let bench = Bench::new();
+    let mut ready = bench.fifo("ready");
+    let mut plan = bench.shell("trap '' TERM; echo > ready; while :; do sleep 0.01; done");
+    plan.grace = Duration::from_millis(50);
+    let stopper = Stopper::new();
+    let running = bench.start(plan, "stubborn").await;
+    let (exited, ()) = tokio::join!(running.finish(stopper.listen()), async {
+        ready.line().await;
+        stopper.stop(StopReason::Cancel);
+    });
+    let exited = exited.unwrap();
+    assert_eq!(exited.exit, Exit::Signal(9));
+    assert_eq!(exited.ended_by, Some(StopReason::Cancel));
+}
+
+#[tokio::test]
+async fn kill_cuts_a_grace_short() {
+    let bench = Bench::new();
+    let mut ready = bench.fifo("ready");
+    let mut plan =
+        bench.shell("trap 'echo > ready' TERM; echo > ready; while :; do sleep 0.01; done");
+    plan.grace = LONG * 60;
+    let stopper = Stopper::new();
+    let running = bench.start(plan, "kill").await;
+    let (exited, ()) = tokio::join!(running.finish(stopper.listen()), async {
+        ready.line().await;
+        stopper.stop(StopReason::Cancel);
+        ready.line().await;
+        stopper.stop(StopReason::Kill);
+        stopper.stop(StopReason::Cancel);
+    });
+    let exited = exited.unwrap();
+    assert_eq!(exited.exit, Exit::Signal(9));
+    assert_eq!(exited.ended_by, Some(StopReason::Kill));
+}
+
+#[tokio::test]
+async fn a_timeout_ends_the_whole_group() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("sleep 1000 & sleep 1000 | sleep 1000");
+    plan.timeout = Duration::from_millis(300);
+    let exited = bench.run(plan).await;
+    assert_eq!(exited.ended_by, Some(StopReason::Timeout));
+    assert_eq!(exited.exit, Exit::Signal(15));
+    assert!(exited.elapsed >= Duration::from_millis(300));
+    assert!(exited.elapsed < DEFAULT_GRACE, "TERM was enough");
+    let mut ended: Vec<&str> = exited
+        .receipt
+        .processes
+        .iter()
+        .map(|p| p.comm.as_str())
+        .collect();
+    ended.sort_unstable();
+    assert_eq!(ended, ["sh", "sleep", "sleep", "sleep"]);
+    assert!(exited.receipt.survivors.is_empty());
+    assert!(
+        exited
+            .receipt
+            .processes
+            .iter()
+            .all(|process| !is_alive(process.pid))
+    );
+}
+
+#[tokio::test]
+async fn a_stop_asked_for_before_the_start_is_heard() {
+    let bench = Bench::new();
+    let stopper = Stopper::new();
+    stopper.stop(StopReason::Kill);
+    let running = bench.start(bench.shell("sleep 1000"), "early").await;
+    let exited = running.finish(stopper.listen()).await.unwrap();
+    assert_eq!(exited.ended_by, Some(StopReason::Kill));
+}
+
+#[tokio::test]
+async fn what_stays_in_the_group_ends_with_the_leader() {
+    let bench = Bench::new();
+    let exited = bench.run(bench.shell("sleep 1000 & echo $!")).await;
+    let pid: i32 = text(&exited.stdout).trim().parse().unwrap();
+    assert_eq!(exited.exit, Exit::Code(0));
+    assert_eq!(exited.ended_by, None);
+    assert!(!is_alive(pid) && !exited.pipe_leak);
+    let [ended] = &exited.receipt.processes[..] else {
+        panic!("one process was left: {:?}", exited.receipt);
+    };
+    assert_eq!(
+        (ended.pid, ended.comm.as_str(), ended.signal),
+        (pid, "sleep", Some(9))
+    );
+}
+
+/// Starts `sleep` in a session of its own, below a process that dies, and says its pid to the FIFO `away`.
+const RUN_AWAY: &str = "setsid sh -c 'echo $$ > away; exec sleep 1000' & read go < go";
+
+#[tokio::test]
+async fn who_leaves_the_group_is_found_by_its_tag() {
+    let bench = Bench::new();
+    let mut away = bench.fifo("away");
+    let _go = bench.fifo("go");
+    let go = bench.path("go");
+    let running = bench.start(bench.shell(RUN_AWAY), "test#tag").await;
+    let (exited, pid) = tokio::join!(running.finish(Stopper::new().listen()), async {
+        let pid = away.pid().await;
+        fs::write(&go, "go\n").unwrap();
+        pid
+    });
+    let exited = exited.unwrap();
+    assert_eq!(exited.exit, Exit::Code(0));
+    assert!(!is_alive(pid) && !exited.pipe_leak);
+    assert_eq!(exited.receipt.processes.len(), 1);
+    assert_eq!(exited.receipt.processes[0].pid, pid);
+}
+
+#[tokio::test]
+async fn who_has_left_group_and_tag_is_ended_if_seen_when_the_leader_was_stopped() {
+    let bench = Bench::new();
+    let mut away = bench.fifo("away");
+    let _go = bench.fifo("go");
+    let script = RUN_AWAY.replace("setsid sh", "env -i /usr/bin/setsid /bin/sh");
+    let stopper = Stopper::new();
+    let running = bench.start(bench.shell(&script), "test#seen").await;
+    let (exited, pid) = tokio::join!(running.finish(stopper.listen()), async {
+        let pid = away.pid().await;
+        stopper.stop(StopReason::Cancel);
+        pid
+    });
+    let exited = exited.unwrap();
+    assert!(!is_alive(pid) && !exited.pipe_leak);
+    assert!(
+        exited
+            .receipt
+            .processes
+            .iter()
+            .any(|ended| ended.pid == pid)
+    );
+}
+
+#[tokio::test]
+async fn a_process_that_got_away_with_the_output_is_a_leak() {
+    let bench = Bench::new();
+    let mut away = bench.fifo("away");
+    let _go = bench.fifo("go");
+    let go = bench.path("go");
+    let script = RUN_AWAY.replace("setsid sh", "env -i /usr/bin/setsid /bin/sh");
+    let running = bench.start(bench.shell(&script), "test#leak").await;
+    let (exited, pid) = tokio::join!(running.finish(Stopper::new().listen()), async {
+        let pid = away.pid().await;
+        fs::write(&go, "go\n").unwrap();
+        pid
+    });
+    let exited = exited.unwrap();
+    assert!(exited.pipe_leak && is_alive(pid));
+    assert!(exited.elapsed < LONG);
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_process_is_killed_and_reaped_at_the_next_start() {
+    let bench = Bench::new();
+    let mut ready = bench.fifo("ready");
+    let running = bench
+        .start(bench.shell("sleep 1000 & echo $! > ready; wait"), "dropped")
+        .await;
+    let leader = running.identity().pid;
+    let child = ready.pid().await;
+    let finish = running.finish(Stopper::new().listen());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(1), finish)
+            .await
+            .is_err()
+    );
+    for pid in [leader, child] {
+        if let Some(held) = Stat::read(pid).and_then(pidfd::Held::take) {
+            assert!(held.has_ended_by(std::time::Instant::now() + LONG));
+        }
+    }
+    bench.run(bench.shell("")).await;
+    assert_eq!(Stat::read(leader), None);
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why() {
+    let bench = Bench::new();
+    fs::write(bench.path("text"), "no program").unwrap();
+    let start = async |change: &dyn Fn(&mut Plan)| {
+        let mut plan = bench.shell("exit 0");
+        change(&mut plan);
+        let error = bench.spawner.start(plan, "t").await.unwrap_err();
+        rye_core::error::chain(&error)
+    };
+    let here = bench.directory.path().display().to_string();
+    assert_eq!(
+        start(&|plan| {
+            plan.program = "no-such-tool".into();
+            plan.env = vec![("PATH".into(), "/bin:tools".into())];
+        })
+        .await,
+        format!(
+            "program `no-such-tool` not found (looked for `/bin/no-such-tool`, `{here}/tools/no-such-tool`)"
+        )
+    );
+    assert_eq!(
+        start(&|plan| {
+            plan.program = "gone".into();
+            plan.env.clear();
+        })
+        .await,
+        "program `gone` not found (looked for it nowhere: its environment has no PATH)"
+    );
+    assert_eq!(
+        start(&|plan| plan.program = "./text".into()).await,
+        format!("failed to execute `{here}/./text`: EACCES: Permission denied")
+            .replace("EACCES: ", "")
+            + " (os error 13)"
+    );
+    assert_eq!(
+        start(&|plan| {
+            plan.program = "/bin/true".into();
+            plan.cwd = "/nowhere".into();
+        })
+        .await,
+        "failed to enter the working directory `/nowhere`: No such file or directory (os error 2)"
+    );
+    assert_eq!(
+        start(&|plan| plan.args.push(OsString::from("a\0b"))).await,
+        "an argument of `sh` holds a NUL byte"
+    );
+}
+
+#[tokio::test]
+async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
+    let bench = Bench::new();
+    let mut ready = bench.fifo("ready");
+    let script = "sleep 1000 & echo $! > ready; wait";
+    let running = bench.start(bench.shell(script), "left").await;
+    let child = ready.pid().await;
+    let identity = running.identity().clone();
+    let (mut younger, mut elsewhere) = (identity.clone(), identity.clone());
+    younger.start_time += 1;
+    elsewhere.boot_id = "another".into();
+    assert_eq!(end_leftovers(&[younger, elsewhere]), KillReceipt::default());
+    assert!(is_alive(child));
+    let mut ended: Vec<i32> = end_leftovers(std::slice::from_ref(&identity))
+        .processes
+        .iter()
+        .map(|ended| ended.pid)
+        .collect();
+    ended.sort_unstable();
+    let mut expected = [identity.pid, child];
+    expected.sort_unstable();
+    assert_eq!(ended, expected);
+    assert!(!is_alive(child));
+}
+
+#[tokio::test]
+async fn members_of_a_session_without_leader_need_the_tag_too() {
+    let bench = Bench::new();
+    let spawner = Spawner::new(None, host::inherited_open_files());
+    for (environment, expected) in [("env", false), ("env -i", true)] {
+        let script = format!(
+            "setsid sh -c '{environment} /bin/sleep 1000 > /dev/null 2>&1 & echo $$ $!' > out; exec cat out"
+        );
+        let running = spawner.start(bench.shell(&script), "lost").await.unwrap();
+        let exited = running.finish(Stopper::new().listen()).await.unwrap();
+        let output = text(&exited.stdout);
+        let (leader, member) = output.trim().split_once(' ').unwrap();
+        let member: i32 = member.parse().unwrap();
+        let identity = ProcessIdentity {
+            pid: leader.parse().unwrap(),
+            start_time: 1,
+            boot_id: procfs::boot_id(),
+        };
+        let receipt = end_leftovers(&[identity]);
+        assert_eq!(is_alive(member), expected, "{environment}: {receipt:?}");
+        if expected {
+            kill(Pid::from_raw(member), Signal::SIGKILL).unwrap();
+        }
+    }
+}
