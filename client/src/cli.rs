@@ -19,7 +19,7 @@ use crate::output::Format;
     name = "ryectl",
     version,
     disable_help_subcommand = true,
-    after_help = "Example:\n  ryectl init && ryectl run examples/hello -i name=Ada"
+    after_help = "Example:\n  ryectl init && ryectl run sample/hello -i name=Ada"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -91,16 +91,16 @@ pub(crate) enum Verb {
     Key(KeyVerb),
     /// Sign items with your key
     ///
-    /// A target is an item (`tool:a/b`), a pattern of items (`tool:a/*`), a file, or a directory below `.ai`.
+    /// A target is an item (`tool:a/b`), a pattern of items (`tool:a/*`), or a file.
     #[command(
-        after_help = "Examples:\n  ryectl sign tool:examples/hello\n  ryectl sign 'tool:examples/*' .ai/knowledge/notes.md"
+        after_help = "Examples:\n  ryectl sign tool:sample/hello\n  ryectl sign 'tool:sample/*' .ai/knowledge/notes.md"
     )]
     Sign(Targets),
     /// Tell whether items may run: who signed them, and whether anything was changed since
     ///
     /// Ends with 1 if any item is unsigned, modified, untrusted or signed only in part.
     #[command(
-        after_help = "Examples:\n  ryectl verify tool:examples/hello\n  ryectl verify .ai/tools --json"
+        after_help = "Examples:\n  ryectl verify tool:sample/hello\n  ryectl verify .ai/tools/sample/*.py --json"
     )]
     Verify(Targets),
     /// Run a graph or a tool, and stay with it until it ends
@@ -223,7 +223,7 @@ pub(crate) enum DaemonVerb {
 /// Items to sign or verify.
 #[derive(Debug, Args)]
 pub(crate) struct Targets {
-    /// An item as TYPE:ID, or a path.
+    /// An item as TYPE:ID, a pattern of items, or a path.
     #[arg(required = true, value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
 }

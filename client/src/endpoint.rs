@@ -38,6 +38,16 @@ pub struct Choice {
     pub state_dir: Option<PathBuf>,
 }
 
+impl Choice {
+    /// The state directory: the one that was named, else the user's default.
+    pub fn state_dir(&self, environment: &Environment) -> Result<PathBuf, Error> {
+        match &self.state_dir {
+            Some(dir) => Ok(environment.current_dir.join(dir)),
+            None => default_state_dir(environment).ok_or(Error::NoHome),
+        }
+    }
+}
+
 /// What to do when no daemon is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Autostart {
@@ -65,14 +75,10 @@ pub struct Started {
 impl Endpoint {
     /// Applies the rules above.
     pub fn find(choice: &Choice, environment: &Environment) -> Result<Self, Error> {
-        let absolute = |path: &PathBuf| environment.current_dir.join(path);
-        let state_dir = match &choice.state_dir {
-            Some(dir) => absolute(dir),
-            None => default_state_dir(environment).ok_or(Error::NoHome)?,
-        };
+        let state_dir = choice.state_dir(environment)?;
         let (socket, fallback) = match (&choice.socket, &choice.state_dir, &environment.runtime_dir)
         {
-            (Some(socket), _, _) => (absolute(socket), None),
+            (Some(socket), _, _) => (environment.current_dir.join(socket), None),
             (None, Some(_), _) => (state_dir.join("ryed.sock"), None),
             (None, None, Some(runtime)) => (
                 runtime.join("rye/ryed.sock"),

@@ -4,7 +4,7 @@
 //! with their flags). Everything else is handed an [`Environment`].
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 
@@ -39,6 +39,11 @@ impl Environment {
             now: Timestamp::from_ms(jiff::Timestamp::now().as_millisecond()),
             ..Self::from_variables(|name| std::env::var_os(name))
         }
+    }
+
+    /// The directory whose `.ai` is the user space.
+    pub fn user_root(&self) -> Option<&Path> {
+        self.user_space.as_deref().or(self.home.as_deref())
     }
 
     /// An unset variable and an empty one mean the same, and relative directories do not count (XDG says so).

@@ -3,7 +3,9 @@
 use std::io;
 
 use rye_client::exit::Exit;
-use rye_core::error::Kinded as _;
+use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::id::InvalidId;
+use rye_item::{init, keys, library, sign, spaces, trust};
 
 /// The end of a verb that could not do its part.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +13,27 @@ pub(crate) enum Failure {
     /// The daemon, or the way to it.
     #[error(transparent)]
     Client(#[from] rye_client::Error),
+    /// The user's key.
+    #[error(transparent)]
+    Keys(#[from] keys::Error),
+    /// The trusted keys.
+    #[error(transparent)]
+    Trust(#[from] trust::Error),
+    /// Signing.
+    #[error(transparent)]
+    Sign(#[from] sign::Error),
+    /// Setting up a project.
+    #[error(transparent)]
+    Init(#[from] init::Error),
+    /// Finding or opening an item.
+    #[error(transparent)]
+    Item(#[from] library::Error),
+    /// A path that is no item.
+    #[error(transparent)]
+    Path(#[from] spaces::Error),
+    /// A name that is none.
+    #[error(transparent)]
+    Name(#[from] InvalidId),
     /// A value on the command line that is not JSON.
     #[error("{place} is not JSON")]
     NotJson {
@@ -52,6 +75,15 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Client(error) => Exit::of_error(error.kind()),
+            Self::Sign(sign::Error::Name { .. } | sign::Error::Pattern { .. }) | Self::Name(_) => {
+                Exit::Usage
+            }
+            Self::Keys(error) => local(error.kind()),
+            Self::Trust(error) => local(error.kind()),
+            Self::Sign(error) => local(error.kind()),
+            Self::Init(error) => local(error.kind()),
+            Self::Item(error) => local(error.kind()),
+            Self::Path(error) => local(error.kind()),
             Self::NotJson { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
@@ -68,11 +100,34 @@ impl Failure {
             Self::NotJson { .. } => {
                 Some("text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned())
             }
-            Self::NotAnObject { .. }
+            // The local ones name their mend in the message.
+            Self::Keys(_)
+            | Self::Trust(_)
+            | Self::Sign(_)
+            | Self::Init(_)
+            | Self::Item(_)
+            | Self::Path(_)
+            | Self::Name(_)
+            | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
             | Self::Unreadable { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,
         }
+    }
+}
+
+/// The exit code of a failure that no daemon had a part in: a file that does not pass is a finding, and a disk that
+/// does not answer is no unreachable daemon.
+const fn local(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::Invalid | ErrorKind::Unavailable => Exit::Failed,
+        ErrorKind::NotFound
+        | ErrorKind::Precondition
+        | ErrorKind::Exists
+        | ErrorKind::Denied
+        | ErrorKind::Exhausted
+        | ErrorKind::DataLoss
+        | ErrorKind::Bug => Exit::of_error(kind),
     }
 }

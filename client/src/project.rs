@@ -3,23 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use rye_client::environment::Environment;
+use rye_item::spaces;
 
-/// The directory named by `--project`; else the nearest parent with a `.ai`, searched below the user space, which is
-/// never a project; else the current directory.
-pub(crate) fn find(named: Option<&Path>, environment: &Environment) -> PathBuf {
+/// The project, if there is one: the directory named by `--project`, else the nearest parent with a `.ai`, searched
+/// below the user space, which is never a project.
+pub(crate) fn find(named: Option<&Path>, environment: &Environment) -> Option<PathBuf> {
     let here = &environment.current_dir;
-    if let Some(named) = named {
-        return here.join(named);
+    match named {
+        Some(named) => Some(here.join(named)),
+        None => spaces::find_project(here, environment.user_root().unwrap_or(Path::new(""))),
     }
-    let user_space = environment
-        .user_space
-        .as_ref()
-        .or(environment.home.as_ref());
-    here.ancestors()
-        .take_while(|dir| Some(*dir) != user_space.map(PathBuf::as_path))
-        .find(|dir| dir.join(".ai").is_dir())
-        .unwrap_or(here)
-        .to_owned()
 }
 
 #[cfg(test)]
@@ -37,12 +30,11 @@ mod tests {
             current_dir: inner.clone(),
             ..Environment::default()
         };
-        assert_eq!(find(None, &environment), inner);
+        assert_eq!(find(None, &environment), None);
         std::fs::create_dir(home.path().join("code/app/.ai")).unwrap();
-        assert_eq!(find(None, &environment), home.path().join("code/app"));
-        assert_eq!(
-            find(Some(Path::new("../x")), &environment),
-            inner.join("../x")
-        );
+        let app = home.path().join("code/app").canonicalize().unwrap();
+        assert_eq!(find(None, &environment), Some(app));
+        let named = find(Some(Path::new("../x")), &environment);
+        assert_eq!(named, Some(inner.join("../x")));
     }
 }

@@ -2,10 +2,13 @@
 
 mod daemon;
 mod execute;
+mod init;
 mod keys;
+mod local;
 mod run;
 mod runs;
 mod sign;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -41,16 +44,21 @@ impl Session {
         self.output
     }
 
+    /// The project, or the directory the user stands in.
     fn project(&self) -> PathBuf {
         project::find(self.global.project.as_deref(), &self.environment)
+            .unwrap_or_else(|| self.environment.current_dir.clone())
+    }
+
+    fn choice(&self) -> Choice {
+        Choice {
+            socket: self.global.socket.clone(),
+            state_dir: self.global.state_dir.clone(),
+        }
     }
 
     fn endpoint(&self) -> Result<Endpoint, Failure> {
-        let choice = Choice {
-            socket: self.global.socket.clone(),
-            state_dir: self.global.state_dir.clone(),
-        };
-        Ok(Endpoint::find(&choice, &self.environment)?)
+        Ok(Endpoint::find(&self.choice(), &self.environment)?)
     }
 
     /// A daemon to talk to; started if none runs and nothing forbids it.
@@ -79,13 +87,29 @@ impl Session {
     }
 }
 
+/// One of several things a verb does has failed or not: tells it and goes on with the next. The first failure names
+/// the exit code.
+fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
+    match done {
+        Ok(()) => exit,
+        Err(failure) => {
+            output.failure(&failure);
+            if exit == Exit::Done {
+                failure.exit()
+            } else {
+                exit
+            }
+        }
+    }
+}
+
 /// Does what the user asked for.
 pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
     match verb {
-        Verb::Init => sign::init(session),
+        Verb::Init => init::init(session),
         Verb::Key(verb) => keys::key(verb, session),
         Verb::Sign(targets) => sign::sign(&targets, session),
-        Verb::Verify(targets) => sign::verify(&targets, session),
+        Verb::Verify(targets) => verify::verify(&targets, session),
         Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => run::run(run, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,

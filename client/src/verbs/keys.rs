@@ -1,7 +1,150 @@
+//! `key generate|show|list|trust|untrust`.
+
+use std::path::Path;
+
+use rye_client::exit::Exit;
+use rye_core::clock::Timestamp;
+use rye_core::seal::Fingerprint;
+use rye_item::trust::{self, PartialCoverage};
+use rye_item::{TrustedKey, init};
+use serde_json::json;
+
 use super::Session;
+use super::local::Local;
 use crate::cli::KeyVerb;
 use crate::failure::Failure;
-use rye_client::exit::Exit;
-pub(super) fn key(_v: KeyVerb, _s: &mut Session) -> Result<Exit, Failure> {
+use crate::output::{Format, Output, Reader};
+use crate::render;
+
+/// The owner of a key whose file names none.
+const DEFAULT_OWNER: &str = "local";
+
+pub(super) fn key(verb: KeyVerb, session: &mut Session) -> Result<Exit, Failure> {
+    let local = Local::of(session)?;
+    let output = &mut session.output;
+    match verb {
+        KeyVerb::Generate => generate(&local, output),
+        KeyVerb::Show => show(&local, output),
+        KeyVerb::List => list(&local, output),
+        KeyVerb::Trust { file } => trust(&local, &file, output),
+        KeyVerb::Untrust { fingerprint } => untrust(&local, &fingerprint, output),
+    }?;
     Ok(Exit::Done)
+}
+
+fn generate(local: &Local, output: &mut Output) -> Result<(), Failure> {
+    local.keys.create()?;
+    // One's own key is trusted, or nothing one signs would run.
+    let (key, _) = init::user_key(&local.user, &local.keys, local.now)?;
+    let fingerprint = key.public().fingerprint();
+    match output.format() {
+        Format::Json => output.json(&json!({
+            "fingerprint": fingerprint,
+            "private_key": local.keys.private_path(),
+            "public_key": local.keys.public_path(),
+        })),
+        Format::Text => output.line(&format!(
+            "made the key {fingerprint}\nprivate half: {}\npublic half: {}",
+            local.keys.private_path().display(),
+            local.keys.public_path().display()
+        )),
+    }
+}
+
+fn show(local: &Local, output: &mut Output) -> Result<(), Failure> {
+    let key = local.key()?;
+    let public = key.public();
+    match (output.format(), output.reader()) {
+        (Format::Json, _) => output.json(&json!({
+            "fingerprint": public.fingerprint(),
+            "pem": public.to_pem(),
+            "path": local.keys.public_path(),
+        })),
+        (Format::Text, reader) => {
+            if reader == Reader::Terminal {
+                output.note(&format!("fingerprint {}", public.fingerprint()));
+            }
+            output.line(public.to_pem().trim_end())
+        }
+    }
+}
+
+fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
+    let store = local.trust();
+    let keys = store.keys();
+    for refused in store.refused() {
+        output.warning(&format!(
+            "{} does not count: {}",
+            refused.path.display(),
+            refused.reason
+        ));
+    }
+    if output.format() == Format::Json {
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|key| {
+                json!({
+                    "fingerprint": key.key.fingerprint(),
+                    "owner": key.owner,
+                    "space": key.space.as_str(),
+                    "not_after": key.not_after.map(|at| at.to_string()),
+                    "revoked_at": key.revoked_at.map(|at| at.to_string()),
+                    "accept_partial": key.partial == PartialCoverage::Accepted,
+                })
+            })
+            .collect();
+        return output.json(&keys);
+    }
+    let rows: Vec<[String; 4]> = keys
+        .iter()
+        .map(|key| {
+            [
+                key.key.fingerprint().to_string(),
+                key.owner.clone(),
+                key.space.to_string(),
+                standing(key, local.now),
+            ]
+        })
+        .collect();
+    output.line(&render::table(
+        ["FINGERPRINT", "OWNER", "SPACE", "STANDING"],
+        &rows,
+    ))
+}
+
+/// Whether a key's signatures count now.
+fn standing(key: &TrustedKey, now: Timestamp) -> String {
+    match (key.revoked_at, key.not_after) {
+        (Some(at), _) => format!("revoked {at}"),
+        (None, Some(end)) if end < now => format!("expired {end}"),
+        (None, Some(end)) => format!("trusted until {end}"),
+        (None, None) => "trusted".to_owned(),
+    }
+}
+
+fn trust(local: &Local, file: &Path, output: &mut Output) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(file).map_err(|source| Failure::Unreadable {
+        place: format!("`{}`", file.display()),
+        source,
+    })?;
+    let (key, owner) = trust::read_key(&format!("`{}`", file.display()), &text)?;
+    let owner = owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned());
+    let path = trust::trust(&local.user, &key, &owner, &local.key()?, local.now)?;
+    match output.format() {
+        Format::Json => output.json(&json!({
+            "fingerprint": key.fingerprint(),
+            "owner": owner,
+            "path": path,
+        })),
+        Format::Text => output.line(&format!("trusted {} ({owner})", key.fingerprint())),
+    }
+}
+
+fn untrust(local: &Local, fingerprint: &str, output: &mut Output) -> Result<(), Failure> {
+    let fingerprint: Fingerprint = fingerprint.parse()?;
+    let path = trust::untrust(&local.user, &fingerprint)?;
+    match output.format() {
+        Format::Json => output.json(&json!({"fingerprint": fingerprint, "path": path})),
+        Format::Text => output.line(&format!("{fingerprint} is trusted no more")),
+    }
 }

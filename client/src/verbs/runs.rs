@@ -8,7 +8,7 @@ use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::json;
 
-use super::Session;
+use super::{Session, go_on};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
@@ -215,19 +215,4 @@ fn print_receipt(receipt: &json::KillReceipt, output: &mut Output) -> Result<(),
         .chain(left)
         .collect();
     output.line(&lines.join("\n"))
-}
-
-/// One run of several failed or not: tells it and goes on with the next. The first failure names the exit code.
-fn go_on(exit: Exit, ended: Result<(), Failure>, output: &mut Output) -> Exit {
-    match ended {
-        Ok(()) => exit,
-        Err(failure) => {
-            output.failure(&failure);
-            if exit == Exit::Done {
-                failure.exit()
-            } else {
-                exit
-            }
-        }
-    }
 }

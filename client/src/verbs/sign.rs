@@ -1,13 +1,63 @@
-use super::Session;
+//! `sign`.
+
+use rye_client::exit::Exit;
+use rye_item::sign::{self, Change, Signed};
+use serde_json::json;
+
+use super::local::Local;
+use super::{Session, go_on};
 use crate::cli::Targets;
 use crate::failure::Failure;
-use rye_client::exit::Exit;
-pub(super) fn init(_s: &mut Session) -> Result<Exit, Failure> {
-    Ok(Exit::Done)
+use crate::output::Format;
+
+pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Failure> {
+    let local = Local::of(session)?;
+    let key = local.key()?;
+    let output = &mut session.output;
+    let mut exit = Exit::Done;
+    let mut signed = Vec::new();
+    for target in &targets.targets {
+        let places = match sign::targets(&local.spaces, target) {
+            Ok(places) => places,
+            Err(error) => {
+                exit = go_on(exit, Err(error.into()), output);
+                continue;
+            }
+        };
+        for place in places {
+            match sign::sign(&place, &key, local.now) {
+                Ok(done) => {
+                    if output.format() == Format::Text {
+                        output.line(&line(&done))?;
+                    }
+                    signed.push(done);
+                }
+                Err(error) => exit = go_on(exit, Err(error.into()), output),
+            }
+        }
+    }
+    if output.format() == Format::Json {
+        let fingerprint = key.public().fingerprint();
+        let signed: Vec<_> = signed
+            .iter()
+            .map(|done| {
+                json!({
+                    "path": done.path,
+                    "id": done.item.to_string(),
+                    "content_hash": done.content_hash,
+                    "fingerprint": fingerprint,
+                    "changed": done.change == Change::Written,
+                })
+            })
+            .collect();
+        output.json(&signed)?;
+    }
+    Ok(exit)
 }
-pub(super) fn sign(_v: &Targets, _s: &mut Session) -> Result<Exit, Failure> {
-    Ok(Exit::Done)
-}
-pub(super) fn verify(_v: &Targets, _s: &mut Session) -> Result<Exit, Failure> {
-    Ok(Exit::Done)
+
+fn line(done: &Signed) -> String {
+    match done.change {
+        Change::Written => format!("signed {} ({})", done.item, done.path.display()),
+        Change::Current => format!("{} was signed already ({})", done.item, done.path.display()),
+    }
 }

@@ -4,10 +4,10 @@
 mod help;
 mod scripted;
 
-use std::io::Read as _;
+use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +78,40 @@ async fn finish(child: Child) -> Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// What a child has told so far, and the rest to come.
+struct Told {
+    seen: String,
+    rest: Box<dyn BufRead + Send>,
+}
+
+/// Reads lines up to one that holds `text`, or to the end.
+async fn read_until(from: impl Into<Told>, text: &'static str) -> Told {
+    let mut told = from.into();
+    let mut reader = tokio::task::JoinSet::new();
+    reader.spawn_blocking(move || {
+        let mut line = String::new();
+        while told.rest.read_line(&mut line).unwrap() > 0 {
+            told.seen.push_str(&line);
+            if line.contains(text) {
+                break;
+            }
+            line.clear();
+        }
+        told
+    });
+    let read = tokio::time::timeout(DEADLINE, reader.join_next()).await;
+    read.unwrap().unwrap().unwrap()
+}
+
+impl From<ChildStderr> for Told {
+    fn from(stderr: ChildStderr) -> Self {
+        Self {
+            seen: String::new(),
+            rest: Box::new(BufReader::new(stderr)),
+        }
     }
 }
 
@@ -280,19 +314,17 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
         arguments.extend(flag);
         let mut command = ryectl(daemon.dir.path(), &arguments);
         command.env("RYE_STATE_DIR", daemon.dir.path());
-        let child = command.spawn().unwrap();
-        tokio::time::timeout(DEADLINE, daemon.script.held.notified())
-            .await
-            .unwrap();
+        let mut child = command.spawn().unwrap();
+        let told = read_until(child.stderr.take().unwrap(), "step 1/2").await;
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
-        let ended = finish(child).await;
-        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        let (ended, stderr) = tokio::join!(finish(child), read_until(told, "\0"));
+        let stderr = stderr.seen;
+        assert_eq!(ended.code, Some(code), "{stderr}");
         assert_eq!(daemon.seen(), seen);
         match flag {
             None => assert!(
-                ended.stderr.contains("goes on") && ended.stderr.contains("hint: `ryectl events"),
-                "{}",
-                ended.stderr
+                stderr.contains("goes on") && stderr.contains("hint: `ryectl events"),
+                "{stderr}"
             ),
             Some(_) => assert_eq!(ended.json()["status"], "cancelled"),
         }

@@ -49,8 +49,6 @@ pub(crate) struct Script {
     pub(crate) started: Mutex<Option<v1::StartRequest>>,
     /// The envelope of `Execute`.
     pub(crate) envelope: String,
-    /// Told when a stream is held open.
-    pub(crate) held: Notify,
     /// Told when the run is cancelled.
     pub(crate) cancelled: Notify,
 }
@@ -343,7 +341,6 @@ impl Runs for Answers {
                 let (told, hold) = tokio::sync::mpsc::channel(1);
                 let mut holder = JoinSet::new();
                 holder.spawn(async move {
-                    script.held.notify_one();
                     script.cancelled.notified().await;
                     drop(told);
                 });

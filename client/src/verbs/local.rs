@@ -1,0 +1,72 @@
+//! What the verbs work with that need no daemon: the user's key, the spaces, the time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rye_client::Error;
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::seal::SecretKey;
+use rye_item::keys::KeyDir;
+use rye_item::{Library, Spaces, TrustStore, system};
+
+use super::Session;
+use crate::failure::Failure;
+use crate::project;
+
+/// The user's side of items.
+#[derive(Debug)]
+pub(super) struct Local {
+    /// The directory whose `.ai` is the user space.
+    pub(super) user: PathBuf,
+    /// The user's own key pair.
+    pub(super) keys: KeyDir,
+    /// The spaces, as seen from where the user stands.
+    pub(super) spaces: Spaces,
+    /// When the command was given.
+    pub(super) now: Timestamp,
+}
+
+impl Local {
+    pub(super) fn of(session: &Session) -> Result<Self, Failure> {
+        let environment = &session.environment;
+        let user = environment.user_root().ok_or(Error::NoHome)?;
+        let project = project::find(session.global.project.as_deref(), environment);
+        let state_dir = session.choice().state_dir(environment)?;
+        Ok(Self {
+            user: user.to_owned(),
+            keys: KeyDir::of_user(user),
+            spaces: Spaces::new(project, user.to_owned(), system::root(&state_dir)),
+            now: environment.now,
+        })
+    }
+
+    /// The user's private key.
+    pub(super) fn key(&self) -> Result<SecretKey, Failure> {
+        Ok(self.keys.load()?)
+    }
+
+    /// The keys whose signatures count.
+    pub(super) fn trust(&self) -> TrustStore {
+        TrustStore::open(&self.spaces)
+    }
+
+    /// The items as the project sees them.
+    pub(super) fn library(&self) -> Library {
+        let clock = Arc::new(Invocation(self.now));
+        Library::open(self.spaces.clone(), Arc::new(self.trust()), clock)
+    }
+}
+
+/// The clock of one invocation: it stands at the time the command was given.
+#[derive(Debug)]
+struct Invocation(Timestamp);
+
+impl Clock for Invocation {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+
+    fn random(&self) -> u64 {
+        getrandom::u64().expect("the kernel gives random bits once it has booted")
+    }
+}
