@@ -160,6 +160,18 @@ mod tests {
     }
 
     #[test]
+    fn every_graph_we_ship_is_free_of_findings() {
+        let hello = include_str!("init/hello.yaml");
+        let mut graphs: Vec<&str> = Embedded::all().into_iter().map(Embedded::text).collect();
+        graphs.retain(|text| text.contains("tool_type: graph"));
+        assert_eq!(graphs.len(), 1);
+        for text in graphs.into_iter().chain([hello]) {
+            let (_, findings) = rye_core::definition::parse(text).unwrap();
+            assert_eq!(findings, []);
+        }
+    }
+
+    #[test]
     fn installing_again_changes_only_what_is_not_as_it_should_be() {
         let state = tempfile::tempdir().unwrap();
         let key = SecretKey::from_seed(&[3; 32]);
