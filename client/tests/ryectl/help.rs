@@ -1,0 +1,61 @@
+//! Every `--help` is compared with its snapshot in `tests/help`. `UPDATE_HELP=1` writes the snapshots anew.
+
+use std::path::Path;
+
+use super::{end, ryectl};
+
+/// Every verb, as it is typed.
+const VERBS: [&str; 27] = [
+    "",
+    "init",
+    "key",
+    "key generate",
+    "key show",
+    "key list",
+    "key trust",
+    "key untrust",
+    "sign",
+    "verify",
+    "run",
+    "graph",
+    "graph run",
+    "execute",
+    "ps",
+    "get",
+    "steps",
+    "state",
+    "events",
+    "wait",
+    "cancel",
+    "kill",
+    "daemon",
+    "daemon status",
+    "daemon start",
+    "daemon stop",
+    "daemon info",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_is_what_its_snapshot_says() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
+    for verb in VERBS {
+        let mut arguments: Vec<&str> = verb.split_whitespace().collect();
+        arguments.push("--help");
+        let ended = end(ryectl(home.path(), &arguments)).await;
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{verb}");
+        let name = arguments[..arguments.len() - 1].join("-");
+        let name = if name.is_empty() { "ryectl" } else { &name };
+        let path = folder.join(format!("{name}.txt"));
+        if std::env::var_os("UPDATE_HELP").is_some() {
+            std::fs::write(&path, &ended.stdout).unwrap();
+        }
+        let snapshot = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            ended.stdout,
+            snapshot,
+            "the help of `{verb}` differs from {}; UPDATE_HELP=1 writes it anew",
+            path.display()
+        );
+    }
+}

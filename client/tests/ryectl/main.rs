@@ -1,0 +1,581 @@
+//! `ryectl` as its users meet it: the real binary against a scripted daemon. What is tested is the promise of the
+//! command line: what is on which stream, the JSON, the exit codes.
+
+mod help;
+mod scripted;
+
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rye_proto::v1::{self, RunStatus};
+use scripted::{Daemon, RUN, Script, StreamEnd, completed, many, run, two_steps};
+use serde_json::{Value, json};
+use tonic::Status;
+
+/// Longest time one call of `ryectl` may take here.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error} in {:?} ({})", self.stdout, self.stderr))
+    }
+}
+
+/// `program` with a home of its own and nothing of our environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program it tests"
+)]
+fn command(program: &Path, home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn ryectl(home: &Path, arguments: &[&str]) -> Command {
+    command(Path::new(env!("CARGO_BIN_EXE_ryectl")), home, arguments)
+}
+
+/// Runs a command to its end while the scripted daemon goes on.
+async fn end(mut command: Command) -> Ended {
+    let child = command.spawn().unwrap();
+    finish(child).await
+}
+
+async fn finish(child: Child) -> Ended {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let mut waiter = tokio::task::JoinSet::new();
+    waiter.spawn_blocking(move || child.wait_with_output().unwrap());
+    let output = match tokio::time::timeout(DEADLINE, waiter.join_next()).await {
+        Ok(ended) => ended.unwrap().unwrap(),
+        Err(_) => {
+            kill(pid, Signal::SIGKILL).unwrap();
+            panic!("ryectl did not end in time");
+        }
+    };
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// `ryectl --state-dir <the daemon's> ARGUMENTS`.
+async fn ask(daemon: &Daemon, arguments: &[&str]) -> Ended {
+    let mut command = ryectl(daemon.dir.path(), arguments);
+    command.env("RYE_STATE_DIR", daemon.dir.path());
+    end(command).await
+}
+
+fn script(status: RunStatus, end: (&str, &Value)) -> Script {
+    Script {
+        run: run(status).into(),
+        events: two_steps(end),
+        ..Script::default()
+    }
+}
+
+fn good() -> Script {
+    let (event_type, payload) = completed();
+    script(RunStatus::Completed, (event_type, &payload))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn piped_stdout_holds_only_the_result_and_stderr_a_line_per_step() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(
+        &daemon,
+        &[
+            "run",
+            "x/g",
+            "-i",
+            "k=v",
+            "-i",
+            "n:=[1]",
+            "--cap",
+            "rye.execute.tool.*",
+        ],
+    )
+    .await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(
+        ended.stdout,
+        format!(
+            "{{\"success\":true,\"status\":\"completed\",\"output\":{{\"n\":1}},\"state\":{{\"a\":1,\"inputs\":{{}}}},\
+             \"steps\":2,\"graph_run_id\":\"{RUN}\"}}\n"
+        )
+    );
+    assert_eq!(
+        ended.stderr,
+        "warning: the input `z` is not declared\n\
+         [graph:x/g] step 1/2 one ✓ 1.2s (+one)\n\
+         [graph:x/g] step 2/2 two ✓ 1.2s (+two)\n"
+    );
+    let request = daemon.script.started.lock().unwrap().clone().unwrap();
+    assert_eq!(request.inputs_json, r#"{"n":[1]}"#);
+    assert_eq!(request.text_inputs.get("k").map(String::as_str), Some("v"));
+    assert_eq!(
+        request.project,
+        daemon
+            .dir
+            .path()
+            .canonicalize()
+            .unwrap()
+            .display()
+            .to_string()
+    );
+    assert!(request.has_capabilities);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quiet_silences_the_step_lines_and_json_prints_the_record() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["graph", "run", "x/g", "--json", "--quiet"]).await;
+    assert_eq!(ended.json()["cost"]["spend"], "0.000000000");
+    assert!(!ended.stderr.contains("step"), "{}", ended.stderr);
+    let mut command = ryectl(daemon.dir.path(), &["run", "x/g"]);
+    command
+        .env("RYE_SOCKET", daemon.socket())
+        .env("RYE_GRAPH_QUIET", "1");
+    let ended = end(command).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("step"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_stream_goes_on_behind_the_last_event() {
+    for status in [
+        Status::unavailable("the daemon stops"),
+        Status::resource_exhausted("the reader is too slow"),
+    ] {
+        let daemon = Daemon::serve(Script {
+            streams: std::sync::Mutex::new([(2, StreamEnd::Failed(status))].into()),
+            ..good()
+        });
+        let ended = ask(&daemon, &["run", "x/g"]).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(
+            ended.stderr.matches("step 1/2").count(),
+            1,
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(
+            ended.stderr.matches("step 2/2").count(),
+            1,
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(
+            daemon.seen(),
+            ["start", "stream from ``", "stream from `c2`"]
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_a_stopping_daemon_closes_is_opened_again() {
+    let running = Script {
+        run: run(RunStatus::Running).into(),
+        streams: std::sync::Mutex::new([(2, StreamEnd::Closed)].into()),
+        ..good()
+    };
+    let daemon = Daemon::serve(running);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--json"]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let seqs: Vec<Value> = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone())
+        .collect();
+    assert_eq!(seqs, [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_with_the_code_of_its_status() {
+    let error = json!({"error": {"message": "boom", "node": "two", "code": "node_error", "retryable": false},
+                       "steps": 2, "elapsed_ms": 5});
+    let parked = json!({"reason": "storage", "code": null, "node": "two"});
+    let cancelled = json!({"cause": "uid:1", "steps": 2, "elapsed_ms": 5});
+    for (status, end, code) in [
+        (RunStatus::Error, ("graph_error", &error), 1),
+        (RunStatus::Cancelled, ("graph_cancelled", &cancelled), 1),
+        (RunStatus::Suspended, ("run_suspended", &parked), 75),
+    ] {
+        let daemon = Daemon::serve(script(status, end));
+        daemon.script.run.lock().unwrap().suspend = Some(v1::Suspension {
+            reason: "storage".to_owned(),
+            ..v1::Suspension::default()
+        });
+        let ended = ask(&daemon, &["run", "x/g"]).await;
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert_eq!(ended.json()["graph_run_id"], RUN);
+        let told = ended.stderr.contains("parked: storage");
+        assert_eq!(told, status == RunStatus::Suspended, "{}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_ends_with_its_code_and_the_mend() {
+    let mut status = Status::permission_denied("the tool `x/t` is unsigned");
+    status
+        .metadata_mut()
+        .insert("rye-hint", "run `ryectl sign tool:x/t`".parse().unwrap());
+    let daemon = Daemon::serve(Script {
+        refusal: Some(status).into(),
+        ..good()
+    });
+    let ended = ask(&daemon, &["run", "x/g"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""));
+    assert_eq!(
+        ended.stderr,
+        "error: the tool `x/t` is unsigned\nhint: run `ryectl sign tool:x/t`\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn detached_runs_print_their_id_and_are_left_alone() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["run", "x/g", "--async"]).await;
+    assert_eq!((ended.code, ended.stdout), (Some(0), format!("{RUN}\n")));
+    assert_eq!(daemon.seen(), ["start"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_leaves_the_run_or_cancels_it() {
+    for (flag, code, seen) in [
+        (None, 130, vec!["start", "stream from ``"]),
+        (
+            Some("--cancel-on-interrupt"),
+            130,
+            vec!["start", "stream from ``", "cancel"],
+        ),
+    ] {
+        let daemon = Daemon::serve(Script {
+            streams: std::sync::Mutex::new([(2, StreamEnd::Held)].into()),
+            ..good()
+        });
+        let mut arguments = vec!["run", "x/g"];
+        arguments.extend(flag);
+        let mut command = ryectl(daemon.dir.path(), &arguments);
+        command.env("RYE_STATE_DIR", daemon.dir.path());
+        let child = command.spawn().unwrap();
+        tokio::time::timeout(DEADLINE, daemon.script.held.notified())
+            .await
+            .unwrap();
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+        let ended = finish(child).await;
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert_eq!(daemon.seen(), seen);
+        match flag {
+            None => assert!(
+                ended.stderr.contains("goes on") && ended.stderr.contains("hint: `ryectl events"),
+                "{}",
+                ended.stderr
+            ),
+            Some(_) => assert_eq!(ended.json()["status"], "cancelled"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_at_runs_prints_the_promised_json() {
+    let daemon = Daemon::serve(good());
+    assert_eq!(
+        ask(&daemon, &["get", RUN, "--json"]).await.json()["run_id"],
+        RUN
+    );
+    assert_eq!(
+        ask(&daemon, &["steps", RUN, "--json"]).await.stdout,
+        "[{\"step\":1,\"node\":\"one\",\"status\":\"ok\",\"elapsed_ms\":1200,\"cache_hit\":false,\"error\":null}]\n"
+    );
+    assert_eq!(
+        ask(&daemon, &["state", RUN]).await.stdout,
+        "{\"a\":1,\"inputs\":{}}\n"
+    );
+    let ended = ask(&daemon, &["events", RUN, "--from", "c4", "--json"]).await;
+    assert_eq!(
+        ended.stdout,
+        format!(
+            "{{\"cursor\":\"c5\",\"seq\":5,\"run_id\":\"{RUN}\",\"timestamp\":null,\"event_type\":\"graph_completed\",\
+             \"payload\":{{\"status\":\"completed\",\"steps\":2,\"elapsed_ms\":2400,\"output\":{{\"n\":1}}}}}}\n"
+        )
+    );
+    let ended = ask(&daemon, &["kill", RUN, "--grace", "0.5", "--json"]).await;
+    assert_eq!(
+        ended.stdout,
+        format!(
+            "{{\"run_id\":\"{RUN}\",\"processes\":[{{\"pid\":7,\"comm\":\"sleep\",\"signal\":15,\"exit\":null}}],\
+             \"survivors\":[]}}\n"
+        )
+    );
+    assert!(daemon.seen().contains(&"kill Some(500)".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ps_lists_live_runs_over_all_pages() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["ps", "--json"]).await;
+    assert_eq!(ended.json().as_array().map(Vec::len), Some(2));
+    assert_eq!(daemon.seen(), ["list [1, 2, 3] ", "list [1, 2, 3] p2"]);
+    let ended = ask(&daemon, &["ps", "--all"]).await;
+    assert_eq!(
+        ended.stdout.lines().next(),
+        Some("RUN               ITEM  STATUS     STEPS  AGE")
+    );
+    assert_eq!(daemon.seen()[2], "list [] ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_tells_time_over_from_failure() {
+    for (status, code) in [
+        (RunStatus::Completed, 0),
+        (RunStatus::CompletedWithErrors, 1),
+        (RunStatus::Killed, 1),
+        (RunStatus::Suspended, 75),
+        (RunStatus::Running, 124),
+    ] {
+        let daemon = Daemon::serve(Script {
+            run: run(status).into(),
+            ..Script::default()
+        });
+        let ended = ask(&daemon, &["wait", RUN, "--timeout", "1", "--json"]).await;
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert_eq!(ended.json().as_array().map(Vec::len), Some(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_missing_run_does_not_spare_the_others() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["cancel", "gone", RUN]).await;
+    assert_eq!(ended.code, Some(3));
+    assert_eq!(ended.stderr, "error: there is no run `gone`\n");
+    assert_eq!(ended.stdout, format!("{RUN} is asked to stop\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn execute_prints_data_or_the_envelope_and_fails_with_the_item() {
+    let envelope = |status: &str| {
+        format!(
+            r#"{{"status":"{status}","type":"tool","item_id":"x","data":{{"n":1}},"error":"no luck"}}"#
+        )
+    };
+    let daemon = Daemon::serve(Script {
+        envelope: envelope("success"),
+        ..Script::default()
+    });
+    let ended = ask(&daemon, &["execute", "tool", "x", "--params", "{\"a\": 1}"]).await;
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "{\"n\":1}\n")
+    );
+    assert_eq!(daemon.seen(), ["execute {\"a\": 1}"]);
+    let daemon = Daemon::serve(Script {
+        envelope: envelope("error"),
+        ..Script::default()
+    });
+    let ended = ask(&daemon, &["execute", "tool", "x", "--json"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.stderr, "error: no luck\n");
+    assert_eq!(ended.json()["item_id"], "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_has_enough_ends_the_verb_quietly() {
+    let daemon = Daemon::serve(Script {
+        run: run(RunStatus::Completed).into(),
+        events: many(2000),
+        ..Script::default()
+    });
+    let mut command = ryectl(daemon.dir.path(), &["events", RUN]);
+    command.env("RYE_STATE_DIR", daemon.dir.path());
+    let mut child = command.spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 10]).unwrap();
+    drop(stdout);
+    let ended = finish(child).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_daemon_the_code_is_69_and_nothing_starts_where_it_must_not() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, inside, hint) in [
+        (&["ps", "--no-autostart"][..], false, "ryectl daemon start"),
+        (&["ps"][..], true, "a run never starts a daemon"),
+        (
+            &["daemon", "start"][..],
+            true,
+            "a run never starts a daemon",
+        ),
+    ] {
+        let mut command = ryectl(home.path(), arguments);
+        command.args(["--socket", "here.sock"]);
+        if inside {
+            command.env("RYE_RUN_ID", RUN);
+        }
+        let ended = end(command).await;
+        assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+        assert!(ended.stderr.contains(hint), "{}", ended.stderr);
+    }
+    let ended = end(ryectl(
+        home.path(),
+        &["daemon", "status", "--json", "--socket", "s"],
+    ))
+    .await;
+    assert_eq!(
+        (ended.code, ended.json()["running"].clone()),
+        (Some(69), json!(false))
+    );
+    let ended = end(ryectl(home.path(), &["daemon", "stop", "--socket", "s"])).await;
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "ryed was not running\n")
+    );
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_daemon_is_shown() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["daemon", "status", "--json"]).await;
+    assert_eq!(
+        (ended.code, ended.json()["pid"].clone()),
+        (Some(0), json!(42))
+    );
+    assert_eq!(
+        ask(&daemon, &["daemon", "info", "--json"]).await.json()["isolation"],
+        "scoped"
+    );
+    assert_eq!(ask(&daemon, &["daemon", "stop"]).await.code, Some(4));
+}
+
+/// A copy of `ryectl` with `ryed`, a shell script, beside it.
+fn install(dir: &Path, ryed: &str) -> std::path::PathBuf {
+    let program = dir.join("ryectl");
+    std::fs::copy(env!("CARGO_BIN_EXE_ryectl"), &program).unwrap();
+    let daemon = dir.join("ryed");
+    std::fs::write(&daemon, format!("#!/bin/sh\n{ryed}\n")).unwrap();
+    std::fs::set_permissions(&daemon, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_cannot_start_is_reported_with_the_last_line_of_its_log() {
+    let home = tempfile::tempdir().unwrap();
+    let program = install(home.path(), "echo \"error: bad config ($*)\" >&2; exit 2");
+    let ended = end(command(
+        &program,
+        home.path(),
+        &["ps", "--state-dir", "state"],
+    ))
+    .await;
+    assert_eq!(ended.code, Some(69));
+    let state = home.path().canonicalize().unwrap().join("state");
+    let said = format!(
+        "it said: error: bad config (--state-dir {0} --socket {0}/ryed.sock)",
+        state.display()
+    );
+    assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ryed.log"), "{}", ended.stderr);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode(&state), mode(&state.join("ryed.log"))),
+        (0o700, 0o600)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_daemon_program_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let program = install(home.path(), "");
+    std::fs::remove_file(home.path().join("ryed")).unwrap();
+    let ended = end(command(&program, home.path(), &["ps"])).await;
+    assert_eq!(ended.code, Some(69));
+    assert!(
+        ended.stderr.contains("install `ryed` beside `ryectl`"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_started_daemon_that_finds_another_one_makes_the_client_wait_for_that_one() {
+    let home = tempfile::tempdir().unwrap();
+    // Tells that it was started, in a session of its own, then gives way.
+    let program = install(
+        home.path(),
+        "ps -o sid= -p $$ | tr -d ' ' > \"$2/sid.tmp\"; echo $$ >> \"$2/sid.tmp\"; mv \"$2/sid.tmp\" \"$2/sid\"; exit 5",
+    );
+    let child = command(&program, home.path(), &["ps", "--state-dir", "s"])
+        .spawn()
+        .unwrap();
+    let sid = home.path().join("s/sid");
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    let mut look = tokio::time::interval(Duration::from_millis(5));
+    while !sid.exists() {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "ryed was not started"
+        );
+        look.tick().await;
+    }
+    let script = Arc::new(good());
+    let _server = scripted::serve_on(&home.path().join("s/ryed.sock"), &script);
+    let ended = finish(child).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("started ryed"), "{}", ended.stderr);
+    let text = std::fs::read_to_string(sid).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], lines[1], "the daemon leads a session of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_input_is_a_usage_error_and_starts_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, told) in [
+        (&["fly"][..], "unrecognized subcommand"),
+        (
+            &["run", "x", "-i", "n:={"][..],
+            "-i n:= is not JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            &["run", "x", "--input", "[]"][..],
+            "--input must be a JSON object",
+        ),
+        (&["run", "../x"][..], "ids cannot leave their space"),
+        (&["ps", "--socket", &"x".repeat(120)][..], "at most 107"),
+    ] {
+        let ended = end(ryectl(home.path(), arguments)).await;
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(2), ""),
+            "{}",
+            ended.stderr
+        );
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,393 @@
+//! A daemon that answers from a script, on a real socket.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use rye_proto::v1;
+use rye_proto::v1::items_server::{Items, ItemsServer};
+use rye_proto::v1::node_server::{Node, NodeServer};
+use rye_proto::v1::runs_server::{Runs, RunsServer};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+/// The run every script is about.
+pub(crate) const RUN: &str = "x-g-1-aaaaaaaaaa";
+
+/// How one stream of events ends.
+#[derive(Debug, Clone)]
+pub(crate) enum StreamEnd {
+    /// In order.
+    Closed,
+    /// With this status.
+    Failed(Status),
+    /// Not at all, until the run is cancelled.
+    Held,
+}
+
+/// What the daemon answers.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    /// The answer to `Start`, if it is refused.
+    pub(crate) refusal: Mutex<Option<Status>>,
+    /// The record of the run.
+    pub(crate) run: Mutex<v1::Run>,
+    /// What happened in it.
+    pub(crate) events: Vec<v1::Event>,
+    /// Per opened stream: how many events it gives before it ends, and how. Without an entry: all, then closed.
+    pub(crate) streams: Mutex<VecDeque<(usize, StreamEnd)>>,
+    /// Requests seen, by name.
+    pub(crate) seen: Mutex<Vec<String>>,
+    /// The last request to start a run.
+    pub(crate) started: Mutex<Option<v1::StartRequest>>,
+    /// The envelope of `Execute`.
+    pub(crate) envelope: String,
+    /// Told when a stream is held open.
+    pub(crate) held: Notify,
+    /// Told when the run is cancelled.
+    pub(crate) cancelled: Notify,
+}
+
+impl Script {
+    fn see(&self, call: impl Into<String>) {
+        self.seen.lock().unwrap().push(call.into());
+    }
+
+    fn record(&self, run_id: &str) -> Result<v1::Run, Status> {
+        let run = self.run.lock().unwrap().clone();
+        if run.run_id == run_id {
+            Ok(run)
+        } else {
+            Err(Status::not_found(format!("there is no run `{run_id}`")))
+        }
+    }
+}
+
+/// A graph run of `x/g` that ended with `status`.
+pub(crate) fn run(status: v1::RunStatus) -> v1::Run {
+    v1::Run {
+        run_id: RUN.to_owned(),
+        item: Some(v1::ItemRef {
+            r#type: v1::ItemType::Tool.into(),
+            id: "x/g".to_owned(),
+        }),
+        kind: v1::RunKind::Graph.into(),
+        status: status.into(),
+        project: "/p".to_owned(),
+        state_json: r#"{"a":1,"inputs":{}}"#.to_owned(),
+        output_json: r#"{"n":1}"#.to_owned(),
+        steps: 2,
+        nodes: 2,
+        ..v1::Run::default()
+    }
+}
+
+fn event(seq: u64, event_type: &str, payload: &Value) -> v1::Event {
+    v1::Event {
+        cursor: format!("c{seq}"),
+        seq,
+        run_id: RUN.to_owned(),
+        event_type: event_type.to_owned(),
+        payload_json: payload.to_string(),
+        ..v1::Event::default()
+    }
+}
+
+fn step(seq: u64, step: u32, node: &str) -> v1::Event {
+    let payload = json!({"step": step, "node": node, "status": "ok", "elapsed_ms": 1200, "next_node": null,
+                         "assigned": {node: 1}});
+    event(seq, "step_completed", &payload)
+}
+
+/// A run of two steps, with an event between them that no client knows, up to and with `end`.
+pub(crate) fn two_steps(end: (&str, &Value)) -> Vec<v1::Event> {
+    let started = json!({"graph_id": "x/g", "graph_run_id": RUN, "start_node": "one", "state": {}});
+    vec![
+        event(1, "graph_started", &started),
+        step(2, 1, "one"),
+        event(3, "moon_landed", &json!({})),
+        step(4, 2, "two"),
+        event(5, end.0, end.1),
+    ]
+}
+
+/// The end of a graph that did what it should.
+pub(crate) fn completed() -> (&'static str, Value) {
+    let payload =
+        json!({"status": "completed", "steps": 2, "elapsed_ms": 2400, "output": {"n": 1}});
+    ("graph_completed", payload)
+}
+
+/// Events without end, until the reader has enough.
+pub(crate) fn many(count: u64) -> Vec<v1::Event> {
+    let padding = json!({"text": "x".repeat(1000)});
+    (1..=count)
+        .map(|seq| event(seq, "moon_landed", &padding))
+        .collect()
+}
+
+/// A scripted daemon that serves until it is dropped.
+pub(crate) struct Daemon {
+    pub(crate) script: Arc<Script>,
+    pub(crate) dir: tempfile::TempDir,
+    _server: JoinSet<()>,
+}
+
+impl Daemon {
+    pub(crate) fn serve(script: Script) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let script = Arc::new(script);
+        let server = serve_on(&dir.path().join("ryed.sock"), &script);
+        Self {
+            script,
+            dir,
+            _server: server,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("ryed.sock")
+    }
+
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.script.seen.lock().unwrap().clone()
+    }
+}
+
+/// Listens when this returns; serves as long as the answer lives.
+pub(crate) fn serve_on(socket: &Path, script: &Arc<Script>) -> JoinSet<()> {
+    let listener = UnixListener::bind(socket).unwrap();
+    let script = Arc::clone(script);
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        Server::builder()
+            .add_service(RunsServer::new(Answers(Arc::clone(&script))))
+            .add_service(ItemsServer::new(Answers(Arc::clone(&script))))
+            .add_service(NodeServer::new(Answers(script)))
+            .serve_with_incoming(UnixListenerStream::new(listener))
+            .await
+            .unwrap();
+    });
+    server
+}
+
+struct Answers(Arc<Script>);
+
+type EventStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Runs for Answers {
+    type StreamStream = EventStream;
+
+    async fn start(
+        &self,
+        request: Request<v1::StartRequest>,
+    ) -> Result<Response<v1::StartResponse>, Status> {
+        self.0.see("start");
+        *self.0.started.lock().unwrap() = Some(request.into_inner());
+        match self.0.refusal.lock().unwrap().clone() {
+            Some(refusal) => Err(refusal),
+            None => Ok(Response::new(v1::StartResponse {
+                run_id: RUN.to_owned(),
+                warnings: vec!["the input `z` is not declared".to_owned()],
+                existed: false,
+            })),
+        }
+    }
+
+    async fn wait(
+        &self,
+        request: Request<v1::WaitRequest>,
+    ) -> Result<Response<v1::WaitResponse>, Status> {
+        self.0.see("wait");
+        let runs = request
+            .into_inner()
+            .run_ids
+            .iter()
+            .map(|run_id| self.0.record(run_id))
+            .collect::<Result<Vec<_>, _>>()?;
+        let timed_out = runs
+            .iter()
+            .any(|run| run.status() == v1::RunStatus::Running);
+        Ok(Response::new(v1::WaitResponse { runs, timed_out }))
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<v1::CancelRequest>,
+    ) -> Result<Response<v1::CancelResponse>, Status> {
+        self.0.see("cancel");
+        let run = self.0.record(&request.into_inner().run_id)?;
+        self.0.run.lock().unwrap().status = v1::RunStatus::Cancelled.into();
+        self.0.cancelled.notify_one();
+        Ok(Response::new(v1::CancelResponse { run: Some(run) }))
+    }
+
+    async fn kill(
+        &self,
+        request: Request<v1::KillRequest>,
+    ) -> Result<Response<v1::KillResponse>, Status> {
+        let request = request.into_inner();
+        self.0.see(format!("kill {:?}", request.grace_ms));
+        let run = self.0.record(&request.run_id)?;
+        let receipt = v1::KillReceipt {
+            processes: vec![v1::EndedProcess {
+                pid: 7,
+                comm: "sleep".to_owned(),
+                signal: Some(15),
+                exit: None,
+            }],
+            survivors: vec![],
+        };
+        Ok(Response::new(v1::KillResponse {
+            run: Some(run),
+            receipt: Some(receipt),
+        }))
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetRequest>,
+    ) -> Result<Response<v1::GetResponse>, Status> {
+        let run = self.0.record(&request.into_inner().run_id)?;
+        Ok(Response::new(v1::GetResponse { run: Some(run) }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListRequest>,
+    ) -> Result<Response<v1::ListResponse>, Status> {
+        let request = request.into_inner();
+        self.0.see(format!(
+            "list {:?} {}",
+            request.statuses, request.page_token
+        ));
+        let run = v1::Run {
+            state_json: String::new(),
+            ..self.0.run.lock().unwrap().clone()
+        };
+        let next = if request.page_token.is_empty() {
+            "p2"
+        } else {
+            ""
+        };
+        Ok(Response::new(v1::ListResponse {
+            runs: vec![run],
+            next_page_token: next.to_owned(),
+        }))
+    }
+
+    async fn steps(
+        &self,
+        request: Request<v1::StepsRequest>,
+    ) -> Result<Response<v1::StepsResponse>, Status> {
+        self.0.record(&request.into_inner().run_id)?;
+        let step = v1::Step {
+            step: 1,
+            node: "one".to_owned(),
+            status: "ok".to_owned(),
+            elapsed_ms: 1200,
+            cache_hit: false,
+            error: None,
+        };
+        Ok(Response::new(v1::StepsResponse { steps: vec![step] }))
+    }
+
+    async fn state(
+        &self,
+        request: Request<v1::StateRequest>,
+    ) -> Result<Response<v1::StateResponse>, Status> {
+        let run = self.0.record(&request.into_inner().run_id)?;
+        Ok(Response::new(v1::StateResponse {
+            state_json: run.state_json,
+            seq: 5,
+        }))
+    }
+
+    async fn stream(
+        &self,
+        request: Request<v1::StreamRequest>,
+    ) -> Result<Response<EventStream>, Status> {
+        let request = request.into_inner();
+        self.0.see(format!("stream from `{}`", request.cursor));
+        let behind = self
+            .0
+            .events
+            .iter()
+            .position(|event| event.cursor == request.cursor);
+        let rest = &self.0.events[behind.map_or(0, |at| at + 1)..];
+        let script = self.0.streams.lock().unwrap().pop_front();
+        let (count, end) = script.unwrap_or((rest.len(), StreamEnd::Closed));
+        let events: Vec<_> = rest
+            .iter()
+            .take(count)
+            .map(|event| {
+                Ok(v1::StreamResponse {
+                    event: Some(event.clone()),
+                })
+            })
+            .collect();
+        let events = tokio_stream::iter(events);
+        Ok(Response::new(match end {
+            StreamEnd::Closed => Box::pin(events),
+            StreamEnd::Failed(status) => Box::pin(events.chain(tokio_stream::once(Err(status)))),
+            StreamEnd::Held => {
+                let script = Arc::clone(&self.0);
+                let (told, hold) = tokio::sync::mpsc::channel(1);
+                let mut holder = JoinSet::new();
+                holder.spawn(async move {
+                    script.held.notify_one();
+                    script.cancelled.notified().await;
+                    drop(told);
+                });
+                holder.detach_all();
+                let hold = tokio_stream::wrappers::ReceiverStream::new(hold);
+                Box::pin(events.chain(hold))
+            }
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl Items for Answers {
+    async fn execute(
+        &self,
+        request: Request<v1::ExecuteRequest>,
+    ) -> Result<Response<v1::ExecuteResponse>, Status> {
+        self.0
+            .see(format!("execute {}", request.into_inner().params_json));
+        Ok(Response::new(v1::ExecuteResponse {
+            envelope_json: self.0.envelope.clone(),
+            run_id: RUN.to_owned(),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Answers {
+    async fn info(
+        &self,
+        _request: Request<v1::InfoRequest>,
+    ) -> Result<Response<v1::InfoResponse>, Status> {
+        Ok(Response::new(v1::InfoResponse {
+            version: "0.1.0".to_owned(),
+            pid: 42,
+            isolation: v1::Isolation::Scoped.into(),
+            ..v1::InfoResponse::default()
+        }))
+    }
+
+    async fn drain(
+        &self,
+        _request: Request<v1::DrainRequest>,
+    ) -> Result<Response<v1::DrainResponse>, Status> {
+        Err(Status::permission_denied("not yours"))
+    }
+}
