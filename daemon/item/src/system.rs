@@ -138,26 +138,6 @@ fn is_copy(place: &Place, text: &str, item: Embedded, key: &SecretKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Metadata;
-    use crate::library::declared_place;
-
-    #[test]
-    fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
-        let items = Embedded::all();
-        assert!(items.len() >= 7);
-        for item in items {
-            let place = item.place(Path::new("/"));
-            let metadata = Metadata::parse(ItemKind::Tool, place.extension, item.text()).unwrap();
-            declared_place(&place, &metadata).unwrap();
-            assert_eq!(metadata.unread, Vec::<String>::new(), "{}", place.item);
-            assert!(metadata.version.is_some() && metadata.name.is_some());
-            assert!(metadata.description.is_some(), "{}", place.item);
-            assert!(
-                !item.text().contains("rye:signed:"),
-                "the repository holds them unsigned"
-            );
-        }
-    }
 
     #[test]
     fn every_graph_we_ship_is_free_of_findings() {
