@@ -5,6 +5,19 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rye_core::error::ErrorKind;
+
+/// What a failure of the file system means to whoever asked.
+pub(crate) fn kind(error: &io::Error) -> ErrorKind {
+    if error.kind() == io::ErrorKind::NotFound {
+        ErrorKind::NotFound
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        ErrorKind::Denied
+    } else {
+        ErrorKind::Unavailable
+    }
+}
+
 /// Replaces `path` by a file with `content` and the permission bits `mode`.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let draft = Draft::write(path, content, mode)?;

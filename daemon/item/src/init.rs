@@ -80,10 +80,7 @@ impl Kinded for Error {
             Self::UserSpace { .. } => ErrorKind::Precondition,
             Self::Key { source } => source.kind(),
             Self::Trust { source } => source.kind(),
-            Self::Write { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Write { source, .. } => file::kind(source),
             Self::Place { source } => source.kind(),
             Self::Sign { source } => source.kind(),
         }

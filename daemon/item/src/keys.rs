@@ -74,10 +74,7 @@ impl Kinded for Error {
             Self::Exists { .. } => ErrorKind::Exists,
             Self::Exposed { .. } => ErrorKind::Denied,
             Self::Malformed { .. } => ErrorKind::Invalid,
-            Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Io { source, .. } => file::kind(source),
             Self::Random { .. } => ErrorKind::Unavailable,
         }
     }

@@ -124,7 +124,7 @@ pub enum Error {
     /// It does not lie where it says it belongs.
     #[error(
         "{item} (`{path}`) {}; move the file, or correct the field and run `ryectl sign {item}`",
-        misplacement(*.field, declared.as_deref(), .expected)
+        misplacement(.field, declared.as_deref(), .expected)
     )]
     Misplaced {
         /// The item.
@@ -403,14 +403,14 @@ impl Library {
     /// All checks, in their order.
     fn examine(&self, place: &Place, content: &[u8]) -> Result<Item, Error> {
         let (item, path) = (&place.item, place.path());
-        let text = str::from_utf8(content).map_err(|error| Error::Metadata {
+        let text = metadata::utf8(content).map_err(|source| Error::Metadata {
             item: item.clone(),
             path: path.clone(),
-            source: not_utf8(content, error),
+            source,
         })?;
         let text = seal::normalise(text);
         let seal = seal::inspect(item.kind, place.extension, &text)
-            .map_err(|error| self.refusal(place, error))?;
+            .map_err(|error| refusal(place, error))?;
         let signer = self
             .trust
             .key(&seal.token.signer)
@@ -421,7 +421,7 @@ impl Library {
             })?;
         seal.token
             .verify(&signer.key)
-            .map_err(|error| self.refusal(place, error))?;
+            .map_err(|error| refusal(place, error))?;
         self.in_force(place, &signer)?;
         match (seal.coverage, signer.partial) {
             (Coverage::Full, _) | (Coverage::Partial, PartialCoverage::Accepted) => {}
@@ -477,21 +477,6 @@ impl Library {
         }
     }
 
-    /// The words for what the seal says.
-    fn refusal(&self, place: &Place, error: seal::Error) -> Error {
-        let (item, path) = (place.item.clone(), place.path());
-        match error {
-            seal::Error::Unsigned => Error::Unsigned { item, path },
-            seal::Error::Modified { signer } => Error::Modified { item, path, signer },
-            seal::Error::BadSignature { signer } => Error::BadSignature { item, path, signer },
-            seal::Error::Unsupported { .. } | seal::Error::Key { .. } => Error::Unsupported {
-                item,
-                path,
-                source: error,
-            },
-        }
-    }
-
     /// What `item`, found from `referrer`, hides: for the trace of an execution.
     pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
         let mut shadowed = Vec::new();
@@ -531,11 +516,18 @@ fn built_in(item: Embedded, place: Place) -> Item {
     }
 }
 
-fn not_utf8(content: &[u8], error: std::str::Utf8Error) -> metadata::Error {
-    let valid = &content[..error.valid_up_to()];
-    metadata::Error::Syntax {
-        line: 1 + valid.iter().filter(|byte| **byte == b'\n').count(),
-        message: "the file is not UTF-8 text".to_owned(),
+/// The words for what the seal says.
+fn refusal(place: &Place, error: seal::Error) -> Error {
+    let (item, path) = (place.item.clone(), place.path());
+    match error {
+        seal::Error::Unsigned => Error::Unsigned { item, path },
+        seal::Error::Modified { signer } => Error::Modified { item, path, signer },
+        seal::Error::BadSignature { signer } => Error::BadSignature { item, path, signer },
+        seal::Error::Unsupported { .. } | seal::Error::Key { .. } => Error::Unsupported {
+            item,
+            path,
+            source: error,
+        },
     }
 }
 

@@ -10,7 +10,7 @@ mod script;
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
-use rye_core::seal;
+use rye_core::yaml;
 use serde_json::{Map, Value};
 
 /// Why metadata cannot be read.
@@ -122,38 +122,36 @@ impl Metadata {
     /// Reads the metadata of the text of an item, its signature line included or not.
     pub fn parse(kind: ItemKind, extension: &str, text: &str) -> Result<Self, Error> {
         match (kind, extension) {
-            (ItemKind::Tool, "py") => Self::of_tool(python::assignments(text)?),
-            (ItemKind::Tool, "yaml" | "yml") => Self::of_tool(mapping(text)?),
+            (ItemKind::Tool, "py") => Self::of_tool(&python::assignments(text)?),
+            (ItemKind::Tool, "yaml" | "yml") => Self::of_tool(&mapping(text, 0)?),
             (ItemKind::Tool, "js" | "ts" | "mjs" | "cjs") => {
-                Self::of_tool(script::constants(text)?)
+                Self::of_tool(&script::constants(text)?)
             }
             (ItemKind::Tool, _) => Err(Error::NoMetadata {
                 extension: extension.to_owned(),
             }),
-            (ItemKind::Config, "toml") => toml_mapping(text).and_then(Self::of_text),
-            (ItemKind::Config, _) => mapping(text).and_then(Self::of_text),
-            (ItemKind::Knowledge, "md") => markdown::knowledge(text).and_then(Self::of_text),
-            // The signature of a knowledge file is an HTML comment, which is no YAML.
-            (ItemKind::Knowledge, _) => seal::strip(kind, extension, text)
-                .map_err(|_| Error::NoMetadata {
-                    extension: extension.to_owned(),
-                })
-                .and_then(|text| mapping(&text))
-                .and_then(Self::of_text),
-            (ItemKind::Directive, _) => markdown::directive(text).and_then(Self::of_text),
+            (ItemKind::Config, "toml") => Self::of_any(&toml_mapping(text)?),
+            (ItemKind::Config, _) => Self::of_any(&mapping(text, 0)?),
+            (ItemKind::Knowledge, "md") => Self::of_any(&markdown::knowledge(text)?),
+            (ItemKind::Knowledge, _) => {
+                // The signature of a knowledge file is an HTML comment, which is no YAML.
+                let (above, text) = markdown::below_signature(text);
+                Self::of_any(&mapping(text, above)?)
+            }
+            (ItemKind::Directive, _) => Self::of_any(&markdown::directive(text)?),
         }
     }
 
     /// From the fields of a tool, under their YAML names.
-    fn of_tool(fields: Map<String, Value>) -> Result<Self, Error> {
+    fn of_tool(fields: &Map<String, Value>) -> Result<Self, Error> {
         let mut metadata = Self {
             config_schema: fields
                 .get("config_schema")
                 .filter(|v| !v.is_null())
                 .cloned(),
-            env_config: object(&fields, "env_config")?,
-            config: object(&fields, "config")?,
-            ..Self::of_text_ref(&fields)?
+            env_config: object(fields, "env_config")?,
+            config: object(fields, "config")?,
+            ..Self::of_any(fields)?
         };
         // A graph has a closed list of keys of its own, which its parser checks with line and column.
         if metadata.tool_type.as_deref() != Some("graph") {
@@ -170,12 +168,8 @@ impl Metadata {
         Ok(metadata)
     }
 
-    fn of_text(fields: Map<String, Value>) -> Result<Self, Error> {
-        Self::of_text_ref(&fields)
-    }
-
     /// The fields every type of item has.
-    fn of_text_ref(fields: &Map<String, Value>) -> Result<Self, Error> {
+    fn of_any(fields: &Map<String, Value>) -> Result<Self, Error> {
         Ok(Self {
             version: text(fields, "version")?,
             tool_type: text(fields, "tool_type")?,
@@ -186,6 +180,14 @@ impl Metadata {
             ..Self::default()
         })
     }
+}
+
+/// The content of a file as text.
+pub(crate) fn utf8(content: &[u8]) -> Result<&str, Error> {
+    str::from_utf8(content).map_err(|error| Error::Syntax {
+        line: line_of_byte(content, error.valid_up_to()),
+        message: "the file is not UTF-8 text".to_owned(),
+    })
 }
 
 fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<String>, Error> {
@@ -217,8 +219,13 @@ fn object(
     }
 }
 
-fn mapping(text: &str) -> Result<Map<String, Value>, Error> {
-    match yaml(text)? {
+/// Reads a YAML mapping that stands `above` lines below the top of its file.
+fn mapping(text: &str, above: usize) -> Result<Map<String, Value>, Error> {
+    let document = yaml::parse(text).map_err(|fault| Error::Syntax {
+        line: above + fault.line,
+        message: fault.message,
+    })?;
+    match document.value {
         Value::Object(fields) => Ok(fields),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(Error::WrongShape {
@@ -228,14 +235,6 @@ fn mapping(text: &str) -> Result<Map<String, Value>, Error> {
     }
 }
 
-/// The only door to YAML.
-fn yaml(text: &str) -> Result<Value, Error> {
-    serde_yaml::from_str(text).map_err(|error| Error::Syntax {
-        line: error.location().map_or(0, |at| at.line()),
-        message: error.to_string(),
-    })
-}
-
 fn toml_mapping(text: &str) -> Result<Map<String, Value>, Error> {
     toml::from_str(text).map_err(|error| Error::Syntax {
         line: error.span().map_or(0, |span| line_of(text, span.start)),
@@ -243,10 +242,14 @@ fn toml_mapping(text: &str) -> Result<Map<String, Value>, Error> {
     })
 }
 
-/// The line, from 1, that the byte at `offset` stands in.
 fn line_of(text: &str, offset: usize) -> usize {
-    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
+    line_of_byte(text.as_bytes(), offset)
+}
+
+/// The line, from 1, that the byte at `offset` stands in.
+fn line_of_byte(content: &[u8], offset: usize) -> usize {
+    let before = content.get(..offset).unwrap_or(content);
+    before.split(|byte| *byte == b'\n').count()
 }
 
 #[cfg(test)]

@@ -137,10 +137,7 @@ impl Kinded for Error {
             Self::Unreadable { source } => source.kind(),
             Self::Metadata { source, .. } => source.kind(),
             Self::Seal { source, .. } => source.kind(),
-            Self::Write { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Write { source, .. } => file::kind(source),
         }
     }
 }
@@ -237,7 +234,7 @@ fn matching(spaces: &Spaces, kind: ItemKind, pattern: &str) -> Result<Vec<Place>
             &mut found,
         );
     }
-    found.sort_by(|one, other| one.path().cmp(&other.path()));
+    found.sort_by_cached_key(Place::path);
     Ok(found)
 }
 
@@ -287,13 +284,12 @@ pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Err
             })
         })
         .map_err(|source| Error::Unreadable { source })?;
-    let text = String::from_utf8(content).map_err(|_| Error::Metadata {
-        path: path.clone(),
-        source: metadata::Error::WrongShape {
-            expected: "UTF-8 text",
-        },
-    })?;
-    let text = text.trim_start_matches('\u{feff}');
+    let text = metadata::utf8(&content)
+        .map_err(|source| Error::Metadata {
+            path: path.clone(),
+            source,
+        })?
+        .trim_start_matches('\u{feff}');
     check(place, text)?;
     let (kind, extension) = (place.item.kind, place.extension);
     let seal_error = |source| Error::Seal {

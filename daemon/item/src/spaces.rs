@@ -17,6 +17,8 @@ use nix::sys::stat::Mode;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 
+use crate::file;
+
 /// The folder of a space.
 pub const FOLDER: &str = ".ai";
 
@@ -70,11 +72,7 @@ impl Kinded for Error {
                 ErrorKind::Invalid
             }
             Self::Escapes { .. } => ErrorKind::Denied,
-            Self::Read { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => ErrorKind::NotFound,
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Read { source, .. } => file::kind(source),
         }
     }
 }
@@ -377,7 +375,11 @@ fn open_folder(path: &Path) -> nix::Result<OwnedFd> {
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
         .open(path)
         .map(OwnedFd::from)
-        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+        .map_err(|error| errno(&error))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
@@ -405,7 +407,7 @@ fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
     let mut folder = folder
         .as_fd()
         .try_clone_to_owned()
-        .map_err(|_| Errno::EMFILE)?;
+        .map_err(|error| errno(&error))?;
     if let Some(parent) = path.parent() {
         for part in parent.components() {
             folder = openat(&folder, part.as_os_str(), folder_flags, Mode::empty())?;

@@ -70,10 +70,7 @@ impl Kinded for Error {
         match self {
             Self::Unknown { .. } => ErrorKind::NotFound,
             Self::NotAKey { .. } | Self::Owner { .. } => ErrorKind::Invalid,
-            Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Io { source, .. } => file::kind(source),
         }
     }
 }
@@ -224,7 +221,7 @@ pub fn trust(
         key.fingerprint(),
         key.to_pem()
     );
-    let signed = seal::sign_text(ItemKind::Config, "toml", &text, signer, at)
+    let text = seal::sign_text(ItemKind::Config, "toml", &text, signer, at)
         .expect("TOML files can carry a signature");
     let io_error = |operation, path: &Path| {
         let path = path.to_owned();
@@ -235,7 +232,7 @@ pub fn trust(
         }
     };
     fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
-    file::replace(&path, signed.as_bytes(), 0o644).map_err(io_error("write", &path))?;
+    file::replace(&path, text.as_bytes(), 0o644).map_err(io_error("write", &path))?;
     Ok(path)
 }
 

@@ -1,12 +1,16 @@
 //! Canonical JSON and JSON objects that carry their own signature.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
-use super::{Error, Fingerprint, SecretKey, Token, sha256_hex};
+use super::{Error, SecretKey, Token, sha256_hex};
 use crate::clock::Timestamp;
 
 /// The member a signed object keeps its token in.
 const MEMBER: &str = "_signature";
+
+const TO_STRING: &str = "writing to a String cannot fail";
 
 /// Signs all members of `object` but the signature itself and stores the token in it.
 pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: Timestamp) {
@@ -22,12 +26,11 @@ pub fn verify_json(object: &Map<String, Value>) -> Result<Token, Error> {
         .and_then(Value::as_str)
         .and_then(Token::parse)
         .ok_or(Error::Unsigned)?;
-    let signer: &Fingerprint = &token.signer;
     if hash_of(object) == token.hash {
         Ok(token)
     } else {
         Err(Error::Modified {
-            signer: signer.clone(),
+            signer: token.signer,
         })
     }
 }
@@ -42,11 +45,11 @@ fn hash_of(object: &Map<String, Value>) -> String {
 /// `value` in the one form that is hashed: keys sorted, no spaces, ASCII only, floats as Python prints them.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
-    write(value, &mut text);
+    write_value(value, &mut text);
     text
 }
 
-fn write(value: &Value, out: &mut String) {
+fn write_value(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
@@ -62,7 +65,7 @@ fn write(value: &Value, out: &mut String) {
                 if index > 0 {
                     out.push(',');
                 }
-                write(item, out);
+                write_value(item, out);
             }
             out.push(']');
         }
@@ -80,7 +83,7 @@ fn write_object<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>, out:
         }
         write_string(name, out);
         out.push(':');
-        write(value, out);
+        write_value(value, out);
     }
     out.push('}');
 }
@@ -97,7 +100,7 @@ fn write_string(text: &str, out: &mut String) {
             Some('\u{8}') => out.push_str("\\b"),
             Some('\u{c}') => out.push_str("\\f"),
             Some(plain @ ' '..='~') => out.push(plain),
-            Some(_) | None => out.push_str(&format!("\\u{unit:04x}")),
+            Some(_) | None => write!(out, "\\u{unit:04x}").expect(TO_STRING),
         }
     }
     out.push('"');
@@ -120,6 +123,6 @@ fn write_float(float: f64, out: &mut String) {
         }
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
-        out.push_str(&format!("{digits}e{sign}{:02}", exponent.abs()));
+        write!(out, "{digits}e{sign}{:02}", exponent.abs()).expect(TO_STRING);
     }
 }

@@ -399,3 +399,21 @@ fn partial_coverage_counts_only_where_the_trust_entry_says_so() {
     assert_eq!(report.verdict, Verdict::Partial);
     assert!(report.refusal.is_none());
 }
+
+#[test]
+fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
+    let items = Embedded::all();
+    assert!(items.len() >= 7);
+    for item in items {
+        let place = item.place(Path::new("/"));
+        let metadata = Metadata::parse(ItemKind::Tool, place.extension, item.text()).unwrap();
+        declared_place(&place, &metadata).unwrap();
+        assert_eq!(metadata.unread, Vec::<String>::new(), "{}", place.item);
+        assert!(metadata.version.is_some() && metadata.name.is_some());
+        assert!(metadata.description.is_some(), "{}", place.item);
+        assert!(
+            !item.text().contains("rye:signed:"),
+            "the repository holds them unsigned"
+        );
+    }
+}

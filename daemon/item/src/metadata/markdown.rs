@@ -12,16 +12,7 @@ pub(super) fn knowledge(text: &str) -> Result<Map<String, Value>, Error> {
             .ok_or(Error::WrongShape {
                 expected: "its metadata in a ```yaml fence",
             })?;
-    mapping(block).map_err(|error| match error {
-        Error::Syntax { line: at, message } => Error::Syntax {
-            line: line + at,
-            message,
-        },
-        Error::NotLiteral { .. }
-        | Error::WrongType { .. }
-        | Error::WrongShape { .. }
-        | Error::NoMetadata { .. } => error,
-    })
+    mapping(block, line)
 }
 
 /// Name, version, category and description of the `<directive>` in the first ```` ```xml ```` fence.
@@ -76,12 +67,17 @@ fn fence<'a>(text: &'a str, language: &str) -> Option<(usize, &'a str)> {
     None
 }
 
-/// The block between two `---` lines at the top, below the signature.
-fn front_matter(text: &str) -> Option<(usize, &str)> {
-    let (above, text) = match text.split_once('\n') {
+/// The text below the signature line, if there is one, and the number of lines above it.
+pub(super) fn below_signature(text: &str) -> (usize, &str) {
+    match text.split_once('\n') {
         Some((first, rest)) if first.starts_with("<!--") => (1, rest),
         Some(_) | None => (0, text),
-    };
+    }
+}
+
+/// The block between two `---` lines at the top, below the signature.
+fn front_matter(text: &str) -> Option<(usize, &str)> {
+    let (above, text) = below_signature(text);
     let block = text.strip_prefix("---\n")?;
     let end = block.find("\n---")?;
     Some((above + 1, &block[..end]))

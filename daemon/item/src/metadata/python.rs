@@ -30,16 +30,16 @@ pub(super) fn assignments(text: &str) -> Result<Map<String, Value>, Error> {
     })?;
     let mut fields = Map::new();
     for statement in module.suite() {
-        let (target, value, start) = match statement {
-            Stmt::Assign(assign) => match assign.targets.as_slice() {
-                [target] => (target, &*assign.value, assign.range.start()),
-                _ => continue,
-            },
-            Stmt::AnnAssign(assign) => match &assign.value {
-                Some(value) => (&*assign.target, &**value, assign.range.start()),
-                None => continue,
-            },
-            _ => continue,
+        let (target, value, start) = if let Stmt::Assign(assign) = statement
+            && let [target] = assign.targets.as_slice()
+        {
+            (target, &*assign.value, assign.range.start())
+        } else if let Stmt::AnnAssign(assign) = statement
+            && let Some(value) = &assign.value
+        {
+            (&*assign.target, &**value, assign.range.start())
+        } else {
+            continue;
         };
         let Expr::Name(name) = target else { continue };
         let Some((_, field)) = NAMES.iter().find(|(known, _)| *known == name.id.as_str()) else {
@@ -55,6 +55,10 @@ pub(super) fn assignments(text: &str) -> Result<Map<String, Value>, Error> {
 }
 
 /// The value of a literal; `None` if it would have to be computed, or JSON has no such value.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other expression of Python would have to be computed"
+)]
 fn literal(expression: &Expr) -> Option<Value> {
     match expression {
         Expr::StringLiteral(text) => Some(Value::from(text.value.to_str())),
