@@ -1,1 +1,339 @@
-//! To be written.
+//! From an item to what its primitive will do.
+//!
+//! **Owns** the walk tool → runtime → primitive ([`resolve`]), its rules, and the making of a [`Plan`] ([`plan`]).
+//! **Never** runs anything, and never reads a file again that has been verified: a plan holds the verified bytes.
+//!
+//! ```text
+//! item ──executor_id──► runtime ──executor_id──► rye/core/primitives/execute   ⇒ a process
+//!   └─ rye/core/echo and other native tools, executor_id: null                 ⇒ a call inside the daemon
+//!   └─ rye/core/runtimes/state-graph/runtime                                   ⇒ a graph run
+//! ```
+//!
+//! **Rules.** At most ten elements, no element twice; an element rests only on its own space or a lower one (held by
+//! [`Library::resolve`]). Caller parameters are data: they travel as JSON on stdin, or into slots the runtime's own text
+//! names, and are never read as templates. **Failure.** Every refusal names the item, the file and the mend.
+
+mod environment;
+mod plan;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rye_core::definition::Inputs;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
+use rye_core::model::{Failure, Object};
+use rye_item::library;
+use rye_item::{Item, Library, Space};
+use serde_json::{Value, json};
+
+pub use self::plan::{Answer, Plan, plan};
+use crate::native;
+
+/// Most elements of a chain, the primitive included.
+const MOST_ELEMENTS: usize = 10;
+
+const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
+const EXECUTE: &str = "rye/core/primitives/execute";
+
+/// Other names of the mission's documents for the same items, resolved before any check.
+const ALIASES: [(&str, &str); 12] = [
+    ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
+    ("state_graph_runtime", STATE_GRAPH),
+    ("rye/core/runtimes/state-graph", STATE_GRAPH),
+    ("state-graph/runtime", STATE_GRAPH),
+    (
+        "rye/core/runtimes/python_function_runtime",
+        "rye/core/runtimes/python/function",
+    ),
+    (
+        "python_function_runtime",
+        "rye/core/runtimes/python/function",
+    ),
+    ("python/function", "rye/core/runtimes/python/function"),
+    ("rye/core/runtimes/bash/bash", "rye/core/runtimes/bash"),
+    ("bash/bash", "rye/core/runtimes/bash"),
+    ("rye/core/primitives/subprocess", EXECUTE),
+    ("subprocess", EXECUTE),
+    ("rye/bash/bash", "rye/bash"),
+];
+
+/// Why an item cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is refused or not there.
+    #[error("failed to resolve `{item}`")]
+    Item {
+        /// The element of the chain.
+        item: ItemRef,
+        /// Why.
+        #[source]
+        source: Box<library::Error>,
+    },
+    /// `executor_id` is not an id.
+    #[error("`executor_id` of `{path}` is malformed")]
+    ExecutorId {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: InvalidId,
+    },
+    /// The chain comes back to itself.
+    #[error(
+        "the chain of `{tool}` is circular: `{item}` occurs twice; mend the `executor_id` of `{path}`"
+    )]
+    Circular {
+        /// Where it starts.
+        tool: ItemId,
+        /// What occurs twice.
+        item: ItemId,
+        /// The file that leads back.
+        path: PathBuf,
+    },
+    /// The chain is too long.
+    #[error("the chain of `{tool}` is longer than {MOST_ELEMENTS} elements")]
+    TooDeep {
+        /// Where it starts.
+        tool: ItemId,
+    },
+    /// The chain ends at something that is neither a primitive nor native.
+    #[error(
+        "`{path}` names no `executor_id` and is not a primitive: name the runtime that runs it, such as \
+         `rye/core/runtimes/python/function`"
+    )]
+    NoExecutor {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A key that this version does not carry out.
+    #[error(
+        "`{path}`: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says"
+    )]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// A value of the wrong shape.
+    #[error("`{path}`: {field} {problem}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The key, with its parents.
+        field: String,
+        /// What is wrong, and the mend.
+        problem: String,
+    },
+    /// The interpreter is not there.
+    #[error(
+        "no interpreter for `{item}`: looked for {wanted} in {searched}; install it, or set `env_config.interpreter`"
+    )]
+    NoInterpreter {
+        /// The item.
+        item: ItemRef,
+        /// The names looked for.
+        wanted: String,
+        /// Where.
+        searched: String,
+    },
+    /// The parameters do not fit the tool's schema.
+    #[error("parameters of `{item}`: {}", failure.message)]
+    Params {
+        /// The item.
+        item: ItemRef,
+        /// What does not fit.
+        failure: Box<Failure>,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Item { source, .. } => source.kind(),
+            Self::NoInterpreter { .. } => ErrorKind::Unavailable,
+            Self::ExecutorId { .. }
+            | Self::Circular { .. }
+            | Self::TooDeep { .. }
+            | Self::NoExecutor { .. }
+            | Self::Unsupported { .. }
+            | Self::Malformed { .. }
+            | Self::Params { .. } => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// What stands at the end of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Terminal {
+    /// A tool inside the daemon.
+    Native(native::Tool),
+    /// A process.
+    Process,
+    /// A graph run.
+    Graph,
+}
+
+/// A verified chain, tool first.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    item: ItemRef,
+    elements: Vec<Arc<Item>>,
+    /// What stands at its end.
+    pub terminal: Terminal,
+}
+
+/// The item that `item` is another name for; itself if it is none.
+pub fn canonical(item: &ItemRef) -> ItemRef {
+    let other = ALIASES
+        .iter()
+        .find(|(alias, _)| item.kind == ItemKind::Tool && *alias == item.id.as_str());
+    match other {
+        Some((_, id)) => ItemRef::tool(ItemId::new(*id).expect("the aliases are valid ids")),
+        None => item.clone(),
+    }
+}
+
+/// Resolves and verifies the chain of `item`. `trace`, if there is one, receives what was found at each element.
+pub fn resolve(
+    library: &Library,
+    item: &ItemRef,
+    mut trace: Option<&mut Vec<Value>>,
+) -> Result<Chain, Error> {
+    let mut elements: Vec<Arc<Item>> = Vec::new();
+    let mut next = item.clone();
+    let mut referrer = Space::Project;
+    loop {
+        if let Some(last) = elements.last()
+            && elements.iter().any(|seen| seen.item == next)
+        {
+            return Err(Error::Circular {
+                tool: item.id.clone(),
+                item: next.id,
+                path: last.path.clone(),
+            });
+        }
+        if elements.len() == MOST_ELEMENTS {
+            return Err(Error::TooDeep {
+                tool: item.id.clone(),
+            });
+        }
+        let element = library
+            .resolve(&next, referrer)
+            .map_err(|source| Error::Item {
+                item: next.clone(),
+                source: Box::new(source),
+            })?;
+        if let Some(trace) = trace.as_deref_mut() {
+            note(trace, library, &element, referrer);
+        }
+        if let Some(key) = element.metadata.unread.first() {
+            return Err(Error::Unsupported {
+                path: element.path.clone(),
+                key: key.clone(),
+            });
+        }
+        referrer = element.space;
+        elements.push(Arc::clone(&element));
+        if let Some(terminal) = terminal(&element) {
+            return Ok(Chain {
+                item: item.clone(),
+                elements,
+                terminal,
+            });
+        }
+        let Some(executor) = &element.metadata.executor_id else {
+            return Err(Error::NoExecutor {
+                path: element.path.clone(),
+            });
+        };
+        let executor = ItemId::new(executor.as_str()).map_err(|source| Error::ExecutorId {
+            path: element.path.clone(),
+            source,
+        })?;
+        next = canonical(&ItemRef::tool(executor));
+    }
+}
+
+/// What `element` ends the chain as. Only items of the system space do: a project cannot call its own file a primitive.
+fn terminal(element: &Item) -> Option<Terminal> {
+    if element.space != Space::System {
+        return None;
+    }
+    match element.item.id.as_str() {
+        EXECUTE => Some(Terminal::Process),
+        STATE_GRAPH => Some(Terminal::Graph),
+        _ => native::find(element.id()).map(Terminal::Native),
+    }
+}
+
+fn note(trace: &mut Vec<Value>, library: &Library, element: &Item, referrer: Space) {
+    let shadowed: Vec<_> = library
+        .shadowed(element, referrer)
+        .iter()
+        .map(|other| json!({"path": other.path.display().to_string(), "space": other.space.as_str()}))
+        .collect();
+    trace.push(json!({
+        "step": "resolve",
+        "item_id": element.id().as_str(),
+        "path": element.path.display().to_string(),
+        "space": element.space.as_str(),
+        "shadowed": shadowed,
+    }));
+    trace.push(json!({
+        "step": "verify_integrity",
+        "item_id": element.id().as_str(),
+        "verified": true,
+        "key_fp": element.signer().map(|key| key.key.fingerprint().to_string()),
+    }));
+}
+
+impl Chain {
+    /// The element the chain starts at.
+    pub fn tool(&self) -> &Item {
+        self.elements
+            .first()
+            .expect("a chain has at least one element")
+    }
+
+    /// The `chain` member of an envelope.
+    pub fn links(&self) -> Vec<Value> {
+        self.elements
+            .iter()
+            .map(|element| {
+                json!({
+                    "item_id": element.item.id.as_str(),
+                    "space": element.space.as_str(),
+                    "tool_type": element.metadata.tool_type,
+                    "executor_id": element.metadata.executor_id,
+                    "integrity": element.content_hash,
+                })
+            })
+            .collect()
+    }
+
+    /// The tool's `config_schema`.
+    pub fn schema(&self) -> Option<&Value> {
+        self.tool().metadata.config_schema.as_ref()
+    }
+
+    /// The parameters with the schema's defaults put in, if they fit it.
+    pub fn check_params(&self, params: Object) -> Result<Object, Error> {
+        let Some(schema) = self.schema() else {
+            return Ok(params);
+        };
+        let inputs = Inputs::new(schema).map_err(|(place, problem)| Error::Malformed {
+            path: self.tool().path.clone(),
+            field: format!("`config_schema{}`", place.replace('/', ".")),
+            problem,
+        })?;
+        match inputs.resolve(params) {
+            Ok((params, _undeclared)) => Ok(params),
+            Err(failure) => Err(Error::Params {
+                item: self.item.clone(),
+                failure: Box::new(failure),
+            }),
+        }
+    }
+}

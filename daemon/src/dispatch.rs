@@ -1,1 +1,459 @@
-//! To be written.
+//! The one door to effects.
+//!
+//! **Owns** the order of every action: alias → capability → chain → parameters → native tool or process → envelope.
+//! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
+//! returned as data. **Failure.** Everything that goes wrong with the action itself, a refused item included, is a
+//! failed [`Envelope`]; there is no error type.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rye_core::capability::{self, Capability, Primary};
+use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::id::{ItemRef, RunId};
+use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity};
+use rye_item::Library;
+use serde_json::{Value, json};
+
+use crate::chain::{self, Chain, Terminal};
+use crate::config::Config;
+use crate::native;
+use crate::process::{Exit, Exited, Spawner, StopReason, Stopper};
+use crate::stop::{Stop, Urgency};
+
+/// How long the call in flight of a cancelled run may go on to end by itself (design §8).
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// The run on whose behalf something is done.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Its id.
+    pub run: RunId,
+    /// Its authority and its project.
+    pub birth: Arc<Birth>,
+    /// Try of the step, from 1.
+    pub attempt: u32,
+    /// The idempotency key of the step.
+    pub key: String,
+}
+
+/// An action to carry out.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// On whose behalf.
+    pub origin: Origin,
+    /// What is done.
+    pub primary: Primary,
+    /// To what.
+    pub item: ItemRef,
+    /// With which parameters: data, never templated.
+    pub params: Object,
+    /// Whether the decisions on the way are told.
+    pub trace: Trace,
+}
+
+/// Whether the decisions on the way to an action are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Trace {
+    /// They are not: looking for shadowed files costs.
+    #[default]
+    Dropped,
+    /// They are.
+    Kept,
+}
+
+/// The answer of the executor, as the mission's documents shape it.
+#[derive(Debug, Clone)]
+pub struct Envelope {
+    /// The item that ran.
+    pub item: ItemRef,
+    /// What it gave back; any JSON value.
+    pub data: Value,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+    /// The chain it ran through, as `chain` of the envelope.
+    pub chain: Vec<Value>,
+    /// What was decided on the way, as `trace` of the envelope, if it was kept.
+    pub trace: Option<Vec<Value>>,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// What an action came to, and whether it was stopped on the way.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The answer.
+    pub envelope: Envelope,
+    /// Whether a stop signal ended it before it ended by itself.
+    pub stopped: bool,
+    /// Processes that had to be ended.
+    pub receipt: KillReceipt,
+}
+
+impl Envelope {
+    /// The `{status, type, item_id, data, chain, metadata}` document, with `trace` if it was kept.
+    pub fn to_json(&self) -> Value {
+        let mut document = json!({
+            "status": if self.failure.is_some() { "error" } else { "success" },
+            "type": self.item.kind.as_str(),
+            "item_id": self.item.id.as_str(),
+            "data": self.data,
+            "chain": self.chain,
+            "metadata": { "duration_ms": u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX) },
+        });
+        if let Some(failure) = &self.failure {
+            document["error"] = json!(failure.message);
+            document["metadata"]["code"] = json!(failure.code);
+        }
+        if let Some(trace) = &self.trace {
+            document["trace"] = json!(trace);
+        }
+        document
+    }
+
+    /// What a node sees as `${result}`: the data itself; on failure with `status` and `error` put in.
+    pub fn unwrap_result(self) -> Value {
+        let Some(failure) = self.failure else {
+            return self.data;
+        };
+        let mut result = match self.data {
+            Value::Object(data) => data,
+            Value::Null => Object::new(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                Object::from_iter([("result".to_owned(), other)])
+            }
+        };
+        result.insert("status".into(), json!("error"));
+        let told = result
+            .get("error")
+            .and_then(Value::as_str)
+            .is_some_and(|text| !text.is_empty());
+        if !told {
+            result.insert("error".into(), json!(failure.message));
+        }
+        Value::Object(result)
+    }
+}
+
+/// Carries out actions.
+#[derive(Debug)]
+pub struct Dispatcher {
+    config: Arc<Config>,
+    spawner: Spawner,
+}
+
+impl Dispatcher {
+    /// A dispatcher that starts its processes through `spawner`.
+    pub fn new(config: Arc<Config>, spawner: Spawner) -> Self {
+        Self { config, spawner }
+    }
+
+    /// Carries out `order`. `note_process` is told of the process as soon as there is one.
+    pub async fn carry_out(
+        &self,
+        order: Order,
+        library: &Library,
+        stop: &Stop,
+        note_process: &(dyn Fn(ProcessIdentity) + Send + Sync),
+    ) -> Reply {
+        let started = Instant::now();
+        let item = chain::canonical(&order.item);
+        let mut work = Work {
+            chain: None,
+            trace: (order.trace == Trace::Kept).then(Vec::new),
+            stopped: false,
+            receipt: KillReceipt::default(),
+        };
+        let done = self
+            .attempt(&order, &item, library, stop, note_process, &mut work)
+            .await;
+        let (data, failure) = match done {
+            Ok(data) => {
+                let failure = declared_failure(&data);
+                (data, failure)
+            }
+            Err(refused) => (refused.data, Some(refused.failure)),
+        };
+        Reply {
+            envelope: Envelope {
+                item,
+                data,
+                failure,
+                chain: work.chain.iter().flat_map(Chain::links).collect(),
+                trace: work.trace,
+                elapsed: started.elapsed(),
+            },
+            stopped: work.stopped,
+            receipt: work.receipt,
+        }
+    }
+
+    async fn attempt(
+        &self,
+        order: &Order,
+        item: &ItemRef,
+        library: &Library,
+        stop: &Stop,
+        note_process: &(dyn Fn(ProcessIdentity) + Send + Sync),
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
+        permit(&order.origin.birth, order.primary, item)?;
+        let resolved =
+            chain::resolve(library, item, work.trace.as_mut()).map_err(|error| refused(&error))?;
+        let resolved = work.chain.insert(resolved);
+        let params = resolved
+            .check_params(order.params.clone())
+            .map_err(|error| refused(&error))?;
+        match &resolved.terminal {
+            Terminal::Native(tool) => native::call(*tool, params).map_err(Into::into),
+            Terminal::Graph => Err(Failure::permanent(
+                "not_supported",
+                format!("`{item}` is a graph; graphs within graphs are not supported by this version of ryed"),
+            )
+            .into()),
+            Terminal::Process => {
+                let plan = chain::plan(resolved, &params, &order.origin, &self.config)
+                    .map_err(|error| refused(&error))?;
+                let timeout = plan.process.timeout;
+                let running = self.spawner.start(plan.process, &plan.tag).await.map_err(|error| refused(&error))?;
+                note_process(running.identity().clone());
+                let stopper = Stopper::new();
+                let exited = tokio::select! {
+                    exited = running.finish(stopper.listen()) => exited,
+                    never = press(stop, &stopper) => match never {},
+                };
+                let exited = exited.map_err(|error| refused(&error))?;
+                work.stopped = matches!(exited.ended_by, Some(StopReason::Cancel | StopReason::Kill));
+                work.receipt.merge(exited.receipt.clone());
+                judge(plan.answer, &exited, timeout)
+            }
+        }
+    }
+}
+
+/// Carries the run's stop signal to the process of its call, in the order of urgency.
+async fn press(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
+    let patience = async {
+        stop.at_least(Urgency::Cancel).await;
+        tokio::time::sleep(CANCEL_GRACE).await;
+    };
+    tokio::select! {
+        () = patience => {}
+        () = stop.at_least(Urgency::Shutdown) => {}
+    }
+    stopper.stop(StopReason::Cancel);
+    stop.at_least(Urgency::Kill).await;
+    tokio::time::sleep(stop.grace().unwrap_or_default()).await;
+    stopper.stop(StopReason::Kill);
+    std::future::pending().await
+}
+
+/// What is gathered while an order is carried out.
+struct Work {
+    chain: Option<Chain>,
+    trace: Option<Vec<Value>>,
+    stopped: bool,
+    receipt: KillReceipt,
+}
+
+/// An action that failed, with what it gave back all the same.
+struct Unsuccessful {
+    data: Value,
+    failure: Failure,
+}
+
+impl From<Failure> for Box<Unsuccessful> {
+    fn from(failure: Failure) -> Self {
+        Self::new(Unsuccessful {
+            data: Value::Null,
+            failure,
+        })
+    }
+}
+
+/// Every layer of the run must allow the action; the message says which one did not.
+pub fn permit(birth: &Birth, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
+    let needed = Capability::of(primary, item);
+    capability::check(&birth.layers, &needed).map_err(|layer| {
+        let by = layer.map_or_else(
+            || "there are no capabilities at all".to_owned(),
+            |layer| {
+                format!(
+                    "not covered by {} ({})",
+                    layer.source,
+                    list(&layer.patterns)
+                )
+            },
+        );
+        Failure::permanent(
+            "permission_denied",
+            format!("permission denied: `{needed}` is {by}"),
+        )
+    })
+}
+
+fn list(patterns: &[String]) -> String {
+    if patterns.is_empty() {
+        "an empty list, which denies everything".to_owned()
+    } else {
+        patterns.join(", ")
+    }
+}
+
+/// An error on the way to the action, as the failure of the action.
+fn refused(error: &(impl Kinded + 'static)) -> Box<Unsuccessful> {
+    let (code, retryable) = match error.kind() {
+        ErrorKind::NotFound => ("item_not_found", false),
+        ErrorKind::Invalid => ("invalid_action", false),
+        ErrorKind::Precondition | ErrorKind::Exists => ("precondition_failed", false),
+        ErrorKind::Denied => ("item_refused", false),
+        ErrorKind::Exhausted => ("resource_exhausted", true),
+        ErrorKind::Unavailable => ("unavailable", true),
+        ErrorKind::DataLoss | ErrorKind::Bug => ("internal", false),
+    };
+    Failure {
+        message: told(error),
+        node: None,
+        code: code.to_owned(),
+        retryable,
+    }
+    .into()
+}
+
+/// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
+fn declared_failure(data: &Value) -> Option<Failure> {
+    let failed = data.get("success") == Some(&Value::Bool(false))
+        || data.get("status") == Some(&json!("error"));
+    failed.then(|| {
+        let message = ["error", "stderr", "message"]
+            .iter()
+            .find_map(|key| {
+                data.get(key)
+                    .and_then(Value::as_str)
+                    .filter(|text| !text.trim().is_empty())
+            })
+            .unwrap_or("the tool reported a failure without saying why");
+        Failure::permanent("tool_failed", excerpt(message))
+    })
+}
+
+/// Turns the end of a process into data, or into a failure that says what ended it.
+fn judge(
+    answer: chain::Answer,
+    exited: &Exited,
+    timeout: Duration,
+) -> Result<Value, Box<Unsuccessful>> {
+    let data = match answer {
+        chain::Answer::Json => json_result(exited),
+        chain::Answer::Shell => shell_result(exited),
+    };
+    let (code, message, retryable) = match (exited.ended_by, exited.exit) {
+        (Some(StopReason::Timeout), _) => {
+            let text = format!(
+                "timed out after {} s; its whole process group was ended",
+                timeout.as_secs_f64()
+            );
+            ("timeout", text, true)
+        }
+        (Some(StopReason::Cancel | StopReason::Kill), _) => {
+            ("stopped", "stopped on request".to_owned(), true)
+        }
+        (None, Exit::Code(0)) => return Ok(data),
+        (None, Exit::Code(code)) => {
+            let fallback = format!("exited with code {code}");
+            ("tool_failed", failure_text(&data, exited, &fallback), false)
+        }
+        (None, exit @ Exit::Signal(_)) => ("tool_killed", format!("ended by {exit}"), false),
+    };
+    Err(Box::new(Unsuccessful {
+        data,
+        failure: Failure {
+            message,
+            node: None,
+            code: code.to_owned(),
+            retryable,
+        },
+    }))
+}
+
+fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {
+    let told = data.get("error").and_then(Value::as_str).map(str::to_owned);
+    let text = told.unwrap_or_else(|| {
+        String::from_utf8_lossy(&exited.stderr.bytes)
+            .trim()
+            .to_owned()
+    });
+    if text.is_empty() {
+        fallback.to_owned()
+    } else {
+        excerpt(&text)
+    }
+}
+
+/// The last 4,000 characters of a message: the end of a traceback is what tells.
+fn excerpt(text: &str) -> String {
+    const MOST: usize = 4_000;
+    let text = text.trim();
+    let count = text.chars().count();
+    if count <= MOST {
+        text.to_owned()
+    } else {
+        format!("… {}", text.chars().skip(count - MOST).collect::<String>())
+    }
+}
+
+/// One JSON document on stdout is the result; anything else is handed on as text.
+fn json_result(exited: &Exited) -> Value {
+    let document = if exited.stdout.is_truncated() {
+        None
+    } else {
+        serde_json::from_slice(&exited.stdout.bytes).ok()
+    };
+    document.unwrap_or_else(|| {
+        let mut data = json!({
+            "stdout": String::from_utf8_lossy(&exited.stdout.bytes),
+            "stderr": String::from_utf8_lossy(&exited.stderr.bytes),
+            "return_code": exit_number(exited.exit),
+        });
+        note_truncation(&mut data, exited);
+        data
+    })
+}
+
+/// The shape `rye/bash` promises.
+fn shell_result(exited: &Exited) -> Value {
+    let stdout = String::from_utf8_lossy(&exited.stdout.bytes);
+    let stderr = String::from_utf8_lossy(&exited.stderr.bytes);
+    let output = match (stdout.is_empty(), stderr.is_empty()) {
+        (_, true) => stdout.clone().into_owned(),
+        (true, false) => format!("[stderr]\n{stderr}"),
+        (false, false) => format!("{stdout}\n[stderr]\n{stderr}"),
+    };
+    let mut data = json!({
+        "success": exited.exit == Exit::Code(0),
+        "output": output,
+        "stdout": stdout,
+        "stderr": stderr,
+        "exit_code": exit_number(exited.exit),
+        "truncated": exited.stdout.is_truncated() || exited.stderr.is_truncated(),
+    });
+    note_truncation(&mut data, exited);
+    data
+}
+
+fn note_truncation(data: &mut Value, exited: &Exited) {
+    for (name, captured) in [("stdout", &exited.stdout), ("stderr", &exited.stderr)] {
+        if captured.is_truncated() {
+            data["truncated"] = json!(true);
+            data[format!("{name}_bytes")] = json!(captured.total);
+        }
+    }
+}
+
+/// The exit code, or minus the signal, as Python's subprocess counts.
+fn exit_number(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => -signal,
+    }
+}

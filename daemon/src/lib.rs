@@ -1,17 +1,32 @@
-//! The Rye daemon as a library.
+//! The Rye daemon as a library: the binary only calls [`serve`].
 //!
-//! Modules stand in the order in which they may use each other (ARCHITECTURE.md, "Rows").
+//! Rows of modules are separated by blank lines; a row uses the rows above it (ARCHITECTURE.md, "Rows").
 
 pub mod config;
+pub mod exit;
+pub mod logging;
+pub mod stop;
 pub mod task;
 
-pub mod journal;
 pub mod object;
 
-pub mod chain;
-pub mod dispatch;
-pub mod graph;
-pub mod native;
+pub mod journal;
+
 pub mod process;
-pub mod rpc;
+
+pub mod chain;
+pub mod libraries;
+pub mod native;
+
+pub mod dispatch;
+
+pub mod call;
+pub mod graph;
+
 pub mod supervisor;
+
+pub mod rpc;
+
+pub mod node;
+
+pub use node::serve;

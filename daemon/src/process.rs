@@ -62,6 +62,14 @@ pub use sweep::end_leftovers;
 /// The variable that carries the tag of an attempt in the environment of its processes.
 pub const ATTEMPT_VARIABLE: &str = "RYE_ATTEMPT";
 
+/// How processes are kept together, strongest first, as `daemon info` tells it.
+pub const CONTAINMENT: [&str; 4] = [
+    "pidfd and start time",
+    "subreaper parent",
+    "process group",
+    "PDEATHSIG",
+];
+
 /// How long a process that was asked to stop may take before it is killed, unless its plan says otherwise.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
@@ -112,6 +120,17 @@ pub enum Exit {
     Code(i32),
     /// This signal ended it.
     Signal(i32),
+}
+
+impl Exit {
+    /// The code a shell shows for it: 128 and the number for a signal.
+    pub fn shell_code(self) -> u8 {
+        let code = match self {
+            Self::Code(code) => code & 0xff,
+            Self::Signal(number) => 128 | (number & 0x7f),
+        };
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
 }
 
 impl fmt::Display for Exit {

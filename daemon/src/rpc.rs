@@ -1,1 +1,127 @@
-//! To be written.
+//! The gRPC face of the daemon.
+//!
+//! **Owns** who may call ([`caller`]), decoding, encoding and the mapping of errors to statuses ([`status`]). The only code
+//! that names wire types and the model together. **Never** decides anything about a run. **Order.** Every answer waits until
+//! what it shows is durable; that is the journal's promise, not ours.
+
+mod caller;
+mod encode;
+mod services;
+mod status;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_proto::v1::{items_server, node_server, runs_server};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use self::caller::Peer;
+use self::services::{Facts, ItemsService, NodeService, RunsService};
+use crate::supervisor::Supervisor;
+
+pub use self::services::Facts as NodeFacts;
+
+/// Connections accepted and not yet taken up by the server.
+const ACCEPT_QUEUE: usize = 64;
+
+/// Serves on `listener` until `stop` is cancelled, then lets calls in flight end for up to `grace`.
+pub async fn serve(
+    listener: UnixListener,
+    supervisor: Supervisor,
+    facts: Facts,
+    max_message: usize,
+    stop: CancellationToken,
+    grace: Duration,
+) -> Result<(), tonic::transport::Error> {
+    let facts = Arc::new(facts);
+    let guard = caller::Guard::new(facts.uid);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health
+        .set_serving::<runs_server::RunsServer<RunsService>>()
+        .await;
+    health
+        .set_serving::<items_server::ItemsServer<ItemsService>>()
+        .await;
+    health
+        .set_serving::<node_server::NodeServer<NodeService>>()
+        .await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the committed descriptors are valid");
+
+    let runs = runs_server::RunsServer::new(RunsService::new(supervisor.clone()))
+        .max_decoding_message_size(max_message)
+        .max_encoding_message_size(max_message);
+    let items = items_server::ItemsServer::new(ItemsService::new(supervisor.clone()))
+        .max_decoding_message_size(max_message)
+        .max_encoding_message_size(max_message);
+    let node = node_server::NodeServer::new(NodeService::new(supervisor, Arc::clone(&facts)));
+
+    let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
+    let mut accepting = crate::task::Scope::new();
+    let parent = facts.parent;
+    accepting.spawn("accept", |token| {
+        accept(listener, parent, connections, token)
+    });
+    let server = Server::builder()
+        .layer(tonic::service::InterceptorLayer::new(guard))
+        .add_service(health_service)
+        .add_service(reflection)
+        .add_service(runs)
+        .add_service(items)
+        .add_service(node)
+        .serve_with_incoming_shutdown(
+            ReceiverStream::new(accepted),
+            stop.clone().cancelled_owned(),
+        );
+    tokio::pin!(server);
+    let end = tokio::select! {
+        end = &mut server => end,
+        () = async { stop.cancelled().await; tokio::time::sleep(grace).await } => Ok(()),
+    };
+    accepting.close(Duration::from_millis(100)).await;
+    end
+}
+
+/// Accepts connections and finds out who is at the other end, before a byte of theirs is read.
+async fn accept(
+    listener: UnixListener,
+    parent: nix::unistd::Pid,
+    connections: tokio::sync::mpsc::Sender<std::io::Result<Peer>>,
+    stop: CancellationToken,
+) {
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    // Out of descriptors, most likely: give them time to come back.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            () = stop.cancelled() => return,
+        };
+        if connections
+            .send(Ok(Peer::of(stream, parent)))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Removes the socket; a leftover is found stale by the next start anyway.
+pub fn remove_socket(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, path = %path.display(), "the socket was not removed");
+    }
+}

@@ -1,1 +1,773 @@
-//! To be written.
+//! Owns every run.
+//!
+//! **Owns** the admission of runs, one task per live run with its stop signal, and what happens to live runs when the
+//! daemon starts and stops. **Never** awaits a run: it tells them by their [`Stop`], and learns of their end from the
+//! journal.
+//!
+//! ```text
+//! start ─admit─► commit run_created ─durable─► launch ─► task: graph::drive | call::drive ─► terminal event
+//! cancel ─commit cancel_requested─► stop signal          kill ─stop signal─► task leaves ─► commit run_killed
+//! ```
+//!
+//! **Order and races.** A run is launched after its creation is durable; a cancel that comes before the task exists is
+//! found in the record. Kill and natural end may race: the journal accepts one terminal event, the other is refused and
+//! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use rye_core::capability::{self, Layer};
+use rye_core::definition;
+use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::id::{Epoch, ItemRef, RunId};
+use rye_core::model::{
+    Activity, Birth, Durability, Event, Failure, GraphSource, KillReceipt, Limits, Object, Phase,
+    Recovery, Run, RunKind, SuspendReason, Suspension,
+};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::chain::{self, Chain, Terminal};
+use crate::config::Config;
+use crate::dispatch::{self, Dispatcher, Envelope, Trace};
+use crate::graph::Left;
+use crate::journal::{self, Change, FeedError, Journal};
+use crate::libraries::{self, Libraries};
+use crate::stop::{Stop, Urgency};
+use crate::task::Scope;
+use crate::{call, graph};
+
+/// Launches that may wait for the owner of the tasks; a start waits when it is full.
+const LAUNCH_QUEUE: usize = 256;
+/// Pause between two runs taken up after a restart, so that a thousand of them do not start at once.
+const RESUME_PAUSE: Duration = Duration::from_millis(2);
+/// The event by which a run parks.
+const PARKED: &str = "run_suspended";
+/// A run that was taken up this often without finishing a step is taken to bring the daemon down.
+const MOST_REVIVALS: u32 = 3;
+
+/// Why the supervisor did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The run is not known.
+    #[error("there is no run `{run}`")]
+    UnknownRun {
+        /// Its id.
+        run: RunId,
+    },
+    /// The run is over.
+    #[error("run `{run}` has ended ({status}); an ended run cannot be {wanted}")]
+    Over {
+        /// Its id.
+        run: RunId,
+        /// Its status.
+        status: rye_core::model::Status,
+        /// What was asked, in the past tense.
+        wanted: &'static str,
+    },
+    /// The project directory cannot be used.
+    #[error(transparent)]
+    Project(#[from] libraries::Error),
+    /// The item is refused or not there.
+    #[error("failed to start `{item}`")]
+    Item {
+        /// The item.
+        item: ItemRef,
+        /// Why.
+        #[source]
+        source: Box<chain::Error>,
+    },
+    /// A capability to start is missing.
+    #[error("{message}")]
+    Denied {
+        /// Which, and which layer lacks it.
+        message: String,
+    },
+    /// The item is of a type that does not run.
+    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs", kind = item.kind)]
+    NotRunnable {
+        /// The item.
+        item: ItemRef,
+    },
+    /// The daemon is stopping.
+    #[error("the daemon is stopping and starts nothing new; try again when it is up")]
+    Stopping,
+    /// The journal did not take it.
+    #[error("failed to record the run")]
+    Journal(#[from] journal::Error),
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownRun { .. } => ErrorKind::NotFound,
+            Self::Over { .. } => ErrorKind::Precondition,
+            Self::Project(source) => source.kind(),
+            Self::Item { source, .. } => source.kind(),
+            Self::Denied { .. } => ErrorKind::Denied,
+            Self::NotRunnable { .. } => ErrorKind::Invalid,
+            Self::Stopping => ErrorKind::Unavailable,
+            Self::Journal(source) => source.kind(),
+        }
+    }
+}
+
+/// What a caller asks for.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The item.
+    pub item: ItemRef,
+    /// The project, or the directory the caller stands in.
+    pub directory: PathBuf,
+    /// Typed inputs.
+    pub inputs: Object,
+    /// Inputs as text, read as the type the graph declares.
+    pub text_inputs: BTreeMap<String, String>,
+    /// Patterns that narrow the run's authority.
+    pub capabilities: Option<Vec<String>>,
+    /// Limits.
+    pub limits: Limits,
+    /// Durability, where the caller has a wish.
+    pub durability: Option<Durability>,
+    /// A second start with this key is the first one.
+    pub start_key: Option<String>,
+    /// Who asks, and what they may do.
+    pub caller: Layer,
+}
+
+/// An accepted run.
+#[derive(Debug, Clone)]
+pub struct Started {
+    /// Its id.
+    pub run: RunId,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+    /// Whether it had been started before, with the same key.
+    pub existed: bool,
+}
+
+/// The owner of all runs; clones share it.
+#[derive(Debug, Clone)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    journal: Arc<Journal>,
+    dispatcher: Dispatcher,
+    libraries: Libraries,
+    config: Arc<Config>,
+    epoch: Epoch,
+    live: Mutex<HashMap<RunId, Stop>>,
+    launches: mpsc::Sender<Launch>,
+    stopping: CancellationToken,
+}
+
+/// A run that is to get its task.
+#[derive(Debug)]
+struct Launch {
+    run: Arc<Run>,
+    stop: Stop,
+    asker: Option<Asker>,
+}
+
+/// Who waits for the envelope of a tool run.
+#[derive(Debug)]
+struct Asker {
+    trace: Trace,
+    envelope: oneshot::Sender<Envelope>,
+}
+
+/// The end of the launch queue that the owner of the tasks holds.
+#[derive(Debug)]
+pub struct Launches(mpsc::Receiver<Launch>);
+
+/// What admission found out about an item.
+struct Admitted {
+    birth: Birth,
+    fault: Option<Failure>,
+    warnings: Vec<String>,
+}
+
+impl Supervisor {
+    /// A supervisor without runs; [`Supervisor::own`] must be polled with the launches.
+    pub fn new(
+        journal: Arc<Journal>,
+        dispatcher: Dispatcher,
+        libraries: Libraries,
+        config: Arc<Config>,
+        epoch: Epoch,
+    ) -> (Self, Launches) {
+        let (launches, receiver) = mpsc::channel(LAUNCH_QUEUE);
+        let shared = Shared {
+            journal,
+            dispatcher,
+            libraries,
+            config,
+            epoch,
+            live: Mutex::default(),
+            launches,
+            stopping: CancellationToken::new(),
+        };
+        (
+            Self {
+                shared: Arc::new(shared),
+            },
+            Launches(receiver),
+        )
+    }
+
+    /// Owns the tasks of all runs until the daemon stops; returns when the last one has been left.
+    pub async fn own(self, mut launches: Launches) {
+        let mut tasks = Scope::new();
+        loop {
+            tokio::select! {
+                Some(launch) = launches.0.recv() => {
+                    let supervisor = self.clone();
+                    tasks.spawn("run", |_| supervisor.run(launch));
+                }
+                Some(_) = tasks.next_ended() => {}
+                () = self.shared.stopping.cancelled() => break,
+            }
+        }
+        launches.0.close();
+        for stop in self.live().values() {
+            stop.shut_down();
+        }
+        let grace = self.shared.config.shutdown_grace + Duration::from_secs(2);
+        tasks.close(grace).await;
+    }
+
+    /// Stops: nothing new starts, calls in flight are ended, and what runs goes on at the next start.
+    pub fn stop(&self) {
+        self.shared.stopping.cancel();
+    }
+
+    /// Stops at once: processes get no grace.
+    pub fn stop_now(&self) {
+        self.stop();
+        for stop in self.live().values() {
+            stop.kill("the daemon stops", Duration::ZERO);
+        }
+    }
+
+    /// Resolves when somebody asked the daemon to stop.
+    pub async fn stopped(&self) {
+        self.shared.stopping.cancelled().await;
+    }
+
+    /// The journal, for reading.
+    pub fn journal(&self) -> &Journal {
+        &self.shared.journal
+    }
+
+    /// How many runs have a task.
+    pub fn live_count(&self) -> usize {
+        self.live().len()
+    }
+
+    /// Accepts a run; answers when it is durable.
+    pub async fn start(&self, request: Start) -> Result<Started, Error> {
+        self.admit_and_launch(request, None).await
+    }
+
+    /// Runs an item and waits for its envelope. A graph's envelope holds its result as data.
+    pub async fn execute(
+        &self,
+        request: Start,
+        trace: Trace,
+    ) -> Result<(RunId, Option<Envelope>), Error> {
+        let (sender, receiver) = oneshot::channel();
+        let started = self
+            .admit_and_launch(
+                request,
+                Some(Asker {
+                    trace,
+                    envelope: sender,
+                }),
+            )
+            .await?;
+        let envelope = receiver.await.ok();
+        self.settled(&started.run).await?;
+        Ok((started.run, envelope))
+    }
+
+    async fn admit_and_launch(
+        &self,
+        request: Start,
+        asker: Option<Asker>,
+    ) -> Result<Started, Error> {
+        let journal = &self.shared.journal;
+        if self.shared.stopping.is_cancelled() {
+            return Err(Error::Stopping);
+        }
+        if let Some(key) = &request.start_key
+            && let Some(run) = journal.by_start_key(&request.caller.source, key).await?
+        {
+            return Ok(Started {
+                run,
+                warnings: Vec::new(),
+                existed: true,
+            });
+        }
+        let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
+        let admitted = self.admit(&id, request)?;
+        let birth = Arc::new(admitted.birth);
+        let mut changes = vec![Change::create(&id, Arc::clone(&birth))];
+        if let Some(error) = &admitted.fault {
+            let error = error.clone();
+            changes.push(Change::event(
+                &id,
+                Event::GraphError {
+                    error,
+                    steps: 0,
+                    elapsed_ms: 0,
+                },
+            ));
+        }
+        let ticket = journal.commit(changes).await?;
+        journal.published(ticket).await?;
+        if admitted.fault.is_none() {
+            let run = Arc::new(Run::create(id.clone(), journal.now(), birth));
+            self.launch(run, asker).await?;
+        }
+        Ok(Started {
+            run: id,
+            warnings: admitted.warnings,
+            existed: false,
+        })
+    }
+
+    async fn launch(&self, run: Arc<Run>, asker: Option<Asker>) -> Result<(), Error> {
+        let stop = Stop::new();
+        self.live().insert(run.id.clone(), stop.clone());
+        let id = run.id.clone();
+        let launch = Launch { run, stop, asker };
+        if self.shared.launches.send(launch).await.is_err() {
+            self.live().remove(&id);
+            return Err(Error::Stopping);
+        }
+        Ok(())
+    }
+
+    /// Verifies the item and fixes everything about the run. An item that is refused makes no run; a graph that does not
+    /// validate, or inputs that do not fit, make a run that has failed.
+    fn admit(&self, id: &RunId, request: Start) -> Result<Admitted, Error> {
+        let item = chain::canonical(&request.item);
+        if item.kind != rye_core::id::ItemKind::Tool {
+            return Err(Error::NotRunnable { item });
+        }
+        let place = self.shared.libraries.place(&request.directory)?;
+        let refused = |source| Error::Item {
+            item: item.clone(),
+            source: Box::new(source),
+        };
+        let resolved = chain::resolve(&place.library, &item, None).map_err(refused)?;
+        let mut layers = vec![request.caller.clone()];
+        if let Some(patterns) = &request.capabilities {
+            let patterns = patterns
+                .iter()
+                .map(|pattern| capability::normalise(pattern))
+                .collect();
+            layers.push(Layer {
+                source: "the caller's capabilities".into(),
+                patterns,
+            });
+        }
+        let birth = Birth {
+            item: item.clone(),
+            kind: match resolved.terminal {
+                Terminal::Graph => RunKind::Graph,
+                Terminal::Native(_) | Terminal::Process => RunKind::Tool,
+            },
+            project: place.directory.to_string_lossy().into_owned(),
+            files: place.files.to_string_lossy().into_owned(),
+            principal: request.caller.source.clone(),
+            parent: None,
+            chain_root: id.clone(),
+            continuation_of: None,
+            limits: request.limits.clone(),
+            layers,
+            durability: request.durability.unwrap_or(self.shared.config.durability),
+            recovery: self.shared.config.recovery,
+            inputs: Object::new(),
+            content_hash: resolved.tool().content_hash.clone(),
+            graph: None,
+            start_key: request.start_key.clone(),
+        };
+        match birth.kind {
+            RunKind::Graph => Ok(admit_graph(birth, &resolved, request)),
+            RunKind::Tool => admit_tool(birth, &resolved, request).map_err(refused_tool(&item)),
+        }
+    }
+
+    /// Asks a run to stop before its next step; answers when the request is durable.
+    pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
+        let run = self.live_run(id, "cancelled").await?;
+        let mut events = vec![Event::CancelRequested {
+            cause: cause.to_owned(),
+        }];
+        if let Phase::Suspended { .. } = run.phase {
+            events.push(cancelled(&run, cause));
+        }
+        let ticket = self.commit_unless_over(id, events, "cancelled").await?;
+        if let Some(stop) = self.live().get(id) {
+            stop.cancel(cause);
+        }
+        self.shared.journal.published(ticket).await?;
+        self.run_of(id).await
+    }
+
+    /// Ends a run by force; answers when it is over.
+    pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
+        self.live_run(id, "killed").await?;
+        let stop = self.live().get(id).cloned();
+        if let Some(stop) = stop {
+            stop.kill(cause, grace);
+            self.settled(id).await?;
+        } else {
+            let event = Event::RunKilled {
+                cause: cause.to_owned(),
+                receipt: KillReceipt::default(),
+            };
+            let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
+            self.shared.journal.published(ticket).await?;
+        }
+        self.run_of(id).await
+    }
+
+    /// Resolves when the run has ended or parked, and that is durable.
+    pub async fn settled(&self, id: &RunId) -> Result<(), Error> {
+        loop {
+            let run = self.run_of(id).await?;
+            match run.phase {
+                Phase::Suspended { .. } | Phase::Ended { .. } => return Ok(()),
+                Phase::Created | Phase::Running { .. } => {}
+            }
+            let mut feed = self.shared.journal.subscribe(id, run.seq.next()).await?;
+            loop {
+                match feed.next().await {
+                    None => return Ok(()),
+                    Some(Ok(line)) if line.event_type == PARKED => return Ok(()),
+                    Some(Ok(_)) => {}
+                    // We read too slowly: the record tells what we missed.
+                    Some(Err(FeedError::Lagged { .. })) => break,
+                    Some(Err(FeedError::Closed { .. })) => {
+                        return Err(journal::Error::Closed.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The record of a run.
+    pub async fn run_of(&self, id: &RunId) -> Result<Arc<Run>, Error> {
+        self.shared
+            .journal
+            .run(id)
+            .await?
+            .ok_or_else(|| Error::UnknownRun { run: id.clone() })
+    }
+
+    async fn live_run(&self, id: &RunId, wanted: &'static str) -> Result<Arc<Run>, Error> {
+        let run = self.run_of(id).await?;
+        if run.status().is_terminal() {
+            return Err(Error::Over {
+                run: id.clone(),
+                status: run.status(),
+                wanted,
+            });
+        }
+        Ok(run)
+    }
+
+    async fn commit_unless_over(
+        &self,
+        id: &RunId,
+        events: Vec<Event>,
+        wanted: &'static str,
+    ) -> Result<journal::Ticket, Error> {
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(id, event))
+            .collect();
+        match self.shared.journal.commit(changes).await {
+            Ok(ticket) => Ok(ticket),
+            Err(error) => {
+                self.live_run(id, wanted).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes up what was live when the daemon went down.
+    pub async fn recover(&self, live: Vec<Arc<Run>>) {
+        for run in live {
+            if let Err(error) = self.take_up(&run).await {
+                tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
+            }
+            tokio::time::sleep(RESUME_PAUSE).await;
+        }
+    }
+
+    async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
+        let (at, parked) = match &run.phase {
+            Phase::Created => (None, None),
+            Phase::Running { at } => (Some(at), None),
+            Phase::Suspended { why, .. } => (None, Some(why.reason)),
+            Phase::Ended { .. } => return Ok(()),
+        };
+        if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
+            return Ok(());
+        }
+        let reason = if run.revivals >= MOST_REVIVALS {
+            SuspendReason::CrashLoop
+        } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
+            SuspendReason::Restart
+        } else {
+            return self.launch(Arc::clone(run), None).await;
+        };
+        let node = at.and_then(Activity::node).map(str::to_owned);
+        let why = Suspension {
+            reason,
+            code: None,
+            node,
+        };
+        let event = Change::event(&run.id, Event::RunSuspended(why));
+        self.shared.journal.commit(vec![event]).await?;
+        Ok(())
+    }
+
+    /// The life of one run's task.
+    async fn run(self, launch: Launch) {
+        let Launch { run, stop, asker } = launch;
+        // It may have been cancelled before it had a task.
+        if let Ok(Some(record)) = self.shared.journal.run(&run.id).await
+            && let Some(cause) = &record.cancel
+        {
+            stop.cancel(cause);
+        }
+        let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
+        let left = match driven.await {
+            Ok(Ok(left)) => left,
+            Ok(Err(error)) => {
+                tracing::error!(run = %run.id, error = %told(&error), "the run was left");
+                Left::Ended
+            }
+            Err(_panic) => {
+                // What was in hand is gone with the panic; the record is whole, because commits are.
+                let text = "the daemon broke one of its own rules while it drove this run; please report it";
+                self.end(&run, failed(&run, Failure::permanent("panicked", text)))
+                    .await;
+                Left::Ended
+            }
+        };
+        let killed = stop.urgency() == Urgency::Kill && !self.shared.stopping.is_cancelled();
+        match left {
+            Left::Interrupted(receipt) if killed => {
+                let cause = stop.killer().unwrap_or_default();
+                self.end(&run, Event::RunKilled { cause, receipt }).await;
+            }
+            Left::Interrupted(_) => {
+                tracing::info!(run = %run.id, "the run goes on at the next start");
+            }
+            Left::Ended => {}
+        }
+        self.live().remove(&run.id);
+    }
+
+    /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
+    async fn end(&self, run: &Run, event: Event) {
+        let ended = self
+            .shared
+            .journal
+            .commit(vec![Change::event(&run.id, event)])
+            .await;
+        if let Err(error) = ended {
+            tracing::warn!(run = %run.id, error = %told(&error), "the run was not ended this way");
+        }
+    }
+
+    async fn drive(
+        &self,
+        run: &Run,
+        stop: &Stop,
+        asker: Option<Asker>,
+    ) -> Result<Left, journal::Error> {
+        let Shared {
+            journal,
+            dispatcher,
+            libraries,
+            epoch,
+            ..
+        } = &*self.shared;
+        let library = match libraries.place(Path::new(&run.birth.project)) {
+            Ok(place) => place.library,
+            Err(error) => {
+                let error = Failure::permanent("project_gone", told(&error));
+                let ticket = journal
+                    .commit(vec![Change::event(&run.id, failed(run, error))])
+                    .await?;
+                journal.durable(ticket).await?;
+                return Ok(Left::Ended);
+            }
+        };
+        match run.birth.kind {
+            RunKind::Graph => graph::drive(journal, dispatcher, &library, *epoch, run, stop).await,
+            RunKind::Tool => {
+                let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
+                let (left, answer) =
+                    call::drive(journal, dispatcher, &library, *epoch, run, stop, trace).await?;
+                if let (Some(asker), Some(answer)) = (asker, answer) {
+                    crate::task::reply(asker.envelope, answer);
+                }
+                Ok(left)
+            }
+        }
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Stop>> {
+        // A panic elsewhere leaves the map whole: every use is one insert, remove or read.
+        self.shared
+            .live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(run: &Run, error: Failure) -> Event {
+    match run.birth.kind {
+        RunKind::Graph => Event::GraphError {
+            error,
+            steps: run.progress.steps,
+            elapsed_ms: 0,
+        },
+        RunKind::Tool => Event::ToolCompleted {
+            result: Value::Null,
+            error: Some(error),
+            elapsed_ms: 0,
+        },
+    }
+}
+
+fn cancelled(run: &Run, cause: &str) -> Event {
+    let cause = cause.to_owned();
+    match run.birth.kind {
+        RunKind::Graph => Event::GraphCancelled {
+            cause,
+            steps: run.progress.steps,
+            elapsed_ms: 0,
+        },
+        RunKind::Tool => Event::ToolCancelled { cause },
+    }
+}
+
+fn refused_tool(item: &ItemRef) -> impl FnOnce(RefusedTool) -> Error + '_ {
+    move |refusal| match refusal {
+        RefusedTool::Denied(message) => Error::Denied { message },
+        RefusedTool::Params(source) => Error::Item {
+            item: item.clone(),
+            source: Box::new(source),
+        },
+    }
+}
+
+enum RefusedTool {
+    Denied(String),
+    Params(chain::Error),
+}
+
+/// A tool run: its own execution is what its capabilities must cover.
+fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admitted, RefusedTool> {
+    dispatch::permit(&birth, capability::Primary::Execute, &birth.item)
+        .map_err(|failure| RefusedTool::Denied(failure.message))?;
+    let mut params = request.inputs;
+    for (key, text) in request.text_inputs {
+        let value = definition::coerce(resolved.schema(), &key, &text);
+        params.insert(key, value);
+    }
+    birth.inputs = resolved.check_params(params).map_err(RefusedTool::Params)?;
+    Ok(Admitted {
+        birth,
+        fault: None,
+        warnings: Vec::new(),
+    })
+}
+
+/// A graph run: parsed and validated, with its own declaration as a further layer.
+fn admit_graph(mut birth: Birth, resolved: &Chain, request: Start) -> Admitted {
+    let text = resolved.tool().text.to_string();
+    let mut given = request.inputs;
+    let (graph, mut warnings) = match definition::parse(&text) {
+        Ok((graph, findings)) => (
+            graph,
+            findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ),
+        Err(findings) => {
+            let path = resolved.tool().path.display();
+            let told: Vec<_> = findings
+                .iter()
+                .map(|finding| format!("{path}:{finding}"))
+                .collect();
+            let fault = Failure::permanent("graph_validation_failed", told.join("\n"));
+            birth.inputs = given;
+            return Admitted {
+                birth,
+                fault: Some(fault),
+                warnings: Vec::new(),
+            };
+        }
+    };
+    birth.graph = Some(GraphSource {
+        text,
+        category: graph.category.clone(),
+        version: graph.version.clone(),
+    });
+    let fault = match (&graph.permissions, &request.capabilities) {
+        (Some(patterns), _) => {
+            birth.layers.push(Layer {
+                source: format!("permissions of {}", birth.item),
+                patterns: patterns.clone(),
+            });
+            None
+        }
+        (None, Some(_)) => None,
+        (None, None) => Some(Failure::permanent(
+            "graph_validation_failed",
+            format!(
+                "{}: the graph declares no `permissions`; add the list of capabilities it needs, such as \
+                 `permissions: [rye.execute.tool.rye.bash]`, or start it with `--cap`",
+                resolved.tool().path.display()
+            ),
+        )),
+    };
+    for (key, text) in request.text_inputs {
+        let value = definition::coerce(graph.inputs.schema(), &key, &text);
+        given.insert(key, value);
+    }
+    match graph.inputs(given.clone()) {
+        Ok((inputs, undeclared)) => {
+            birth.inputs = inputs;
+            warnings.extend(undeclared);
+            Admitted {
+                birth,
+                fault,
+                warnings,
+            }
+        }
+        Err(failure) => {
+            birth.inputs = given;
+            Admitted {
+                birth,
+                fault: fault.or(Some(failure)),
+                warnings,
+            }
+        }
+    }
+}

@@ -697,6 +697,15 @@ impl Phase {
 }
 
 impl Activity {
+    /// The node it stands at, if it stands at one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Self::Before { node } => Some(node),
+            Self::InStep(step) => Some(&step.node),
+            Self::Idle | Self::Leaving => None,
+        }
+    }
+
     /// Where `event` leads from here; `None` if it cannot happen here.
     fn next(&self, event: &Event) -> Option<Self> {
         match (self, event) {

@@ -338,10 +338,10 @@ impl Walker {
         };
         let evaluated = self
             .assign(node, Some(result), step.now)
-            .and_then(|assigned| Ok((assigned, self.edge(node, Some(result), step.now))));
+            .map(|assigned| (assigned, self.edge(node, Some(result), step.now)));
         match evaluated {
             Ok((assigned, next_node)) => {
-                let done = self.done(now, &step, StepStatus::Ok, assigned, next_node);
+                let done = Self::done(now, &step, StepStatus::Ok, assigned, next_node);
                 self.record(now, done, events);
             }
             Err(failure) => self.fail(now, failure, Some(result), events),
@@ -354,7 +354,7 @@ impl Walker {
         match self.assign(node, None, now) {
             Ok(assigned) => {
                 let next_node = self.edge(node, None, now);
-                let done = self.done(now, &step, StepStatus::Gate, assigned, next_node);
+                let done = Self::done(now, &step, StepStatus::Gate, assigned, next_node);
                 self.record(now, done, events);
             }
             Err(failure) => self.fail(now, failure, None, events),
@@ -376,7 +376,7 @@ impl Walker {
             .map_err(|error| Failure::permanent("interpolation_failed", chain(&error)));
         match output {
             Ok(output) => {
-                let mut done = self.done(now, &step, StepStatus::Return, Object::new(), None);
+                let mut done = Self::done(now, &step, StepStatus::Return, Object::new(), None);
                 if let Event::StepCompleted { output: slot, .. } = &mut done {
                     *slot = Some(output.unwrap_or_else(|| json!({})));
                 }
@@ -408,7 +408,7 @@ impl Walker {
         };
         let ends = next_node.is_none() && !suppressed;
         let assigned = Object::from_iter([("_last_error".to_owned(), last_error)]);
-        let mut done = self.done(now, &step, StepStatus::Error, assigned, next_node);
+        let mut done = Self::done(now, &step, StepStatus::Error, assigned, next_node);
         if let Event::StepCompleted {
             error,
             suppressed: slot,
@@ -507,7 +507,6 @@ impl Walker {
     }
 
     fn done(
-        &self,
         now: Timestamp,
         step: &StepInFlight,
         status: StepStatus,

@@ -355,10 +355,7 @@ async fn what_stays_in_the_group_ends_with_the_leader() {
     let [ended] = &exited.receipt.processes[..] else {
         panic!("one process was left: {:?}", exited.receipt);
     };
-    assert_eq!(
-        (ended.pid, ended.comm.as_str(), ended.signal),
-        (pid, "sleep", Some(9))
-    );
+    assert_eq!((ended.pid, ended.signal), (pid, Some(9)));
 }
 
 /// Starts `sleep` in a session of its own, below a process that dies, and says its pid to the FIFO `away`.
@@ -527,25 +524,48 @@ async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
 #[tokio::test]
 async fn members_of_a_session_without_leader_need_the_tag_too() {
     let bench = Bench::new();
-    let spawner = Spawner::new(None, host::inherited_open_files());
-    for (environment, expected) in [("env", false), ("env -i", true)] {
+    let mut away = bench.fifo("away");
+    fs::write(bench.path("member"), "echo $$ > away; exec sleep 1000").unwrap();
+    let nobody_adopts = Spawner::new(None, host::inherited_open_files());
+    for (environment, survives) in [("env", false), ("env -i", true)] {
         let script = format!(
-            "setsid sh -c '{environment} /bin/sleep 1000 > /dev/null 2>&1 & echo $$ $!' > out; exec cat out"
+            "setsid sh -c '{environment} /bin/sh member > /dev/null 2>&1 & echo $$' > leader; exec cat leader"
         );
-        let running = spawner.start(bench.shell(&script), "lost").await.unwrap();
-        let exited = running.finish(Stopper::new().listen()).await.unwrap();
-        let output = text(&exited.stdout);
-        let (leader, member) = output.trim().split_once(' ').unwrap();
-        let member: i32 = member.parse().unwrap();
-        let identity = ProcessIdentity {
-            pid: leader.parse().unwrap(),
+        let running = nobody_adopts.start(bench.shell(&script), "lost").await;
+        let exited = running.unwrap().finish(Stopper::new().listen()).await;
+        let member = away.pid().await;
+        let leader = ProcessIdentity {
+            pid: text(&exited.unwrap().stdout).trim().parse().unwrap(),
             start_time: 1,
             boot_id: procfs::boot_id(),
         };
-        let receipt = end_leftovers(&[identity]);
-        assert_eq!(is_alive(member), expected, "{environment}: {receipt:?}");
-        if expected {
+        let receipt = end_leftovers(&[leader]);
+        assert_eq!(is_alive(member), survives, "{environment}: {receipt:?}");
+        if survives {
             kill(Pid::from_raw(member), Signal::SIGKILL).unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_caller_below_the_daemon_is_inside_and_a_dead_one_unknown() {
+    let bench = Bench::new();
+    let listener = tokio::net::UnixListener::bind(bench.path("sock")).unwrap();
+    let mut plan = bench.shell("");
+    plan.program = "python3".into();
+    plan.args = vec![
+        "-c".into(),
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('sock'); s.recv(1)".into(),
+    ];
+    let running = bench.start(plan, "caller").await;
+    let pid = running.identity().pid;
+    let (exited, peer) = tokio::join!(running.finish(Stopper::new().listen()), async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let peer = Peer::of(&stream).unwrap();
+        assert_eq!(peer.pid().as_raw(), pid);
+        assert_eq!(peer.lineage(None), Lineage::Inside);
+        peer
+    });
+    assert_eq!(exited.unwrap().exit, Exit::Code(0));
+    assert_eq!(peer.lineage(None), Lineage::Unknown);
 }

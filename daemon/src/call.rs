@@ -1,0 +1,104 @@
+//! Drives one tool run: one call, written down before and after.
+//!
+//! **Order.** The call starts when its announcement is durable. **Failure.** A tool run that was in flight when the daemon
+//! went down is not repeated: nobody can tell whether its effect happened, and nobody asked for a second one. It ends as
+//! `error` with the code `interrupted`; a graph node, which declares its `effect`, is repeated (see [`crate::graph`]).
+
+use std::sync::Arc;
+
+use rye_core::capability::Primary;
+use rye_core::id::Epoch;
+use rye_core::model::{Activity, Effect, Event, Failure, Phase, Run};
+use rye_core::walker::idempotency_key;
+use rye_item::Library;
+use serde_json::Value;
+
+use crate::dispatch::{Dispatcher, Envelope, Order, Origin, Trace};
+use crate::graph::Left;
+use crate::journal::{self, Change, Journal};
+use crate::stop::Stop;
+
+/// Carries out `run`; the envelope is there if the tool was called in this life of the daemon.
+pub async fn drive(
+    journal: &Journal,
+    dispatcher: &Dispatcher,
+    library: &Library,
+    epoch: Epoch,
+    run: &Run,
+    stop: &Stop,
+    trace: Trace,
+) -> Result<(Left, Option<Envelope>), journal::Error> {
+    let commit = async |events: Vec<Event>| {
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(&run.id, event))
+            .collect();
+        let ticket = journal.commit(changes).await?;
+        journal.durable(ticket).await
+    };
+    if let Phase::Running {
+        at: Activity::InStep(_),
+    } = &run.phase
+    {
+        let text = "the daemon went down during the call; whether its effect happened is unknown, so it is not repeated";
+        let error = Failure {
+            retryable: true,
+            ..Failure::permanent("interrupted", text)
+        };
+        let end = Event::ToolCompleted {
+            result: Value::Null,
+            error: Some(error),
+            elapsed_ms: 0,
+        };
+        commit(vec![Event::RunStarted { epoch }, end]).await?;
+        return Ok((Left::Ended, None));
+    }
+    let item = run.birth.item.clone();
+    let key = idempotency_key(run.birth.chain_root.as_str(), item.id.as_str(), 0);
+    let started = Event::StepStarted {
+        step: 1,
+        node: item.id.to_string(),
+        visit: 0,
+        attempt: 1,
+        action_id: item.to_string(),
+        effect: Effect::Idempotent,
+        key: key.clone(),
+        now: journal.now(),
+    };
+    commit(vec![Event::RunStarted { epoch }, started]).await?;
+
+    let order = Order {
+        origin: Origin {
+            run: run.id.clone(),
+            birth: Arc::clone(&run.birth),
+            attempt: 1,
+            key,
+        },
+        primary: Primary::Execute,
+        item,
+        params: run.birth.inputs.clone(),
+        trace,
+    };
+    let note_process = |process| {
+        let event = Event::ProcessStarted { step: 1, process };
+        if let Err(error) = journal.note(&run.id, event) {
+            tracing::warn!(error = %rye_core::error::chain(&error), "a process identity was not recorded");
+        }
+    };
+    let reply = dispatcher
+        .carry_out(order, library, stop, &note_process)
+        .await;
+    if reply.stopped && stop.is_shutdown() {
+        return Ok((Left::Interrupted(reply.receipt), Some(reply.envelope)));
+    }
+    let end = match stop.cancel_cause() {
+        Some(cause) if reply.stopped => Event::ToolCancelled { cause },
+        Some(_) | None => Event::ToolCompleted {
+            result: reply.envelope.data.clone(),
+            error: reply.envelope.failure.clone(),
+            elapsed_ms: u64::try_from(reply.envelope.elapsed.as_millis()).unwrap_or(u64::MAX),
+        },
+    };
+    commit(vec![end]).await?;
+    Ok((Left::Ended, Some(reply.envelope)))
+}

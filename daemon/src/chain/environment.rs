@@ -1,0 +1,264 @@
+//! The environment of a tool process: what is named here, and nothing else.
+//!
+//! Later lines win: the daemon's PATH, HOME, LANG, TZ and the names of `env.pass`; the project's `.env`; `env` of the
+//! runtime; `env` of the tool; the variables Rye itself sets.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rye_item::Item;
+use serde_json::Value;
+
+use super::{Chain, Error};
+use crate::config::Config;
+use crate::dispatch::Origin;
+
+/// Most bytes read of a project's `.env`.
+const DOT_ENV_BYTES: u64 = 64 * 1024;
+
+/// The variables of one process.
+#[derive(Debug)]
+pub(super) struct Environment {
+    variables: BTreeMap<OsString, OsString>,
+    own: Vec<(&'static str, String)>,
+}
+
+/// Variables by which a file in the project, or a caller, could steer the loader, an interpreter or Rye itself.
+fn is_protected(name: &str) -> bool {
+    name == "PATH"
+        || name == "USER_SPACE"
+        || ["LD_", "RYE_", "PYTHON"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+impl Environment {
+    /// What every tool of this run gets.
+    pub(super) fn of(origin: &Origin, config: &Config) -> Self {
+        let mut variables: BTreeMap<_, _> = config.env.base.iter().cloned().collect();
+        for (name, value) in dot_env(Path::new(&origin.birth.project)) {
+            variables.insert(name.into(), value.into());
+        }
+        let own = vec![
+            ("RYE_RUN_ID", origin.run.to_string()),
+            ("RYE_PARENT_THREAD_ID", origin.run.to_string()),
+            ("RYE_IDEMPOTENCY_KEY", origin.key.clone()),
+            ("RYE_ATTEMPT_NUMBER", origin.attempt.to_string()),
+        ];
+        Self { variables, own }
+    }
+
+    /// Puts the `env` of one element over what is there.
+    pub(super) fn overlay(&mut self, element: &Item) -> Result<(), Error> {
+        for (section, source) in [
+            ("env_config", &element.metadata.env_config),
+            ("config", &element.metadata.config),
+        ] {
+            let Some(env) = source.as_ref().and_then(|section| section.get("env")) else {
+                continue;
+            };
+            let malformed = |field: String, problem: &str| Error::Malformed {
+                path: element.path.clone(),
+                field: format!("`{field}`"),
+                problem: problem.to_owned(),
+            };
+            let Some(env) = env.as_object() else {
+                return Err(malformed(
+                    format!("{section}.env"),
+                    "must be a map of texts",
+                ));
+            };
+            for (name, value) in env {
+                let field = || format!("{section}.env.{name}");
+                let Some(value) = scalar(value) else {
+                    return Err(malformed(field(), "must be a text or a number"));
+                };
+                if !is_name(name) || name.starts_with("RYE_") || name.starts_with("LD_") {
+                    return Err(malformed(field(), "is not a name that an item may set"));
+                }
+                self.variables.insert(name.into(), value.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A variable the caller of `rye/bash` asks for.
+    pub(super) fn set_by_caller(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if !is_name(name) || is_protected(name) {
+            return Err(format!("`{name}` is not a name that a caller may set"));
+        }
+        if value.contains('\0') {
+            return Err(format!("`{name}` holds a NUL byte"));
+        }
+        self.variables.insert(name.into(), value.into());
+        Ok(())
+    }
+
+    /// Where programs are looked for.
+    fn path(&self) -> OsString {
+        self.variables
+            .get(std::ffi::OsStr::new("PATH"))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The whole environment.
+    pub(super) fn into_vec(self) -> Vec<(OsString, OsString)> {
+        let own = self
+            .own
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        let mut all = self.variables;
+        all.extend(own);
+        all.into_iter().collect()
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.contains('\0') => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::String(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// `KEY=VALUE` lines of the project's `.env`. A file that is a link, or unreadable, counts as absent: it is the project's
+/// offer, not its right.
+fn dot_env(project: &Path) -> Vec<(String, String)> {
+    let mut text = String::new();
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(project.join(".env"));
+    let read = opened.and_then(|file| {
+        if file.metadata()?.is_file() {
+            file.take(DOT_ENV_BYTES).read_to_string(&mut text)
+        } else {
+            Ok(0)
+        }
+    });
+    if read.is_err() {
+        return Vec::new();
+    }
+    text.lines().filter_map(dot_env_line).collect()
+}
+
+fn dot_env_line(line: &str) -> Option<(String, String)> {
+    let line = line.trim();
+    let line = line.strip_prefix("export ").unwrap_or(line);
+    let (name, value) = line.split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    let unquoted = ['"', '\'']
+        .iter()
+        .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
+    let value = unquoted.unwrap_or(value);
+    (is_name(name) && !is_protected(name) && !value.contains('\0'))
+        .then(|| (name.to_owned(), value.to_owned()))
+}
+
+/// The interpreter that a runtime of `chain` asks for, with the variable its templates call it by.
+pub(super) fn interpreter(
+    chain: &Chain,
+    project: &Path,
+    environment: &Environment,
+) -> Result<Option<(String, PathBuf)>, Error> {
+    let declared = chain.elements.iter().find_map(|element| {
+        let wanted = element.metadata.env_config.as_ref()?.get("interpreter")?;
+        Some((element, wanted))
+    });
+    let Some((element, wanted)) = declared else {
+        return Ok(None);
+    };
+    let malformed = |key: &str, problem: &str| Error::Malformed {
+        path: element.path.clone(),
+        field: format!("`env_config.interpreter.{key}`"),
+        problem: problem.to_owned(),
+    };
+    let text = |key: &str| wanted.get(key).and_then(Value::as_str).map(str::to_owned);
+    let texts = |key: &str| -> Vec<String> {
+        let list = wanted.get(key).and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    };
+    if text("type").as_deref() != Some("local_binary") {
+        return Err(malformed(
+            "type",
+            "must be `local_binary` in this version of ryed",
+        ));
+    }
+    let variable = text("var").ok_or_else(|| malformed("var", "is missing"))?;
+    let binary = text("binary").ok_or_else(|| malformed("binary", "is missing"))?;
+    let mut names = vec![binary];
+    names.extend(texts("candidates"));
+    let local: Vec<PathBuf> = texts("search_paths")
+        .iter()
+        .map(|path| project.join(path))
+        .collect();
+    let beside = local
+        .iter()
+        .flat_map(|directory| names.iter().map(move |name| directory.join(name)));
+    let search = environment.path();
+    let fallback = text("fallback");
+    let on_path = fallback
+        .iter()
+        .flat_map(|name| std::env::split_paths(&search).map(move |directory| directory.join(name)));
+    match beside.chain(on_path).find(|path| path.is_file()) {
+        Some(path) => Ok(Some((variable, path))),
+        None => Err(Error::NoInterpreter {
+            item: chain.item.clone(),
+            wanted: names
+                .iter()
+                .chain(&fallback)
+                .map(|name| format!("`{name}`"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            searched: local
+                .iter()
+                .map(|path| path.display().to_string())
+                .chain([format!("PATH ({})", search.to_string_lossy())])
+                .collect::<Vec<_>>()
+                .join(", "),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dot_env_cannot_steer_the_loader_or_rye() {
+        for (line, expected) in [
+            ("A=1", Some(("A", "1"))),
+            ("export B='two words'", Some(("B", "two words"))),
+            ("C=\"x\"", Some(("C", "x"))),
+            ("D=a=b", Some(("D", "a=b"))),
+            ("# comment", None),
+            ("PATH=/evil", None),
+            ("LD_PRELOAD=/evil.so", None),
+            ("PYTHONPATH=/evil", None),
+            ("RYE_SOCKET=/evil", None),
+            ("USER_SPACE=/evil", None),
+            ("1A=x", None),
+            ("no equals sign", None),
+        ] {
+            let found = dot_env_line(line);
+            let found = found
+                .as_ref()
+                .map(|(name, value)| (name.as_str(), value.as_str()));
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Which project a directory belongs to, and the items that can be seen from it.
+//!
+//! **Owns** one [`Library`] per project, shared by all its runs, so that a verified item is verified once. **Never** writes
+//! to a project. **Failure.** A directory that is gone, or not a directory, is an error that names it.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rye_core::clock::Clock;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::seal::sha256_hex;
+use rye_item::spaces::find_project;
+use rye_item::{Library, Spaces, TrustStore, system};
+
+use crate::config::Config;
+
+/// Why a directory cannot be worked in.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not absolute.
+    #[error("the project directory `{path}` is not absolute")]
+    Relative {
+        /// As given.
+        path: PathBuf,
+    },
+    /// It cannot be opened.
+    #[error("failed to use the project directory `{path}`")]
+    Unusable {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unusable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                ErrorKind::NotFound
+            }
+            Self::Unusable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ErrorKind::Denied
+            }
+            Self::Relative { .. } | Self::Unusable { .. } => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// A place where runs work.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The project's root, or the directory itself where there is no project.
+    pub directory: PathBuf,
+    /// The `.ai` that receives the files of runs; a stand-in below the state directory where there is no project.
+    pub files: PathBuf,
+    /// The items seen from here.
+    pub library: Arc<Library>,
+}
+
+/// The libraries of all projects in use.
+#[derive(Debug)]
+pub struct Libraries {
+    config: Arc<Config>,
+    clock: Arc<dyn Clock>,
+    open: Mutex<HashMap<PathBuf, Arc<Library>>>,
+}
+
+impl Libraries {
+    /// No library is open yet.
+    pub fn new(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            config,
+            clock,
+            open: Mutex::default(),
+        }
+    }
+
+    /// The place that `directory` stands for.
+    pub fn place(&self, directory: &Path) -> Result<Place, Error> {
+        if !directory.is_absolute() {
+            return Err(Error::Relative {
+                path: directory.to_owned(),
+            });
+        }
+        let unusable = |source| Error::Unusable {
+            path: directory.to_owned(),
+            source,
+        };
+        let real = directory.canonicalize().map_err(unusable)?;
+        if !real.is_dir() {
+            return Err(unusable(io::ErrorKind::NotADirectory.into()));
+        }
+        let project = find_project(&real, &self.config.user_space);
+        let files = match &project {
+            Some(root) => root.join(".ai"),
+            None => stand_in(&self.config.state_dir, &real),
+        };
+        let directory = project.clone().unwrap_or(real);
+        let library = self.library(project.as_deref());
+        Ok(Place {
+            directory,
+            files,
+            library,
+        })
+    }
+
+    fn library(&self, project: Option<&Path>) -> Arc<Library> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // All directories without a project see the same items.
+        let key = project.unwrap_or(Path::new("")).to_owned();
+        let library = open.entry(key).or_insert_with(|| {
+            let user = self.config.user_space.clone();
+            let spaces = Spaces::new(
+                project.map(Path::to_owned),
+                user,
+                system::root(&self.config.state_dir),
+            );
+            let trust = Arc::new(TrustStore::open(&spaces));
+            Arc::new(Library::open(spaces, trust, Arc::clone(&self.clock)))
+        });
+        Arc::clone(library)
+    }
+}
+
+/// Stands in for the `.ai` of a directory that has none.
+fn stand_in(state_dir: &Path, directory: &Path) -> PathBuf {
+    let name = sha256_hex(directory.as_os_str().as_encoded_bytes());
+    state_dir.join("projects").join(&name[..32])
+}

@@ -1,0 +1,306 @@
+//! The daemon's life: from the lock on its state directory to the removed socket.
+//!
+//! **Owns** the order of start and stop, the node key, and the socket file. **Never** knows what a run is.
+//!
+//! ```text
+//! lock → node key, system items → log opened and replayed (epoch) → leftover processes ended
+//!      → socket serves → live runs taken up … signal → runs told → socket closed → journal closed
+//! ```
+//!
+//! **Failure.** A state directory in use, an unreadable log or a socket that cannot be bound stops the start with an error
+//! that names it; nothing is overwritten. A journal that fails later ends the processes and the daemon at once, exit 70.
+
+mod host;
+mod identity;
+
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Pid;
+use rye_core::clock::Clock;
+use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::model::{Activity, Phase, Run};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use self::host::HostClock;
+use self::identity::NodeKey;
+use crate::config::Config;
+use crate::dispatch::Dispatcher;
+use crate::exit::ExitStatus;
+use crate::journal::{self, Journal};
+use crate::libraries::Libraries;
+use crate::process::{self, Spawner};
+use crate::rpc;
+use crate::supervisor::Supervisor;
+use crate::task::Scope;
+
+/// Why the daemon did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another daemon has the state directory.
+    #[error(
+        "the state directory `{path}` is in use by another ryed; stop it (`ryectl daemon stop`) or choose another `--state-dir`"
+    )]
+    InUse {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The socket belongs to another daemon.
+    #[error("another ryed answers on `{path}`; choose another `--socket`")]
+    SocketInUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// A file or directory of ours cannot be used.
+    #[error("failed to {operation} `{path}`")]
+    Io {
+        /// What was to be done.
+        operation: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The node key or the system items.
+    #[error("failed to prepare the node's identity")]
+    Identity(#[source] identity::Error),
+    /// The journal.
+    #[error("failed to keep the journal")]
+    Journal(#[from] journal::Error),
+    /// The runtime or the signals.
+    #[error("failed to set up the runtime")]
+    Runtime(#[source] std::io::Error),
+    /// The server.
+    #[error("failed to serve")]
+    Serve(#[source] tonic::transport::Error),
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InUse { .. } | Self::SocketInUse { .. } => ErrorKind::Precondition,
+            Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
+            Self::Identity(source) => source.kind(),
+            Self::Journal(source) => source.kind(),
+        }
+    }
+}
+
+/// Runs the daemon until it is told to stop. `parent` is the process that adopts orphans.
+pub fn serve(config: Config, parent: Pid) -> ExitStatus {
+    match run(config, parent) {
+        Ok(()) => ExitStatus::Done,
+        Err(error) => {
+            tracing::error!("{}", told(&error));
+            error.kind().into()
+        }
+    }
+}
+
+fn run(config: Config, parent: Pid) -> Result<(), Error> {
+    let open_files = process::harden();
+    let _lock = claim(&config.state_dir)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Runtime)?;
+    let spawner = Spawner::new(Some(parent), open_files);
+    let served = runtime.block_on(live(Arc::new(config), parent, spawner));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+/// Makes the state directory, readable by its owner alone, and takes its lock for as long as this process lives.
+fn claim(state_dir: &Path) -> Result<Flock<std::fs::File>, Error> {
+    let failed = |operation| {
+        move |source| Error::Io {
+            operation,
+            path: state_dir.to_owned(),
+            source,
+        }
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .map_err(failed("create"))?;
+    std::fs::set_permissions(state_dir, std::fs::Permissions::from_mode(0o700))
+        .map_err(failed("protect"))?;
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(state_dir.join("lock"))
+        .map_err(failed("lock"))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_held| Error::InUse {
+        path: state_dir.to_owned(),
+    })
+}
+
+async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), Error> {
+    let mut signals = Signals::listen().map_err(Error::Runtime)?;
+    let clock: Arc<dyn Clock> = Arc::new(HostClock);
+    let key = Arc::new(NodeKey::open(&config, clock.as_ref()).map_err(Error::Identity)?);
+    let fingerprint = key.fingerprint().to_string();
+    let options = journal::Options::new(config.state_dir.clone(), Arc::clone(&clock), key);
+    let (journal, recovered) = Journal::open(options).await?;
+    let journal = Arc::new(journal);
+    end_leftovers(&recovered.live);
+
+    let listener = bind(&config.socket).await?;
+    let (supervisor, launches) = Supervisor::new(
+        Arc::clone(&journal),
+        Dispatcher::new(Arc::clone(&config), spawner),
+        Libraries::new(Arc::clone(&config), clock),
+        Arc::clone(&config),
+        recovered.epoch,
+    );
+    let facts = rpc::NodeFacts {
+        uid: nix::unistd::geteuid().as_raw(),
+        parent,
+        epoch: recovered.epoch,
+        started_at: journal.now(),
+        state_dir: config.state_dir.clone(),
+        socket: config.socket.clone(),
+        node_fingerprint: fingerprint,
+    };
+    let mut tasks = Scope::new();
+    let owner = supervisor.clone();
+    tasks.spawn("supervisor", |_| owner.own(launches));
+    let taker = supervisor.clone();
+    tasks.spawn("recovery", |_| async move {
+        taker.recover(recovered.live).await;
+    });
+    tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
+
+    let closing = tokio_util::sync::CancellationToken::new();
+    let mut server = Box::pin(rpc::serve(
+        listener,
+        supervisor.clone(),
+        facts,
+        config.limits.message_bytes.get(),
+        closing.clone(),
+        Duration::from_millis(500),
+    ));
+    let ended = tokio::select! {
+        end = &mut server => end.map_err(Error::Serve),
+        failure = journal.failed() => Err(journal::Error::Failed(failure).into()),
+        () = signals.next() => { tracing::info!("stopping"); Ok(()) }
+        () = supervisor.stopped() => Ok(()),
+    };
+    supervisor.stop();
+    if ended.is_err() {
+        supervisor.stop_now();
+    }
+    let grace = config.shutdown_grace + Duration::from_secs(5);
+    tokio::select! {
+        _ends = tasks.close(grace) => {}
+        () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
+    }
+    closing.cancel();
+    if let Err(error) = server.await {
+        tracing::debug!(error = %told(&error), "the server ended");
+    }
+    rpc::remove_socket(&config.socket);
+    ended?;
+    journal.close().await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ends what an earlier life of the daemon left running.
+fn end_leftovers(live: &[Arc<Run>]) {
+    let leaders: Vec<_> = live
+        .iter()
+        .filter_map(|run| match &run.phase {
+            Phase::Running {
+                at: Activity::InStep(step),
+            }
+            | Phase::Suspended {
+                at: Activity::InStep(step),
+                ..
+            } => step.process.clone(),
+            Phase::Created
+            | Phase::Running { .. }
+            | Phase::Suspended { .. }
+            | Phase::Ended { .. } => None,
+        })
+        .collect();
+    let receipt = process::end_leftovers(&leaders);
+    for ended in &receipt.processes {
+        tracing::warn!(pid = ended.pid, comm = %ended.comm, "ended a process that an earlier daemon had left");
+    }
+    for pid in &receipt.survivors {
+        tracing::error!(
+            pid,
+            "a process that an earlier daemon had left does not end"
+        );
+    }
+}
+
+/// Binds the socket with mode 0600. A socket nobody answers on is a leftover and is replaced.
+async fn bind(path: &Path) -> Result<UnixListener, Error> {
+    let failed = |operation| {
+        move |source| Error::Io {
+            operation,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    if let Some(folder) = path.parent() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(failed("make the folder of"))?;
+    }
+    if UnixStream::connect(path).await.is_ok() {
+        return Err(Error::SocketInUse {
+            path: path.to_owned(),
+        });
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+            std::fs::remove_file(path).map_err(failed("replace"))?;
+        }
+        Ok(_) => {
+            let source =
+                std::io::Error::new(std::io::ErrorKind::AlreadyExists, "it is not a socket");
+            return Err(failed("bind")(source));
+        }
+        Err(_) => {}
+    }
+    // The file is made under a umask of 077, so there is no moment in which it is open to others.
+    let before = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
+    let bound = UnixListener::bind(path);
+    nix::sys::stat::umask(before);
+    bound.map_err(failed("bind"))
+}
+
+/// The signals that stop the daemon.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next request to stop. Cancel safe.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The node key: made at the first start, signs system items, run files and heads of runs.
+
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::ItemKind;
+use rye_core::model::Object;
+use rye_core::seal::{Fingerprint, SecretKey, Token, sign_json, sign_text};
+use rye_item::keys::{self, KeyDir};
+use rye_item::{system, trust};
+
+use crate::config::Config;
+use crate::journal::Notary;
+
+/// Why the node has no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its key.
+    #[error("failed to open the node key")]
+    Key(#[source] keys::Error),
+    /// The user's trust store.
+    #[error("failed to enter the node key into the user's trust store")]
+    Trust(#[source] trust::Error),
+    /// The items that come with the daemon.
+    #[error("failed to install the system items")]
+    System(#[source] system::Error),
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Key(source) => source.kind(),
+            Self::Trust(source) => source.kind(),
+            Self::System(source) => source.kind(),
+        }
+    }
+}
+
+/// The key that signs in the name of this node.
+#[derive(Debug)]
+pub(super) struct NodeKey {
+    secret: SecretKey,
+}
+
+impl NodeKey {
+    /// Opens or makes the key, lets the user trust it, and installs the system items it signs.
+    pub(super) fn open(config: &Config, clock: &dyn Clock) -> Result<Self, Error> {
+        let folder = KeyDir::new(config.state_dir.join("keys"));
+        let (secret, _) = folder.load_or_create().map_err(Error::Key)?;
+        trust::trust(
+            &config.user_space,
+            secret.public(),
+            "ryed",
+            &secret,
+            clock.now(),
+        )
+        .map_err(Error::Trust)?;
+        system::install(&config.state_dir, &secret, clock.now()).map_err(Error::System)?;
+        Ok(Self { secret })
+    }
+
+    pub(super) fn fingerprint(&self) -> &Fingerprint {
+        self.secret.public().fingerprint()
+    }
+}
+
+impl Notary for NodeKey {
+    fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
+        Token::sign(hash.to_owned(), &self.secret, at).to_string()
+    }
+
+    fn sign_text(&self, body: &str, at: Timestamp) -> String {
+        sign_text(ItemKind::Knowledge, "md", body, &self.secret, at)
+            .expect("knowledge in Markdown can be signed")
+    }
+
+    fn sign_json(&self, document: &Object, at: Timestamp) -> Object {
+        let mut document = document.clone();
+        sign_json(&mut document, &self.secret, at);
+        document
+    }
+
+    fn verify_hex(&self, token: &str, hash: &str) -> bool {
+        Token::parse(token)
+            .is_some_and(|token| token.hash == hash && token.verify(self.secret.public()).is_ok())
+    }
+}

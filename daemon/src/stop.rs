@@ -1,0 +1,136 @@
+//! The stop signal of one run.
+//!
+//! **Owns** how urgently a run is to stop, and why. **Never** stops anything itself: the driver looks between steps, a
+//! call in flight is told by [`Stop::at_least`]. **Order.** Urgency only escalates; the first cause is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// How urgently a run is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Urgency {
+    /// Go on.
+    #[default]
+    None,
+    /// End before the next step; the call in flight may end by itself within its grace.
+    Cancel,
+    /// The daemon stops: leave the call in flight, to be repeated by the next start.
+    Shutdown,
+    /// End now.
+    Kill,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Signal {
+    urgency: Urgency,
+    cause: Option<String>,
+    killer: Option<String>,
+    grace: Option<Duration>,
+}
+
+/// A handle on the signal; clones are the same signal.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    signal: Arc<watch::Sender<Signal>>,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stop {
+    /// A run that goes on.
+    pub fn new() -> Self {
+        Self {
+            signal: Arc::new(watch::Sender::new(Signal::default())),
+        }
+    }
+
+    /// Asks the run to stop before its next step.
+    pub fn cancel(&self, cause: &str) {
+        self.raise(Urgency::Cancel, |signal| {
+            signal.cause.get_or_insert_with(|| cause.to_owned());
+        });
+    }
+
+    /// Tells the run that the daemon stops.
+    pub fn shut_down(&self) {
+        self.raise(Urgency::Shutdown, |_| {});
+    }
+
+    /// Ends the run now, for `cause`; its processes get `grace` between TERM and KILL.
+    pub fn kill(&self, cause: &str, grace: Duration) {
+        self.raise(Urgency::Kill, |signal| {
+            signal.killer.get_or_insert_with(|| cause.to_owned());
+            signal.grace = Some(grace);
+        });
+    }
+
+    fn raise(&self, urgency: Urgency, note: impl FnOnce(&mut Signal)) {
+        self.signal.send_modify(|signal| {
+            signal.urgency = signal.urgency.max(urgency);
+            note(signal);
+        });
+    }
+
+    /// How urgent it is now.
+    pub fn urgency(&self) -> Urgency {
+        self.signal.borrow().urgency
+    }
+
+    /// Who or what asked the run to cancel.
+    pub fn cancel_cause(&self) -> Option<String> {
+        self.signal.borrow().cause.clone()
+    }
+
+    /// Who or what killed the run.
+    pub fn killer(&self) -> Option<String> {
+        self.signal.borrow().killer.clone()
+    }
+
+    /// Time between TERM and KILL, where the one who kills named one.
+    pub fn grace(&self) -> Option<Duration> {
+        self.signal.borrow().grace
+    }
+
+    /// Whether the driver is to leave its run: the daemon stops, or the run is being killed.
+    pub fn is_shutdown(&self) -> bool {
+        self.urgency() >= Urgency::Shutdown
+    }
+
+    /// Resolves once the urgency has reached `urgency`. Cancel safe.
+    pub async fn at_least(&self, urgency: Urgency) {
+        let mut signal = self.signal.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        if signal
+            .wait_for(|signal| signal.urgency >= urgency)
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn urgency_only_escalates_and_the_first_cause_is_kept() {
+        let stop = Stop::new();
+        stop.kill("uid:6", Duration::from_secs(1));
+        stop.cancel("uid:7");
+        stop.cancel("uid:8");
+        stop.shut_down();
+        assert_eq!(stop.urgency(), Urgency::Kill);
+        assert_eq!(stop.cancel_cause().as_deref(), Some("uid:7"));
+        assert_eq!(stop.killer().as_deref(), Some("uid:6"));
+        assert_eq!(stop.grace(), Some(Duration::from_secs(1)));
+        stop.at_least(Urgency::Cancel).await;
+    }
+}
