@@ -1,1 +1,59 @@
-fn main() {}
+//! `ryed`: reads the settings, then is either the parent process or the daemon.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind as Asked;
+use rye_core::error::{Kinded, chain};
+use ryed::config::{self, Args, Environment};
+use ryed::exit::ExitStatus;
+use ryed::process::parent;
+use ryed::{logging, serve};
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(answer) => return say(&answer),
+    };
+    let environment = Environment::capture();
+    let loaded = match config::load(&args, &environment) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(&error),
+    };
+    if args.print_config {
+        return print(&loaded.to_yaml());
+    }
+    logging::start(&loaded.config.log);
+    if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
+        return serve(loaded.config, parent).into();
+    }
+    match parent::run(parent::daemon_command()) {
+        Ok(exit) => exit.shell_code().into(),
+        Err(error) => fail(&error),
+    }
+}
+
+/// Help and version, or what is wrong with the command line.
+fn say(answer: &clap::Error) -> ExitCode {
+    let status = match (answer.print(), answer.kind()) {
+        (Ok(()), Asked::DisplayHelp | Asked::DisplayVersion) => ExitStatus::Done,
+        (Ok(()) | Err(_), _) => ExitStatus::Usage,
+    };
+    status.into()
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitStatus::Internal.into(),
+        Ok(()) | Err(_) => ExitStatus::Done.into(),
+    }
+}
+
+/// Says what failed, on standard error: the log may not be there yet.
+fn fail(error: &(impl Kinded + 'static)) -> ExitCode {
+    let said = writeln!(io::stderr(), "ryed: {}", chain(error));
+    // With standard error gone there is nobody to tell but by the code.
+    drop(said);
+    ExitStatus::from(error.kind()).into()
+}

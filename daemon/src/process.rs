@@ -114,6 +114,17 @@ pub enum Exit {
     Signal(i32),
 }
 
+impl Exit {
+    /// The code a shell shows for it: 128 and the number for a signal.
+    pub fn shell_code(self) -> u8 {
+        let code = match self {
+            Self::Code(code) => code & 0xff,
+            Self::Signal(number) => 128 | (number & 0x7f),
+        };
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -21,9 +21,7 @@ use nix::sched::{CloneFlags, clone};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{
-    SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, sigaction, sigprocmask,
-};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{AccessFlags, Pid, access, chdir, getpid, getppid, pipe2, setsid};
 
@@ -35,6 +33,9 @@ pub(super) const STACK_BYTES: usize = 256 * 1024;
 
 /// The first descriptor after the three standard streams.
 const FIRST_FILE: usize = 3;
+
+/// Signals are numbered from 1 to this, real-time signals included.
+const LAST_SIGNAL: libc::c_int = 64;
 
 /// Where a process finds the `index`-th content of [`Plan::files`].
 pub fn file_path(index: usize) -> PathBuf {
@@ -251,13 +252,17 @@ impl Child<'_> {
 }
 
 /// Default dispositions first, then the mask: a pending signal must meet no handler of the daemon's.
+///
+/// The C library refuses to touch the two signals it keeps for itself, but an ignored one would be inherited all the
+/// same. So the kernel is asked directly; a zeroed action is the default one with no flags.
 fn reset_signals() -> Result<(), Errno> {
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    for signal in Signal::iterator() {
-        if !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
-            // SAFETY: the default action runs no code of ours.
-            unsafe { sigaction(signal, &default) }?;
-        }
+    const DEFAULT: [u64; 4] = [0; 4];
+    const SET_BYTES: usize = 8;
+    for signal in 1..=LAST_SIGNAL {
+        let old = ptr::null_mut::<libc::c_void>();
+        // SAFETY: the action is as large as the kernel's largest; no old action is asked for. The default action runs
+        // no code of ours. KILL and STOP are refused, which changes nothing.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &DEFAULT, old, SET_BYTES) };
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }

@@ -26,9 +26,7 @@ use nix::unistd::{Pid, getpid, getppid, setpgid};
 
 use super::procfs;
 use super::{Error, Exit, reap};
-
-/// The variable by which the daemon knows that its parent is our parent process: its pid.
-pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
+use crate::config::PARENT_VARIABLE;
 
 /// What is passed on to the daemon.
 const PASSED_ON: [Signal; 6] = [
@@ -62,7 +60,7 @@ pub fn daemon_command() -> Command {
     command
 }
 
-/// The parent process of this daemon, if the claim `claimed` (the value of [`PARENT_VARIABLE`]) holds: a variable that
+/// The parent process of this daemon, if `claimed` (the value of [`PARENT_VARIABLE`]) is it: a variable that
 /// was merely inherited names another process.
 pub fn of_this_process(claimed: Option<i32>) -> Option<Pid> {
     let parent = getppid();

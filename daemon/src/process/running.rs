@@ -1,5 +1,6 @@
 //! One process from its birth to its end.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -45,10 +46,6 @@ impl Leader {
         }
     }
 
-    fn pidfd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_ref().expect("only `reap` takes it").as_fd()
-    }
-
     /// Signals the whole group. The leader is not reaped, so the number is its own.
     fn signal_group(&self, signal: Signal) {
         match killpg(self.pid, signal) {
@@ -57,12 +54,20 @@ impl Leader {
         }
     }
 
+    /// Has the runtime tell when it ends.
+    #[expect(unsafe_code, reason = "the runtime trusts that the descriptor stays")]
+    fn watched(self) -> io::Result<AsyncFd<Self>> {
+        // SAFETY: the leader owns its pidfd, and `reap`, which closes it, takes it out of the `AsyncFd` before.
+        let watched = unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) };
+        Ok(watched?)
+    }
+
     /// Takes it out of the process table, and says what it was called and how it ended. It has ended.
     fn reap(mut self) -> Result<(String, Exit), Error> {
         let pid = self.pid.as_raw();
         let comm = Stat::read(pid).map_or_else(String::new, |stat| stat.comm);
         let exit =
-            reap::child(self.pidfd(), reap::Wait::UntilEnd).map_err(|errno| Error::Follow {
+            reap::child(self.as_fd(), reap::Wait::UntilEnd).map_err(|errno| Error::Follow {
                 step: "read the exit status",
                 pid,
                 source: errno.into(),
@@ -81,9 +86,16 @@ impl Drop for Leader {
     }
 }
 
+/// What the runtime watches.
 impl AsRawFd for Leader {
     fn as_raw_fd(&self) -> RawFd {
-        self.pidfd().as_raw_fd()
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl AsFd for Leader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_ref().expect("only `reap` takes it").as_fd()
     }
 }
 
@@ -121,8 +133,7 @@ impl Running {
         let pid = self.identity.pid;
         let failed = |step| move |source| Error::Follow { step, pid, source };
         let ladder = Ladder::new(self.leader.started, self.timeout, self.grace);
-        let leader = AsyncFd::with_interest(self.leader, Interest::READABLE)
-            .map_err(failed("watch the end"))?;
+        let leader = self.leader.watched().map_err(failed("watch the end"))?;
         let mut streams =
             Streams::open(self.pipes, self.output_limit).map_err(failed("open the pipes"))?;
 
@@ -175,7 +186,7 @@ async fn follow(
     let mut descendants = Vec::new();
     let mut sent = None;
     loop {
-        let step = tokio::select! {
+        let next = tokio::select! {
             // Cancel safe: readiness stays with the descriptor.
             ended = leader.readable() => {
                 drop(ended.map_err(|source| Error::Follow { step: "wait for the end", pid, source })?);
@@ -186,7 +197,7 @@ async fn follow(
             reason = stronger(&mut stop, ladder.reason()) => ladder.asked(reason, Instant::now()),
             () = at(ladder.deadline()) => ladder.due(Instant::now()),
         };
-        let signal = match step {
+        let signal = match next {
             Step::Nothing => continue,
             Step::Terminate => Signal::SIGTERM,
             Step::Kill => Signal::SIGKILL,

@@ -527,24 +527,24 @@ async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
 #[tokio::test]
 async fn members_of_a_session_without_leader_need_the_tag_too() {
     let bench = Bench::new();
-    let spawner = Spawner::new(None, host::inherited_open_files());
-    for (environment, expected) in [("env", false), ("env -i", true)] {
+    let mut away = bench.fifo("away");
+    fs::write(bench.path("member"), "echo $$ > away; exec sleep 1000").unwrap();
+    let nobody_adopts = Spawner::new(None, host::inherited_open_files());
+    for (environment, survives) in [("env", false), ("env -i", true)] {
         let script = format!(
-            "setsid sh -c '{environment} /bin/sleep 1000 > /dev/null 2>&1 & echo $$ $!' > out; exec cat out"
+            "setsid sh -c '{environment} /bin/sh member > /dev/null 2>&1 & echo $$' > leader; exec cat leader"
         );
-        let running = spawner.start(bench.shell(&script), "lost").await.unwrap();
-        let exited = running.finish(Stopper::new().listen()).await.unwrap();
-        let output = text(&exited.stdout);
-        let (leader, member) = output.trim().split_once(' ').unwrap();
-        let member: i32 = member.parse().unwrap();
-        let identity = ProcessIdentity {
-            pid: leader.parse().unwrap(),
+        let running = nobody_adopts.start(bench.shell(&script), "lost").await;
+        let exited = running.unwrap().finish(Stopper::new().listen()).await;
+        let member = away.pid().await;
+        let leader = ProcessIdentity {
+            pid: text(&exited.unwrap().stdout).trim().parse().unwrap(),
             start_time: 1,
             boot_id: procfs::boot_id(),
         };
-        let receipt = end_leftovers(&[identity]);
-        assert_eq!(is_alive(member), expected, "{environment}: {receipt:?}");
-        if expected {
+        let receipt = end_leftovers(&[leader]);
+        assert_eq!(is_alive(member), survives, "{environment}: {receipt:?}");
+        if survives {
             kill(Pid::from_raw(member), Signal::SIGKILL).unwrap();
         }
     }

@@ -1,0 +1,93 @@
+//! The environment of the process, looked at once.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{User, geteuid};
+
+use super::PARENT_VARIABLE;
+
+/// The variables this process was started with.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<OsString, OsString>,
+    /// The home directory that the user database names, for processes without HOME.
+    account_home: Option<PathBuf>,
+}
+
+/// Values are secrets: names only.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+impl Environment {
+    /// The environment of this process.
+    pub fn capture() -> Self {
+        let variables: BTreeMap<_, _> = std::env::vars_os().collect();
+        let account_home = if variables.contains_key(OsStr::new("HOME")) {
+            None
+        } else {
+            User::from_uid(geteuid())
+                .ok()
+                .flatten()
+                .map(|user| user.dir)
+        };
+        Self {
+            variables,
+            account_home,
+        }
+    }
+
+    /// An environment that holds exactly `variables`.
+    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        Self {
+            variables: variables.into_iter().collect(),
+            account_home: None,
+        }
+    }
+
+    /// The value of `name`; an empty one counts as unset.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.variables
+            .get(OsStr::new(name))
+            .map(OsString::as_os_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The pid of the parent process, as it told this daemon when it started it.
+    pub fn claimed_parent(&self) -> Option<i32> {
+        self.get(PARENT_VARIABLE)?.to_str()?.parse().ok()
+    }
+
+    /// The user's home directory.
+    pub(super) fn home(&self) -> Option<PathBuf> {
+        self.directory("HOME").or_else(|| self.account_home.clone())
+    }
+
+    pub(super) fn config_home(&self) -> Option<PathBuf> {
+        self.base_directory("XDG_CONFIG_HOME", ".config")
+    }
+
+    pub(super) fn state_home(&self) -> Option<PathBuf> {
+        self.base_directory("XDG_STATE_HOME", ".local/state")
+    }
+
+    pub(super) fn runtime_dir(&self) -> Option<PathBuf> {
+        self.directory("XDG_RUNTIME_DIR")
+    }
+
+    fn base_directory(&self, name: &str, below_home: &str) -> Option<PathBuf> {
+        self.directory(name)
+            .or_else(|| Some(self.home()?.join(below_home)))
+    }
+
+    /// Relative values are to be ignored (XDG base directory specification).
+    fn directory(&self, name: &str) -> Option<PathBuf> {
+        let path = Path::new(self.get(name)?);
+        path.is_absolute().then(|| path.to_owned())
+    }
+}

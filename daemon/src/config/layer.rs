@@ -1,0 +1,313 @@
+//! One source of settings, and how sources lie on each other.
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+
+use rye_core::model::{Durability, Recovery};
+use serde::Deserialize;
+use serde_yaml::{Mapping, Value};
+
+use super::{Args, Environment, Error, LogFormat, Origin, absolute};
+
+/// A setting as users know it.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// Its key in the file; a dot leads into a section.
+    pub(super) key: &'static str,
+    /// Its environment variable.
+    pub(super) variable: &'static str,
+    shape: Shape,
+    /// What it means, for `--print-config`.
+    pub(super) meaning: &'static str,
+}
+
+/// How the text of an environment variable becomes a value.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    Text,
+    Number,
+    /// Parts between commas.
+    List,
+}
+
+const fn setting(
+    key: &'static str,
+    variable: &'static str,
+    shape: Shape,
+    meaning: &'static str,
+) -> Setting {
+    Setting {
+        key,
+        variable,
+        shape,
+        meaning,
+    }
+}
+
+/// Every setting, sections together, in the order in which they are printed.
+pub(super) const SETTINGS: [Setting; 15] = [
+    setting(
+        "state_dir",
+        "RYE_STATE_DIR",
+        Shape::Text,
+        "Directory of the daemon's log, store and keys; mode 0700.",
+    ),
+    setting(
+        "socket",
+        "RYE_SOCKET",
+        Shape::Text,
+        "Unix socket of the control API; at most 107 bytes.",
+    ),
+    setting(
+        "user_space",
+        "USER_SPACE",
+        Shape::Text,
+        "Directory whose .ai is the user space.",
+    ),
+    setting(
+        "signing_key_dir",
+        "RYE_SIGNING_KEY_DIR",
+        Shape::Text,
+        "Directory of the user's signing key.",
+    ),
+    setting(
+        "durability",
+        "RYE_DURABILITY",
+        Shape::Text,
+        "strict: a step is on disk before the next effect; relaxed: written, not waited for.",
+    ),
+    setting(
+        "recovery",
+        "RYE_RECOVERY",
+        Shape::Text,
+        "What a restart does to live runs: resume or suspend.",
+    ),
+    setting(
+        "shutdown_grace_seconds",
+        "RYE_SHUTDOWN_GRACE_SECONDS",
+        Shape::Number,
+        "How long runs may take to stop at a shutdown.",
+    ),
+    setting(
+        "log.format",
+        "RYE_LOG_FORMAT",
+        Shape::Text,
+        "human, json, or auto: human on a terminal, JSON otherwise.",
+    ),
+    setting(
+        "log.level",
+        "RYE_LOG_LEVEL",
+        Shape::Text,
+        "error, warn, info, debug, trace, or a filter by module.",
+    ),
+    setting(
+        "env.pass",
+        "RYE_ENV_PASS",
+        Shape::List,
+        "Variables of the daemon that children get beside PATH, HOME, LANG and TZ.",
+    ),
+    setting(
+        "limits.max_steps",
+        "RYE_LIMITS_MAX_STEPS",
+        Shape::Number,
+        "Most steps of a graph run that sets no limit.",
+    ),
+    setting(
+        "limits.tool_timeout_seconds",
+        "RYE_LIMITS_TOOL_TIMEOUT_SECONDS",
+        Shape::Number,
+        "How long a tool may run that sets no timeout.",
+    ),
+    setting(
+        "limits.bash_timeout_seconds",
+        "RYE_LIMITS_BASH_TIMEOUT_SECONDS",
+        Shape::Number,
+        "How long a shell command may run that sets no timeout.",
+    ),
+    setting(
+        "limits.output_bytes",
+        "RYE_LIMITS_OUTPUT_BYTES",
+        Shape::Number,
+        "Most bytes kept of each output stream of a process.",
+    ),
+    setting(
+        "limits.message_bytes",
+        "RYE_LIMITS_MESSAGE_BYTES",
+        Shape::Number,
+        "Largest message on the control API.",
+    ),
+];
+
+/// What one source sets.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Layer {
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) socket: Option<PathBuf>,
+    pub(super) user_space: Option<PathBuf>,
+    pub(super) signing_key_dir: Option<PathBuf>,
+    pub(super) durability: Option<Durability>,
+    pub(super) recovery: Option<Recovery>,
+    pub(super) shutdown_grace_seconds: Option<u64>,
+    pub(super) log: LogLayer,
+    pub(super) env: EnvLayer,
+    pub(super) limits: LimitsLayer,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LogLayer {
+    pub(super) format: Option<LogFormat>,
+    pub(super) level: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct EnvLayer {
+    pub(super) pass: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LimitsLayer {
+    pub(super) max_steps: Option<NonZeroU32>,
+    pub(super) tool_timeout_seconds: Option<NonZeroU64>,
+    pub(super) bash_timeout_seconds: Option<NonZeroU64>,
+    pub(super) output_bytes: Option<NonZeroUsize>,
+    pub(super) message_bytes: Option<NonZeroUsize>,
+}
+
+impl Layer {
+    /// What the flags set.
+    pub(super) fn from_args(args: &Args) -> Self {
+        Self {
+            state_dir: args.state_dir.clone(),
+            socket: args.socket.clone(),
+            log: LogLayer {
+                format: args.log_format,
+                level: args.log_level.clone(),
+            },
+            ..Self::default()
+        }
+    }
+
+    /// What the file at `path` sets. An empty file sets nothing.
+    pub(super) fn from_yaml(path: &Path, text: &str) -> Result<Self, Error> {
+        match serde_yaml::from_str::<Option<Self>>(text) {
+            Ok(layer) => Ok(layer.unwrap_or_default()),
+            Err(source) => Err(Error::File {
+                path: path.display().to_string(),
+                source,
+            }),
+        }
+    }
+
+    /// What each variable sets: one layer for each that is there.
+    pub(super) fn from_environment(
+        environment: &Environment,
+    ) -> Result<Vec<(Origin, Self)>, Error> {
+        let mut layers = Vec::new();
+        for setting in &SETTINGS {
+            let name = setting.variable;
+            if let Some(text) = environment.get(name) {
+                let text = text.to_str().ok_or(Error::NotText { name })?;
+                let layer = serde_yaml::from_value(setting.nested(text))
+                    .map_err(|source| Error::Variable { name, source })?;
+                layers.push((Origin::Variable(name), layer));
+            }
+        }
+        Ok(layers)
+    }
+}
+
+impl Setting {
+    /// The document that sets this, and nothing else, to `text`.
+    fn nested(&self, text: &str) -> Value {
+        let value = match self.shape {
+            Shape::Text => Value::from(text),
+            // What is no number is left for the type to refuse, in its own words.
+            Shape::Number => text
+                .parse::<u64>()
+                .map_or_else(|_| text.into(), Value::from),
+            Shape::List => text.split(',').map(str::trim).collect(),
+        };
+        self.key.rsplit('.').fold(value, |inner, key| {
+            Value::Mapping(Mapping::from_iter([(Value::from(key), inner)]))
+        })
+    }
+}
+
+/// All sources, the strongest first.
+#[derive(Debug)]
+pub(super) struct Stack {
+    layers: Vec<(Origin, Layer)>,
+    origins: Vec<(&'static str, Origin)>,
+}
+
+impl Stack {
+    pub(super) fn new(layers: Vec<(Origin, Layer)>) -> Self {
+        Self {
+            layers,
+            origins: Vec::new(),
+        }
+    }
+
+    /// The value of `key` from the strongest layer that has one; notes where it came from.
+    pub(super) fn pick<T>(
+        &mut self,
+        key: &'static str,
+        get: impl Fn(&Layer) -> Option<T>,
+    ) -> Option<T> {
+        let found = self
+            .layers
+            .iter()
+            .find_map(|(origin, layer)| Some((origin.clone(), get(layer)?)));
+        let (origin, value) = match found {
+            Some((origin, value)) => (origin, Some(value)),
+            None => (Origin::Default, None),
+        };
+        self.origins.push((key, origin));
+        value
+    }
+
+    /// As [`Self::pick`], made absolute: `~` is the home directory, a path in the file is relative to the file, any
+    /// other to the working directory.
+    pub(super) fn path(
+        &mut self,
+        key: &'static str,
+        environment: &Environment,
+        get: impl Fn(&Layer) -> Option<PathBuf>,
+    ) -> Result<Option<PathBuf>, Error> {
+        let Some(path) = self.pick(key, get) else {
+            return Ok(None);
+        };
+        if let Ok(rest) = path.strip_prefix("~") {
+            let home = environment.home().ok_or(Error::NoHome { setting: key })?;
+            return Ok(Some(home.join(rest)));
+        }
+        let directory = match self.origin(key) {
+            Origin::File(file) => file.parent().map(Path::to_owned),
+            Origin::Flag | Origin::Variable(_) | Origin::Default => None,
+        };
+        absolute(&directory.unwrap_or_default().join(path)).map(Some)
+    }
+
+    /// Where the value of `key` came from.
+    pub(super) fn origin(&self, key: &str) -> Origin {
+        self.origins
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    /// Notes that `key` follows from `source`, whatever it was set to.
+    pub(super) fn derive(&mut self, key: &'static str, source: &str) {
+        let origin = self.origin(source);
+        self.origins.retain(|(known, _)| *known != key);
+        self.origins.push((key, origin));
+    }
+
+    pub(super) fn into_origins(self) -> Vec<(&'static str, Origin)> {
+        self.origins
+    }
+}

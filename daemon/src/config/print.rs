@@ -1,0 +1,64 @@
+//! Settings as a settings file.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::layer::SETTINGS;
+use super::{Config, Loaded, Origin};
+
+impl Loaded {
+    /// The settings as YAML that sets each of them again, with meaning, variable and origin as comments.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::from(
+            "# Settings of ryed in force. Each comes from its flag, else its environment variable, else the settings\n\
+             # file, else its default.\n",
+        );
+        let mut section = "";
+        for setting in &SETTINGS {
+            let (parent, key) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
+            if parent != section {
+                section = parent;
+                write!(text, "\n{section}:").expect("writing to a String cannot fail");
+            }
+            let indent = if parent.is_empty() { "" } else { "  " };
+            let origin = self
+                .origins
+                .iter()
+                .find(|(known, _)| *known == setting.key)
+                .map_or(&Origin::Default, |(_, origin)| origin);
+            let value = value(&self.config, setting.key);
+            let (meaning, variable) = (setting.meaning, setting.variable);
+            write!(
+                text,
+                "\n{indent}# {meaning} [{variable}]\n{indent}{key}: {value}  # {origin}\n"
+            )
+            .expect("writing to a String cannot fail");
+        }
+        text
+    }
+}
+
+/// The value of `key` as JSON, which is YAML.
+fn value(config: &Config, key: &str) -> Value {
+    let path = |path: &Path| json!(path.to_string_lossy());
+    match key {
+        "state_dir" => path(&config.state_dir),
+        "socket" => path(&config.socket),
+        "user_space" => path(&config.user_space),
+        "signing_key_dir" => path(&config.signing_key_dir),
+        "durability" => json!(config.durability),
+        "recovery" => json!(config.recovery),
+        "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
+        "log.format" => json!(config.log.format),
+        "log.level" => json!(config.log.level),
+        "env.pass" => json!(config.env.pass),
+        "limits.max_steps" => json!(config.limits.max_steps),
+        "limits.tool_timeout_seconds" => json!(config.limits.tool_timeout.as_secs()),
+        "limits.bash_timeout_seconds" => json!(config.limits.bash_timeout.as_secs()),
+        "limits.output_bytes" => json!(config.limits.output_bytes),
+        "limits.message_bytes" => json!(config.limits.message_bytes),
+        other => unreachable!("`{other}` is in the table of settings and has no value"),
+    }
+}

@@ -1,0 +1,298 @@
+use std::fs;
+
+use rye_core::error::chain;
+
+use super::layer::SETTINGS;
+use super::*;
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    let pairs = variables
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    Environment::of(pairs)
+}
+
+fn args(line: &[&str]) -> Args {
+    Args::parse_from([&["ryed"], line].concat())
+}
+
+fn load_with(line: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Error> {
+    let mut all = vec![("HOME", "/home/u")];
+    all.extend(variables);
+    load(&args(line), &environment(&all))
+}
+
+fn error(line: &[&str], variables: &[(&str, &str)]) -> String {
+    chain(&load_with(line, variables).unwrap_err())
+}
+
+/// A settings file with `text`, and its path as a flag takes it.
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ryed.yaml");
+    fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (directory, path)
+}
+
+#[test]
+fn without_anything_the_defaults_hold() {
+    let config = load_with(&[], &[]).unwrap().config;
+    assert_eq!(config.state_dir, Path::new("/home/u/.local/state/rye"));
+    assert_eq!(
+        config.socket,
+        Path::new("/home/u/.local/state/rye/ryed.sock")
+    );
+    assert_eq!(config.user_space, Path::new("/home/u"));
+    assert_eq!(
+        config.signing_key_dir,
+        Path::new("/home/u/.ai/config/keys/signing")
+    );
+    assert_eq!(config.limits.max_steps.get(), 100);
+    assert_eq!(config.limits.tool_timeout, Duration::from_mins(5));
+    assert_eq!(config.limits.bash_timeout, Duration::from_mins(2));
+    assert_eq!(config.limits.output_bytes.get(), 8_388_608);
+    assert_eq!(config.limits.message_bytes.get(), 16_777_216);
+    assert_eq!(config.log.level, "info");
+}
+
+#[test]
+fn flag_beats_variable_beats_file_beats_default() {
+    let (_directory, path) = file("log:\n  level: warn\nlimits:\n  max_steps: 7\n");
+    let level = |line: &[&str], variables: &[(&str, &str)]| {
+        let loaded = load_with(&[&["--config", &path], line].concat(), variables).unwrap();
+        assert_eq!(loaded.config.limits.max_steps.get(), 7);
+        loaded.config.log.level
+    };
+    let variable = [("RYE_LOG_LEVEL", "debug")];
+    assert_eq!(level(&["--log-level", "trace"], &variable), "trace");
+    assert_eq!(level(&[], &variable), "debug");
+    assert_eq!(level(&[], &[]), "warn");
+    assert_eq!(
+        level(&[], &[("RYE_LOG_LEVEL", "")]),
+        "warn",
+        "empty is unset"
+    );
+    let named = load_with(&[], &[("RYE_CONFIG", &path)]).unwrap();
+    assert_eq!(named.config.log.level, "warn");
+}
+
+#[test]
+fn every_setting_can_be_set_by_its_variable() {
+    let values = [
+        ("RYE_STATE_DIR", "/s"),
+        ("RYE_SOCKET", "/k"),
+        ("USER_SPACE", "~/space"),
+        ("RYE_SIGNING_KEY_DIR", "/keys"),
+        ("RYE_DURABILITY", "relaxed"),
+        ("RYE_RECOVERY", "suspend"),
+        ("RYE_SHUTDOWN_GRACE_SECONDS", "0"),
+        ("RYE_LOG_FORMAT", "json"),
+        ("RYE_LOG_LEVEL", "ryed=debug,warn"),
+        ("RYE_ENV_PASS", "EDITOR, TERM"),
+        ("RYE_LIMITS_MAX_STEPS", "1"),
+        ("RYE_LIMITS_TOOL_TIMEOUT_SECONDS", "2"),
+        ("RYE_LIMITS_BASH_TIMEOUT_SECONDS", "3"),
+        ("RYE_LIMITS_OUTPUT_BYTES", "4"),
+        ("RYE_LIMITS_MESSAGE_BYTES", "5"),
+    ];
+    assert_eq!(
+        values.map(|(name, _)| name),
+        SETTINGS.each_ref().map(|s| s.variable)
+    );
+    let loaded = load_with(&[], &values).unwrap();
+    for setting in &SETTINGS {
+        assert!(
+            loaded
+                .origins
+                .contains(&(setting.key, Origin::Variable(setting.variable))),
+            "{}",
+            setting.key
+        );
+    }
+    let config = loaded.config;
+    assert_eq!(config.user_space, Path::new("/home/u/space"));
+    assert_eq!(config.env.pass, ["EDITOR", "TERM"]);
+    assert_eq!(config.shutdown_grace, Duration::ZERO);
+    assert_eq!(config.limits.message_bytes.get(), 5);
+}
+
+#[test]
+fn what_is_printed_sets_the_same_again() {
+    let (_old, old) =
+        file("env:\n  pass: [A, B]\nlimits:\n  max_steps: 3\nuser_space: \"a: #b\"\n");
+    let first = load_with(
+        &["--config", &old, "--state-dir", "/tmp/s"],
+        &[("RYE_LOG_LEVEL", "ryed=debug"), ("A", "1")],
+    )
+    .unwrap();
+    let printed = first.to_yaml();
+    let (_new, new) = file(&printed);
+    let second = load_with(&["--config", &new], &[("A", "1")]).unwrap();
+    assert_eq!(first.config, second.config, "{printed}");
+    for line in [
+        "state_dir: \"/tmp/s\"  # flag".to_owned(),
+        "socket: \"/tmp/s/ryed.sock\"  # flag".to_owned(),
+        "  level: \"ryed=debug\"  # environment variable RYE_LOG_LEVEL".to_owned(),
+        format!("  max_steps: 3  # file {old}"),
+        "recovery: \"resume\"  # default".to_owned(),
+    ] {
+        assert!(
+            printed.lines().any(|found| found == line),
+            "{line} in {printed}"
+        );
+    }
+}
+
+#[test]
+fn the_socket_follows_the_state_directory_that_somebody_chose() {
+    let (_directory, path) = file("socket: /file.sock\n");
+    let runtime = [("XDG_RUNTIME_DIR", "/run/user/7")];
+    let socket = |line: &[&str], variables: &[(&str, &str)]| {
+        load_with(line, variables).unwrap().config.socket
+    };
+    for (line, variables, expected) in [
+        (&[][..], &runtime[..], "/run/user/7/rye/ryed.sock"),
+        (&["--state-dir", "/s"], &runtime, "/s/ryed.sock"),
+        (&["--state-dir", "/s", "--socket", "/k"], &runtime, "/k"),
+        (&["--config", &path], &runtime, "/file.sock"),
+        (
+            &["--config", &path, "--state-dir", "/s"],
+            &runtime,
+            "/s/ryed.sock",
+        ),
+        (
+            &[],
+            &[("XDG_RUNTIME_DIR", "relative")],
+            "/home/u/.local/state/rye/ryed.sock",
+        ),
+        (&[], &[("RYE_STATE_DIR", "/s"), ("RYE_SOCKET", "/k")], "/k"),
+    ] {
+        assert_eq!(
+            socket(line, variables),
+            Path::new(expected),
+            "{line:?} {variables:?}"
+        );
+    }
+    let fits = format!("/{}", "x".repeat(106));
+    assert_eq!(socket(&["--socket", &fits], &[]), Path::new(&fits));
+    let long = format!("{fits}x");
+    assert_eq!(
+        error(&["--socket", &long], &[]),
+        format!(
+            "the socket path `{long}` has 108 bytes, and the system allows 107; choose a shorter one with --socket or \
+             RYE_SOCKET (flag)"
+        )
+    );
+}
+
+#[test]
+fn paths_in_the_file_are_relative_to_it() {
+    let (directory, path) = file("state_dir: here\nsigning_key_dir: ~/keys\n");
+    let config = load_with(&["--config", &path], &[]).unwrap().config;
+    assert_eq!(config.state_dir, directory.path().join("here"));
+    assert_eq!(config.signing_key_dir, Path::new("/home/u/keys"));
+}
+
+#[test]
+fn children_get_four_variables_and_what_is_passed() {
+    let config = load_with(
+        &[],
+        &[
+            ("PATH", "/bin"),
+            ("SECRET", "s"),
+            ("EDITOR", "ed"),
+            ("RYE_ENV_PASS", "EDITOR,HOME,ABSENT"),
+        ],
+    )
+    .unwrap()
+    .config;
+    let expected = [("PATH", "/bin"), ("HOME", "/home/u"), ("EDITOR", "ed")];
+    assert_eq!(
+        config.env.base,
+        expected.map(|(name, value)| (name.into(), value.into()))
+    );
+    assert_eq!(format!("{:?}", config.env), r#"["PATH", "HOME", "EDITOR"]"#);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    for (text, expected) in [
+        (
+            "log:\n  level: info\n  colour: red\n",
+            ": log: unknown field `colour`, expected `format` or `level` at line 3 column 3",
+        ),
+        (
+            "state_dirs: /x\n",
+            ": unknown field `state_dirs`, expected one of `state_dir`, `socket`",
+        ),
+        (
+            "limits:\n  max_steps: 0\n",
+            ": limits.max_steps: invalid value: integer `0`, expected a nonzero u32 at line 2 column 14",
+        ),
+        (
+            "durability: never\n",
+            ": durability: unknown variant `never`, expected `strict` or `relaxed` at line 1 column 13",
+        ),
+        ("log: [\n", " at line "),
+        ("socket: /a\nsocket: /b\n", "duplicate"),
+    ] {
+        let (_directory, path) = file(text);
+        let message = error(&["--config", &path], &[]);
+        assert!(
+            message.starts_with(&format!("the settings file `{path}` is invalid"))
+                && message.contains(expected),
+            "{message}"
+        );
+    }
+    for (variables, expected) in [
+        (
+            ("RYE_LIMITS_MAX_STEPS", "many"),
+            "the environment variable RYE_LIMITS_MAX_STEPS is invalid: ",
+        ),
+        (
+            ("RYE_LOG_FORMAT", "loud"),
+            "the environment variable RYE_LOG_FORMAT is invalid: ",
+        ),
+        (
+            ("RYE_LOG_LEVEL", "a=b=c"),
+            "`a=b=c` is not a log level or filter (environment variable RYE_LOG_LEVEL): ",
+        ),
+        (
+            ("RYE_ENV_PASS", "RYE_TOKEN"),
+            "`RYE_TOKEN` cannot be passed to children: ",
+        ),
+    ] {
+        let message = error(&[], &[variables]);
+        assert!(message.starts_with(expected), "{message}");
+    }
+    assert!(
+        error(&["--config", "/nowhere"], &[])
+            .starts_with("failed to read the settings file `/nowhere`: ")
+    );
+    let homeless = load(&args(&[]), &environment(&[])).unwrap_err();
+    assert_eq!(
+        chain(&homeless),
+        "no home directory is known; set HOME, or `state_dir`"
+    );
+}
+
+#[test]
+fn an_empty_file_sets_nothing() {
+    for text in ["", "# nothing\n"] {
+        let (_directory, path) = file(text);
+        let loaded = load_with(&["--config", &path], &[]).unwrap();
+        assert!(
+            loaded
+                .origins
+                .iter()
+                .all(|(_, origin)| *origin == Origin::Default)
+        );
+    }
+}
+
+#[test]
+fn the_command_line_is_well_formed() {
+    use clap::CommandFactory as _;
+    Args::command().debug_assert();
+}
