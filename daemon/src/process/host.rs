@@ -11,9 +11,13 @@ pub struct OpenFiles {
     pub(super) hard: rlim_t,
 }
 
-/// Hardens this process: it leaves no core, other processes of its user cannot look into it, and it may open as many
+/// Hardens this process, to be called on its first thread: it leaves no core, other processes of its user cannot look into it, and it may open as many
 /// files as the system lets it. What the kernel refuses is logged; none of it is worth not starting for.
 pub fn harden() -> OpenFiles {
+    // It was started as `/proc/self/exe`, and would be called `exe`.
+    if let Err(error) = prctl::set_name(c"ryed") {
+        tracing::warn!(%error, "the daemon could not be named");
+    }
     if let Err(error) = prctl::set_dumpable(false) {
         tracing::warn!(%error, "the daemon could not be made undumpable");
     }

@@ -139,7 +139,7 @@ fn watch(signals: &SignalFd, daemon: i32) -> io::Result<Exit> {
 fn end_orphans(signals: &SignalFd) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let orphans = procfs::children_of_single_thread(getpid().as_raw());
+        let orphans = procfs::children_of_single_thread(getpid().as_raw(), None);
         for orphan in &orphans {
             let pid = Pid::from_raw(orphan.pid);
             // It is ours to reap, so its pid is its own; and the group of a group's leader is, too.

@@ -73,18 +73,21 @@ pub(super) fn all() -> Vec<Stat> {
         .collect()
 }
 
-/// The living children of the single-threaded process `pid`.
+/// The living children of the single-threaded process `pid`, but for `known`.
 ///
-/// The kernel's own list may skip an entry while others vanish, but it never looks empty when it is not. So an empty
-/// list is the (cheap) answer, and anything else is looked up in the table of all processes.
-pub(super) fn children_of_single_thread(pid: i32) -> Vec<Stat> {
-    match fs::read(format!("/proc/{pid}/task/{pid}/children")) {
-        Ok(list) if list.is_empty() => Vec::new(),
-        Ok(_) | Err(_) => all()
-            .into_iter()
-            .filter(|stat| stat.parent == pid && stat.is_alive())
-            .collect(),
+/// The kernel's own list, oldest first, may skip an entry while others vanish, but not the first, nor the one after a
+/// living one. So "nothing but `known`, which lives and came first" is the (cheap) answer, and anything else is looked
+/// up in the table of all processes.
+pub(super) fn children_of_single_thread(pid: i32, known: Option<i32>) -> Vec<Stat> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let is_known = |child: &str| child.parse().ok() == known;
+    if list.is_ok_and(|list| list.split_ascii_whitespace().all(is_known)) {
+        return Vec::new();
     }
+    all()
+        .into_iter()
+        .filter(|stat| stat.parent == pid && Some(stat.pid) != known && stat.is_alive())
+        .collect()
 }
 
 /// `root`, if it is there, and everything that descends from it, parents before children.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::unistd::getpid;
 use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 
 use super::pidfd::Held;
@@ -31,7 +32,9 @@ impl Orphans {
         let Some(adopter) = self.adopter else {
             return Vec::new();
         };
-        let mut found = procfs::children_of_single_thread(adopter);
+        // The one child that the adopter did not adopt is this daemon.
+        let daemon = getpid().as_raw();
+        let mut found = procfs::children_of_single_thread(adopter, Some(daemon));
         found.retain(|stat| {
             stat.group == self.leader
                 || stat.session == self.leader

@@ -355,10 +355,7 @@ async fn what_stays_in_the_group_ends_with_the_leader() {
     let [ended] = &exited.receipt.processes[..] else {
         panic!("one process was left: {:?}", exited.receipt);
     };
-    assert_eq!(
-        (ended.pid, ended.comm.as_str(), ended.signal),
-        (pid, "sleep", Some(9))
-    );
+    assert_eq!((ended.pid, ended.signal), (pid, Some(9)));
 }
 
 /// Starts `sleep` in a session of its own, below a process that dies, and says its pid to the FIFO `away`.
@@ -548,4 +545,27 @@ async fn members_of_a_session_without_leader_need_the_tag_too() {
             kill(Pid::from_raw(member), Signal::SIGKILL).unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_caller_below_the_daemon_is_inside_and_a_dead_one_unknown() {
+    let bench = Bench::new();
+    let listener = tokio::net::UnixListener::bind(bench.path("sock")).unwrap();
+    let mut plan = bench.shell("");
+    plan.program = "python3".into();
+    plan.args = vec![
+        "-c".into(),
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('sock'); s.recv(1)".into(),
+    ];
+    let running = bench.start(plan, "caller").await;
+    let pid = running.identity().pid;
+    let (exited, peer) = tokio::join!(running.finish(Stopper::new().listen()), async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let peer = Peer::of(&stream).unwrap();
+        assert_eq!(peer.pid().as_raw(), pid);
+        assert_eq!(peer.lineage(None), Lineage::Inside);
+        peer
+    });
+    assert_eq!(exited.unwrap().exit, Exit::Code(0));
+    assert_eq!(peer.lineage(None), Lineage::Unknown);
 }
