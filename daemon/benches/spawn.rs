@@ -1,0 +1,103 @@
+//! What a process costs beside the bare spawn-and-wait of the standard library: medians and quartiles, interleaved so
+//! that both see the same machine. `cargo bench -p ryed --bench spawn`
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a measuring program"
+)]
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+use ryed::config::Environment;
+use ryed::process::{DEFAULT_GRACE, Exit, Plan, Spawner, Stopper, harden, parent};
+
+const ROUNDS: usize = 400;
+
+/// Two processes, as the daemon has them.
+fn main() -> ExitCode {
+    match parent::of_this_process(Environment::capture().claimed_parent()) {
+        Some(parent) => measure(parent),
+        None => parent::run(parent::daemon_command())
+            .unwrap()
+            .shell_code()
+            .into(),
+    }
+}
+
+fn measure(parent: Pid) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let spawner = Spawner::new(Some(parent), harden());
+        // The daemon holds some memory; a spawn must not pay for it.
+        let ballast = vec![1_u8; 64 << 20];
+        for line in [
+            &["/bin/true"][..],
+            &["/bin/bash", "-c", "true"],
+            &["/bin/bash", "-c", "ls / | wc -l"],
+        ] {
+            let (mut bare, mut ours) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                bare.push(spawn_bare(line));
+                ours.push(spawn_ours(&spawner, line).await);
+            }
+            println!(
+                "{} (µs: lower quartile, median, upper quartile)",
+                line.join(" ")
+            );
+            let floor = show("bare spawn and wait", bare);
+            let full = show("start and finish", ours);
+            println!("  ratio {:.2}", full.as_secs_f64() / floor.as_secs_f64());
+        }
+        drop(ballast);
+    });
+    ExitCode::SUCCESS
+}
+
+fn spawn_bare(line: &[&str]) -> Duration {
+    let started = Instant::now();
+    let status = Command::new(line[0])
+        .args(&line[1..])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    started.elapsed()
+}
+
+async fn spawn_ours(spawner: &Spawner, line: &[&str]) -> Duration {
+    let plan = Plan {
+        program: PathBuf::from(line[0]),
+        args: line[1..].iter().map(Into::into).collect(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        cwd: "/".into(),
+        stdin: b"{}".to_vec(),
+        files: Vec::new(),
+        timeout: Duration::from_mins(5),
+        grace: DEFAULT_GRACE,
+        output_limit: 8 << 20,
+    };
+    let started = Instant::now();
+    let running = spawner.start(plan, "bench#1").await.unwrap();
+    let exited = running.finish(Stopper::new().listen()).await.unwrap();
+    assert_eq!(exited.exit, Exit::Code(0));
+    started.elapsed()
+}
+
+/// Prints quartiles and returns the median.
+fn show(what: &str, mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    let at = |quarter: usize| times[times.len() * quarter / 4];
+    let [low, middle, high] = [1, 2, 3].map(|quarter| at(quarter).as_micros());
+    println!("  {what:<20} {low:>6} {middle:>6} {high:>6}");
+    at(2)
+}

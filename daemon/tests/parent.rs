@@ -1,0 +1,242 @@
+//! The parent process with real children. Without arguments this program is the test; it starts itself again as a
+//! parent process (`--parent SCRIPT`), whose daemon is a shell script, or as a daemon (`--daemon`) with one tool.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test program without the standard harness"
+)]
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ryed::process::{DEFAULT_GRACE, Plan, Spawner, Stopper, harden, parent};
+
+/// Far beyond what any test takes.
+const LONG: Duration = Duration::from_mins(1);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--parent", script] => {
+            let mut daemon = Command::new("/bin/sh");
+            daemon.args(["-c", script]);
+            parent::run(daemon).unwrap().shell_code().into()
+        }
+        ["--daemon"] => daemon(),
+        _ => {
+            test();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn test() {
+    let tests: [(&str, fn()); 7] = [
+        (
+            "the_code_of_the_daemon_is_ours",
+            the_code_of_the_daemon_is_ours,
+        ),
+        (
+            "what_the_daemon_leaves_is_ended_within_a_second",
+            what_the_daemon_leaves_is_ended_within_a_second,
+        ),
+        (
+            "signals_are_passed_on_the_second_too",
+            signals_are_passed_on_the_second_too,
+        ),
+        (
+            "the_daemon_has_a_group_of_its_own",
+            the_daemon_has_a_group_of_its_own,
+        ),
+        ("adopted_zombies_are_reaped", adopted_zombies_are_reaped),
+        (
+            "a_dead_parent_asks_the_daemon_to_stop",
+            a_dead_parent_asks_the_daemon_to_stop,
+        ),
+        (
+            "a_tool_dies_with_the_daemon_even_without_a_parent",
+            a_tool_dies_with_the_daemon_even_without_a_parent,
+        ),
+    ];
+    for (name, test) in tests {
+        test();
+        println!("test {name} ... ok");
+    }
+}
+
+/// Our own program, started again, with its output line by line.
+struct Started {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Held open: a script that reads it waits until we let go.
+    input: Option<ChildStdin>,
+}
+
+impl Started {
+    fn new(args: &[&str]) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            input: child.stdin.take(),
+            child,
+        }
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().unwrap().unwrap()
+    }
+
+    fn pid(&mut self) -> i32 {
+        self.line().parse().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        send(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
+    fn code(mut self) -> i32 {
+        drop(self.input.take());
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+fn send(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+fn exists(pid: i32) -> bool {
+    kill(Pid::from_raw(pid), None).is_ok()
+}
+
+fn until_gone(pid: i32) {
+    let deadline = Instant::now() + LONG;
+    while exists(pid) {
+        assert!(Instant::now() < deadline, "process {pid} is still there");
+        std::thread::yield_now();
+    }
+}
+
+fn the_code_of_the_daemon_is_ours() {
+    assert_eq!(Started::new(&["--parent", "exit 42"]).code(), 42);
+    assert_eq!(Started::new(&["--parent", "kill -9 $$"]).code(), 128 + 9);
+}
+
+/// A session below the daemon with a session below it, and a group member: none knows the others.
+const BROOD: &str = "
+    setsid sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 1000\" & echo $$; trap : TERM; wait; wait' &
+    sleep 1000 & echo $!
+    echo $$; read line";
+
+fn what_the_daemon_leaves_is_ended_within_a_second() {
+    let mut parent = Started::new(&["--parent", BROOD]);
+    let daemon_and_brood = [(); 4].map(|()| parent.pid());
+    let parent_pid = i32::try_from(parent.child.id()).unwrap();
+    // The daemon is the one whose parent is the parent.
+    let daemon = daemon_and_brood
+        .into_iter()
+        .find(|pid| parent_of(*pid) == parent_pid);
+    let died = Instant::now();
+    send(daemon.unwrap(), Signal::SIGKILL);
+    assert_eq!(parent.code(), 128 + 9);
+    let took = died.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    for pid in daemon_and_brood {
+        assert!(!exists(pid), "{pid}");
+    }
+}
+
+fn parent_of(pid: i32) -> i32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+fn signals_are_passed_on_the_second_too() {
+    let script = "trap 'echo term' TERM; trap 'echo hup' HUP; trap 'exit 5' INT; echo ready
+        while :; do sleep 0.01; done";
+    let mut parent = Started::new(&["--parent", script]);
+    assert_eq!(parent.line(), "ready");
+    for (signal, word) in [
+        (Signal::SIGTERM, "term"),
+        (Signal::SIGTERM, "term"),
+        (Signal::SIGHUP, "hup"),
+    ] {
+        parent.signal(signal);
+        assert_eq!(parent.line(), word);
+    }
+    parent.signal(Signal::SIGINT);
+    assert_eq!(parent.code(), 5);
+}
+
+fn the_daemon_has_a_group_of_its_own() {
+    let mut parent = Started::new(&["--parent", "cut -d' ' -f1,5 /proc/$$/stat"]);
+    let line = parent.line();
+    let (pid, group) = line.split_once(' ').unwrap();
+    assert_eq!(pid, group);
+    assert_eq!(parent.code(), 0);
+}
+
+fn adopted_zombies_are_reaped() {
+    let mut parent = Started::new(&["--parent", "sh -c 'sleep 0 & echo $!'; read line"]);
+    let orphan = parent.pid();
+    until_gone(orphan);
+    assert_eq!(
+        parent.code(),
+        1,
+        "the daemon went on until its input closed"
+    );
+}
+
+fn a_dead_parent_asks_the_daemon_to_stop() {
+    let script = "trap 'echo stopping; exit' TERM; echo $$; while :; do sleep 0.01; done";
+    let mut parent = Started::new(&["--parent", script]);
+    let daemon = parent.pid();
+    parent.signal(Signal::SIGKILL);
+    assert_eq!(parent.line(), "stopping");
+    parent.child.wait().unwrap();
+    until_gone(daemon);
+}
+
+fn a_tool_dies_with_the_daemon_even_without_a_parent() {
+    let mut daemon = Started::new(&["--daemon"]);
+    let tool = daemon.pid();
+    assert!(exists(tool));
+    daemon.signal(Signal::SIGKILL);
+    daemon.child.wait().unwrap();
+    until_gone(tool);
+}
+
+/// Starts a tool that never ends, says its pid, and waits for it.
+fn daemon() -> ExitCode {
+    let plan = Plan {
+        program: "/bin/sleep".into(),
+        args: vec!["1000".into()],
+        env: Vec::new(),
+        cwd: "/".into(),
+        stdin: Vec::new(),
+        files: Vec::new(),
+        timeout: LONG,
+        grace: DEFAULT_GRACE,
+        output_limit: 0,
+    };
+    let spawner = Spawner::new(None, harden());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let running = spawner.start(plan, "tool#1").await.unwrap();
+        println!("{}", running.identity().pid);
+        let exited = running.finish(Stopper::new().listen()).await.unwrap();
+        panic!("the tool ended before the daemon: {exited:?}");
+    })
+}
