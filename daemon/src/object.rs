@@ -1,1 +1,246 @@
-//! To be written.
+//! Content-addressed objects: bytes kept under their SHA-256.
+//!
+//! **Owns** `<state>/objects/ab/cd/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
+//! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
+//! name it. **Order**: objects are independent; two writers of the same bytes both succeed.
+//! **Failure**: a crash leaves at most a file with the suffix `.tmp`, which the next writer of that name replaces.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rye_core::error::{ErrorKind, Kinded};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256, written as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of all `parts`, one after the other.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0_u8; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&text).expect("hexadecimal digits are ASCII"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is not a SHA-256.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a SHA-256 of 64 lower-case hexadecimal digits")]
+pub struct InvalidDigest(String);
+
+impl FromStr for Digest {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        let invalid = || InvalidDigest(text.to_owned());
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        if text.len() != 64 {
+            return Err(invalid());
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let (high, low) = digit(pair[0]).zip(digit(pair[1])).ok_or_else(invalid)?;
+            *byte = high << 4 | low;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = InvalidDigest;
+
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// Why an object could not be kept or given back.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused to keep it.
+    #[error("failed to store object {digest}")]
+    Store {
+        /// Its name.
+        digest: Digest,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not there, or cannot be read.
+    #[error("failed to read object {digest}")]
+    Read {
+        /// Its name.
+        digest: Digest,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is there, its content is not what it was.
+    #[error("object {digest} is damaged: its content is {found}")]
+    Damaged {
+        /// Its name.
+        digest: Digest,
+        /// What its bytes hash to.
+        found: Digest,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store { .. } => ErrorKind::Unavailable,
+            Self::Read { .. } | Self::Damaged { .. } => ErrorKind::DataLoss,
+        }
+    }
+}
+
+/// The objects below one directory.
+#[derive(Debug)]
+pub struct Store {
+    root: PathBuf,
+    temporaries: AtomicU64,
+}
+
+impl Store {
+    /// The store at `root`, which is made with the first object.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            temporaries: AtomicU64::new(0),
+        }
+    }
+
+    /// Keeps `bytes`; they are on disk when this returns. Blocks.
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, Error> {
+        let digest = Digest::of(&[bytes]);
+        self.write(digest, bytes)
+            .map_err(|source| Error::Store { digest, source })?;
+        Ok(digest)
+    }
+
+    /// The bytes named `digest`, verified. Blocks.
+    pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, Error> {
+        let bytes = fs::read(self.path(digest)).map_err(|source| Error::Read {
+            digest: *digest,
+            source,
+        })?;
+        let found = Digest::of(&[&bytes]);
+        if found == *digest {
+            Ok(bytes)
+        } else {
+            Err(Error::Damaged {
+                digest: *digest,
+                found,
+            })
+        }
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        let name = digest.to_string();
+        self.root.join(&name[..2]).join(&name[2..4]).join(name)
+    }
+
+    fn write(&self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path(&digest);
+        if fs::read(&path).is_ok_and(|there| there == bytes) {
+            // It may have been written by a process that died before its sync.
+            File::open(&path)?.sync_all()?;
+            return sync_parents(&path, &self.root);
+        }
+        let directory = path.parent().expect("an object lies in a directory");
+        fs::create_dir_all(directory)?;
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        let temporary = directory.join(format!("{digest}.{number}.tmp"));
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        sync_parents(&path, &self.root)
+    }
+}
+
+/// Syncs the directories from `path`'s own up to `root`'s parent, so that the name survives a power cut.
+fn sync_parents(path: &Path, root: &Path) -> io::Result<()> {
+    for directory in path.ancestors().skip(1) {
+        File::open(directory)?.sync_all()?;
+        if Some(directory) == root.parent() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_comes_back_under_its_hash() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("objects"));
+        let digest = store.put(b"abc").unwrap();
+        assert_eq!(
+            digest.to_string(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        assert_eq!(store.put(b"abc").unwrap(), digest);
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+        assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+        assert!("BA".repeat(32).parse::<Digest>().is_err());
+    }
+
+    #[test]
+    fn damaged_and_missing_objects_are_not_handed_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("objects"));
+        let digest = store.put(b"abc").unwrap();
+        fs::write(store.path(&digest), b"abd").unwrap();
+        assert!(matches!(store.get(&digest), Err(Error::Damaged { .. })));
+        store.put(b"abc").unwrap();
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+        let other = Digest::of(&[b"other"]);
+        assert!(matches!(store.get(&other), Err(Error::Read { .. })));
+    }
+}

@@ -1,0 +1,234 @@
+//! `<state>/archive`: the final records of ended runs, one frame each, appended and synced, never changed; and
+//! `<state>/base`: the records of live runs at a checkpoint, replaced as a whole. Together with the log they are
+//! the truth; the index only finds things in them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rye_core::frame::{Frame, HEADER_BYTES, SegmentId};
+use rye_core::id::{Epoch, Lsn};
+use rye_core::model::Run;
+use serde::{Deserialize, Serialize};
+
+use super::log::size;
+use super::segment::sync_dir;
+use super::transcript::Head;
+
+/// Frames outside the log carry ids no segment ever gets.
+const ARCHIVE: SegmentId = SegmentId(u64::MAX);
+const BASE: SegmentId = SegmentId(u64::MAX - 1);
+
+/// A record with what pins its transcript.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Stored {
+    pub(super) run: Arc<Run>,
+    pub(super) head: Head,
+}
+
+/// What a frame of the archive holds.
+#[derive(Debug, Serialize, Deserialize)]
+enum Final {
+    #[serde(rename = "ended/1")]
+    Ended(Stored),
+}
+
+/// Where an archived record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spot {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+impl Spot {
+    pub(super) const fn end(self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Archive {
+    file: File,
+}
+
+impl Archive {
+    /// Opens the archive, or makes an empty one.
+    pub(super) fn open(state: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path(state))?;
+        Ok(Self { file })
+    }
+
+    pub(super) fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// The records from byte `from` on, as far as they are whole; the end of the last whole one. Stops at the first
+    /// error of `each`.
+    pub(super) fn scan<E: From<io::Error>>(
+        &self,
+        from: u64,
+        mut each: impl FnMut(Spot, Lsn, Stored) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut reader = BufReader::new(self.file.try_clone()?);
+        reader.seek(SeekFrom::Start(from))?;
+        let mut at = from;
+        let mut bytes = vec![0; HEADER_BYTES];
+        while read_frame(&mut reader, &mut bytes)? {
+            let Some((lsn, stored)) = decode(&bytes)? else {
+                break;
+            };
+            let spot = Spot {
+                offset: at,
+                bytes: size(bytes.len()),
+            };
+            at = spot.end();
+            each(spot, lsn, stored)?;
+        }
+        Ok(at)
+    }
+
+    /// Cuts off what follows `length`: the torn end of a last append.
+    pub(super) fn cut(&self, length: u64) -> io::Result<()> {
+        if self.length()? > length {
+            self.file.set_len(length)?;
+        }
+        self.file.sync_all()
+    }
+
+    /// Appends records and syncs. On an error nothing is appended.
+    pub(super) fn append(&self, records: &[(Lsn, Stored)]) -> io::Result<Vec<Spot>> {
+        let start = self.length()?;
+        let mut bytes = Vec::new();
+        let mut spots = Vec::with_capacity(records.len());
+        for (lsn, stored) in records {
+            let offset = start + size(bytes.len());
+            let payload = serde_json::to_vec(&Final::Ended(stored.clone()))?;
+            Frame {
+                segment: ARCHIVE,
+                lsn: *lsn,
+                durable: *lsn,
+                payload: &payload,
+            }
+            .encode(&mut bytes);
+            spots.push(Spot {
+                offset,
+                bytes: start + size(bytes.len()) - offset,
+            });
+        }
+        let written = self
+            .file
+            .write_all_at(&bytes, start)
+            .and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            self.file.set_len(start)?;
+        }
+        written.map(|()| spots)
+    }
+
+    /// The record at `spot`.
+    pub(super) fn read(&self, spot: Spot) -> io::Result<Stored> {
+        let mut bytes = vec![0; usize::try_from(spot.bytes).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut bytes, spot.offset)?;
+        decode(&bytes)?
+            .map(|(_, stored)| stored)
+            .ok_or_else(|| damaged(format!("the archive is damaged at byte {}", spot.offset)))
+    }
+}
+
+fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Reads one frame's bytes; `false` at the end or where they stop short.
+fn read_frame(reader: &mut BufReader<File>, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    bytes.resize(HEADER_BYTES, 0);
+    let whole = |result: io::Result<()>| match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    };
+    if !whole(reader.read_exact(bytes))? {
+        return Ok(false);
+    }
+    let Some(length) = Frame::payload_length(bytes) else {
+        return Ok(false);
+    };
+    // A damaged length must not make us ask for memory that no file can fill.
+    let read = reader.by_ref().take(size(length)).read_to_end(bytes)?;
+    Ok(read == length)
+}
+
+fn decode(bytes: &[u8]) -> io::Result<Option<(Lsn, Stored)>> {
+    let Some(frame) = Frame::decode(ARCHIVE, bytes) else {
+        return Ok(None);
+    };
+    let Final::Ended(stored) = serde_json::from_slice(frame.payload)?;
+    Ok(Some((frame.lsn, stored)))
+}
+
+fn path(state: &Path) -> PathBuf {
+    state.join("archive")
+}
+
+/// The live runs at one position of the log.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Base {
+    pub(super) lsn: Lsn,
+    pub(super) epoch: Epoch,
+    /// Length of the archive that goes with it.
+    pub(super) archive: u64,
+    pub(super) runs: Vec<Stored>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum BaseForm {
+    #[serde(rename = "base/1")]
+    One(Base),
+}
+
+impl Base {
+    pub(super) fn path(state: &Path) -> PathBuf {
+        state.join("base")
+    }
+
+    /// The base in `state`; `None` before the first checkpoint.
+    pub(super) fn read(state: &Path) -> io::Result<Option<Self>> {
+        let bytes = match fs::read(Self::path(state)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let frame = Frame::decode(BASE, &bytes)
+            .ok_or_else(|| damaged("its checksum does not match".to_owned()))?;
+        let BaseForm::One(base) = serde_json::from_slice(frame.payload)?;
+        Ok(Some(base))
+    }
+
+    /// Replaces the base in `state`; it is on disk when this returns.
+    pub(super) fn write(self, state: &Path) -> io::Result<()> {
+        let lsn = self.lsn;
+        let payload = serde_json::to_vec(&BaseForm::One(self))?;
+        let mut bytes = Vec::new();
+        Frame {
+            segment: BASE,
+            lsn,
+            durable: lsn,
+            payload: &payload,
+        }
+        .encode(&mut bytes);
+        let path = Self::path(state);
+        let temporary = path.with_extension("tmp");
+        let mut file = File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        sync_dir(state)
+    }
+}

@@ -1,0 +1,152 @@
+//! Files below a directory that somebody else may be rearranging while we work.
+//!
+//! **Never** follows a symbolic link and never leaves the directory: every path is walked one component at a time from
+//! the descriptor of the one before, without following links. What is not a plain file or directory is refused.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
+
+use nix::errno::Errno;
+use nix::fcntl::{self, OFlag};
+use nix::sys::stat::{self, Mode};
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct Dir(OwnedFd);
+
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+/// `O_NONBLOCK`: the open of a FIFO somebody put there must not wait for its other end.
+const FILE: OFlag = OFlag::O_NOFOLLOW
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NONBLOCK);
+
+impl Dir {
+    /// Opens the root, which must be there; its last component must not be a link.
+    pub(super) fn root(path: &Path) -> io::Result<Self> {
+        Ok(Self(fcntl::open(path, DIRECTORY, Mode::empty())?))
+    }
+
+    /// Opens the directory at `relative`, which is made as far as it is missing.
+    pub(super) fn make(&self, relative: &Path) -> io::Result<Self> {
+        let mut here = Self(self.0.try_clone()?);
+        for component in relative.components() {
+            let Component::Normal(name) = component else {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a path below a directory has no `..` and is not absolute",
+                ));
+            };
+            match stat::mkdirat(&here.0, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            here = Self(fcntl::openat(&here.0, name, DIRECTORY, Mode::empty())?);
+        }
+        Ok(here)
+    }
+
+    /// Opens the plain file `name` to read and write; `None` if it is not there.
+    pub(super) fn open(&self, name: &str) -> io::Result<Option<File>> {
+        match fcntl::openat(&self.0, name, FILE | OFlag::O_RDWR, Mode::empty()) {
+            Ok(fd) => plain(fd).map(Some),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes the plain file `name`, which must not be there.
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = FILE | OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        plain(fcntl::openat(
+            &self.0,
+            name,
+            flags,
+            Mode::from_bits_truncate(0o666),
+        )?)
+    }
+
+    /// Replaces the file `name` as a whole: readers see the old or the new one.
+    pub(super) fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let temporary = format!(".{name}.tmp");
+        match nix::unistd::unlinkat(
+            &self.0,
+            temporary.as_str(),
+            nix::unistd::UnlinkatFlags::NoRemoveDir,
+        ) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.create(&temporary)?.write_all(content)?;
+        fcntl::renameat(&self.0, temporary.as_str(), &self.0, name)?;
+        Ok(())
+    }
+
+    /// Makes the names in it survive a power cut.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(nix::unistd::fsync(&self.0)?)
+    }
+}
+
+fn plain(fd: OwnedFd) -> io::Result<File> {
+    let file = File::from(fd);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "something that is not a plain file is in its place",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_are_never_followed() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "untouched").unwrap();
+        let project = tempfile::tempdir().unwrap();
+        symlink(outside.path(), project.path().join("state")).unwrap();
+        symlink(
+            outside.path().join("secret"),
+            project.path().join("thread.json"),
+        )
+        .unwrap();
+        let root = Dir::root(project.path()).unwrap();
+        assert!(root.make(Path::new("state/threads")).is_err());
+        assert!(root.make(Path::new("../x")).is_err());
+        assert!(root.open("thread.json").is_err());
+        root.replace("thread.json", b"ours").unwrap();
+        assert_eq!(
+            fs::read(outside.path().join("secret")).unwrap(),
+            b"untouched"
+        );
+        assert_eq!(
+            fs::read(project.path().join("thread.json")).unwrap(),
+            b"ours"
+        );
+        symlink(outside.path(), project.path().join("root")).unwrap();
+        assert!(Dir::root(&project.path().join("root")).is_err());
+    }
+
+    #[test]
+    fn what_is_not_a_file_is_refused_at_once() {
+        let project = tempfile::tempdir().unwrap();
+        nix::unistd::mkfifo(
+            &project.path().join("transcript.jsonl"),
+            Mode::from_bits_truncate(0o600),
+        )
+        .unwrap();
+        let root = Dir::root(project.path()).unwrap();
+        assert!(root.open("transcript.jsonl").is_err());
+        assert!(root.open("missing").unwrap().is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! Where tests make the disk slow, full or broken. Without them these are empty functions.
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Faults {
+    #[cfg(test)]
+    pub(super) inner: std::sync::Arc<hooks::Hooks>,
+}
+
+#[cfg(not(test))]
+#[expect(
+    clippy::unused_self,
+    clippy::unnecessary_wraps,
+    reason = "the same shape as under test"
+)]
+impl Faults {
+    pub(super) const fn before_sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) const fn before_prepare(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod hooks {
+    use std::io;
+    use std::sync::{Condvar, Mutex};
+
+    use super::super::mark::{POISON, lock};
+
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub(in super::super) enum Sync {
+        #[default]
+        Works,
+        Hangs,
+        Fails,
+    }
+
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Hooks {
+        state: Mutex<(Sync, bool)>,
+        changed: Condvar,
+    }
+
+    impl Hooks {
+        pub(in super::super) fn sync(&self, sync: Sync) {
+            lock(&self.state).0 = sync;
+            self.changed.notify_all();
+        }
+
+        pub(in super::super) fn full(&self, full: bool) {
+            lock(&self.state).1 = full;
+        }
+    }
+
+    impl super::Faults {
+        pub(in super::super) fn before_sync(&self) -> io::Result<()> {
+            let mut state = lock(&self.inner.state);
+            while state.0 == Sync::Hangs {
+                state = self.inner.changed.wait(state).expect(POISON);
+            }
+            if state.0 == Sync::Fails {
+                return Err(io::Error::other("a sync that fails on purpose"));
+            }
+            Ok(())
+        }
+
+        pub(in super::super) fn before_prepare(&self) -> io::Result<()> {
+            if lock(&self.inner.state).1 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            Ok(())
+        }
+    }
+}

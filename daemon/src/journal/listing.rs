@@ -1,0 +1,235 @@
+//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{ItemId, Lsn, RunId, Seq};
+use rye_core::model::{Run, Status};
+
+use super::archive::Stored;
+use super::index::{Entry, Going, Index, IndexError};
+use super::{Error, IndexState, Journal, Line, Summary, Ticket, history};
+use crate::task;
+
+/// Which runs are listed; an empty or absent field lets all pass.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Any of these.
+    pub statuses: Vec<Status>,
+    /// Children of this run.
+    pub parent: Option<RunId>,
+    /// Runs of this project.
+    pub project: Option<String>,
+    /// Runs of this item.
+    pub item: Option<ItemId>,
+}
+
+impl Filter {
+    fn passes(&self, run: &Summary) -> bool {
+        (self.statuses.is_empty() || self.statuses.contains(&run.status))
+            && self
+                .parent
+                .as_ref()
+                .is_none_or(|id| run.parent.as_ref() == Some(id))
+            && self
+                .project
+                .as_ref()
+                .is_none_or(|project| run.project == *project)
+            && self.item.as_ref().is_none_or(|item| run.item.id == *item)
+    }
+}
+
+/// Runs, newest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The runs.
+    pub runs: Vec<Summary>,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// A place in the order of all runs: a run comes before another if it was created later.
+type Place = (Timestamp, String);
+
+fn place(run: &Summary) -> Place {
+    (run.created_at, run.id.as_str().to_owned())
+}
+
+fn read_token(token: &str) -> Result<Place, Error> {
+    token
+        .split_once('.')
+        .and_then(|(ms, id)| Some((Timestamp::from_ms(ms.parse().ok()?), id.to_owned())))
+        .ok_or_else(|| Error::PageToken {
+            token: token.to_owned(),
+        })
+}
+
+impl Journal {
+    /// The record of a run, as far as it is durable; `None` if there is no such run.
+    pub async fn run(&self, id: &RunId) -> Result<Option<Arc<Run>>, Error> {
+        if let Some((run, lsn)) = self.shared.snapshot(id) {
+            self.durable(Ticket { lsn }).await?;
+            return Ok(Some(run));
+        }
+        Ok(self.archived(id).await?.map(|stored| stored.run))
+    }
+
+    /// The run that `principal` started with `key`, once it is durable.
+    pub async fn by_start_key(&self, principal: &str, key: &str) -> Result<Option<RunId>, Error> {
+        let live = {
+            let sequencer = self.shared.sequencer();
+            sequencer.by_key(principal, key).and_then(|id| {
+                let lsn = sequencer.runs.get(&id)?.lsn;
+                Some((id, lsn))
+            })
+        };
+        if let Some((id, lsn)) = live {
+            self.durable(Ticket { lsn }).await?;
+            return Ok(Some(id));
+        }
+        let (principal, key) = (principal.to_owned(), key.to_owned());
+        self.look_up(move |index| index.by_start_key(&principal, &key))
+            .await
+    }
+
+    /// At most `limit` runs that pass `filter`, newest first, from `page_token` on.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        page_token: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, Error> {
+        let before = page_token.map(read_token).transpose()?;
+        let (mut runs, shown, in_memory) = self.list_memory(filter, before.as_ref());
+        let wanted = limit.saturating_add(1);
+        let filter = filter.clone();
+        let ended = self
+            .look_up(move |index| {
+                let mut found = Vec::new();
+                index.newest_first(before.as_ref(), |run| {
+                    if filter.passes(&run) && !in_memory.contains(&run.id) {
+                        found.push(run);
+                    }
+                    if found.len() < wanted {
+                        Going::On
+                    } else {
+                        Going::Stop
+                    }
+                })?;
+                Ok(found)
+            })
+            .await?;
+        runs.extend(ended);
+        runs.sort_by_key(|run| std::cmp::Reverse(place(run)));
+        let more = runs.len() > limit;
+        runs.truncate(limit);
+        let next = runs
+            .last()
+            .filter(|_| more)
+            .map(|run| format!("{}.{}", run.created_at.ms(), run.id));
+        self.durable(Ticket { lsn: shown }).await?;
+        Ok(Page { runs, next })
+    }
+
+    /// The runs in memory that pass, the last position they show, and the ids of all runs in memory.
+    fn list_memory(
+        &self,
+        filter: &Filter,
+        before: Option<&Place>,
+    ) -> (Vec<Summary>, Lsn, HashSet<RunId>) {
+        let sequencer = self.shared.sequencer();
+        let mut shown = Lsn::default();
+        let mut runs = Vec::new();
+        for live in sequencer.runs.values() {
+            let run = Summary::of(&live.run);
+            if filter.passes(&run) && before.is_none_or(|before| place(&run) < *before) {
+                shown = shown.max(live.lsn);
+                runs.push(run);
+            }
+        }
+        (runs, shown, sequencer.runs.keys().cloned().collect())
+    }
+
+    /// The events of an ended run that has left memory.
+    pub(super) async fn archived_history(
+        &self,
+        id: &RunId,
+        first: Seq,
+    ) -> Result<Vec<Line>, Error> {
+        let Some(Stored { run, head }) = self.archived(id).await? else {
+            return Err(Error::Unknown { run: id.clone() });
+        };
+        task::blocking("read a history", move || {
+            history::of_transcript(&run.birth.files, &run.id, &head, first)
+        })
+        .await
+    }
+
+    pub(super) async fn indexed(&self, id: &RunId) -> Result<Option<Entry>, Error> {
+        let id = id.clone();
+        self.look_up(move |index| index.run(&id)).await
+    }
+
+    async fn archived(&self, id: &RunId) -> Result<Option<Stored>, Error> {
+        let Some(entry) = self.indexed(id).await? else {
+            return Ok(None);
+        };
+        let shared = Arc::clone(&self.shared);
+        let stored = task::blocking("read the archive", move || shared.archive.read(entry.spot))
+            .await
+            .map_err(|source| Error::DataLoss {
+                run: id.clone(),
+                source: Box::new(source),
+            })?;
+        if stored.run.id == *id {
+            Ok(Some(stored))
+        } else {
+            self.distrust_index();
+            Err(Error::Index(Arc::new(IndexError::Foreign)))
+        }
+    }
+
+    /// Asks the index; if it fails, has it built anew and asks once more.
+    async fn look_up<T: Send + 'static>(
+        &self,
+        question: impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static,
+    ) -> Result<T, Error> {
+        let question = Arc::new(question);
+        let mut failure = match self.ask(&question).await? {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        tracing::warn!(%failure, "the index failed");
+        self.distrust_index();
+        match self.ask(&question).await? {
+            Ok(answer) => return Ok(answer),
+            Err(again) => failure = again,
+        }
+        Err(Error::Index(Arc::new(failure)))
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: &Arc<impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static>,
+    ) -> Result<Result<T, IndexError>, Error> {
+        let mut states = self.shared.index.subscribe();
+        let state = states
+            .wait_for(|state| !matches!(state, IndexState::Opening))
+            .await
+            .map(|state| state.clone());
+        match state {
+            Ok(IndexState::Ready(index)) => {
+                let question = Arc::clone(question);
+                Ok(task::blocking("ask the index", move || question(&index)).await)
+            }
+            Ok(IndexState::Broken(error)) => Err(Error::Index(error)),
+            Ok(IndexState::Opening) | Err(_) => Err(Error::Closed),
+        }
+    }
+
+    fn distrust_index(&self) {
+        self.shared.index.send_replace(IndexState::Opening);
+        self.shared.keeping.post(|inbox| inbox.suspect = true);
+    }
+}

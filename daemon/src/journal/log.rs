@@ -1,0 +1,259 @@
+//! The log: one writer thread that appends, and readers that fetch single frames.
+//!
+//! **Owns** the segments and the place of every frame that is still needed. **Never** rewrites a frame; segments
+//! are dropped whole. **Order**: jobs are written in the order in which they were queued, that is by LSN. All that waits
+//! is written at once and synced once; then the durable mark moves. **Failure** of a write or a sync is final: what is
+//! on disk is unknown, so nothing is tried behind it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rye_core::frame::{Frame, HEADER_BYTES, SegmentId};
+use rye_core::id::Lsn;
+
+use super::faults::Faults;
+use super::mailbox::Mailbox;
+use super::mark::{Failure, Mark, lock};
+use super::segment::{self, Pool, Segment};
+
+/// A frame to be written.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) lsn: Lsn,
+    pub(super) body: Vec<u8>,
+}
+
+/// Where a frame lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) segment: SegmentId,
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Log {
+    dir: PathBuf,
+    pub(super) pool: Pool,
+    pub(super) queue: Mailbox<Vec<Job>>,
+    /// Set when a segment is full: time to make the older ones superfluous.
+    pub(super) rolled: AtomicBool,
+    places: Mutex<Places>,
+    faults: Faults,
+}
+
+/// The frames that can be read.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Position of the first entry of `frames`.
+    pub(super) first: Lsn,
+    pub(super) frames: VecDeque<Place>,
+    pub(super) segments: BTreeMap<SegmentId, Arc<File>>,
+}
+
+impl Places {
+    fn get(&self, lsn: Lsn) -> Option<(Place, Arc<File>)> {
+        let at = usize::try_from(lsn.0.checked_sub(self.first.0)?).ok()?;
+        let place = self.frames.get(at)?;
+        Some((*place, Arc::clone(self.segments.get(&place.segment)?)))
+    }
+}
+
+impl Log {
+    pub(super) fn new(dir: PathBuf, pool: Pool, places: Places, faults: Faults) -> Self {
+        Self {
+            dir,
+            pool,
+            queue: Mailbox::default(),
+            rolled: AtomicBool::new(false),
+            places: Mutex::new(places),
+            faults,
+        }
+    }
+
+    /// The body of the frame at `lsn`; `None` if the log does not hold it any more, or not yet.
+    pub(super) fn read(&self, lsn: Lsn) -> io::Result<Option<Vec<u8>>> {
+        let found = lock(&self.places).get(lsn);
+        let Some((place, file)) = found else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; place.bytes];
+        file.read_exact_at(&mut bytes, place.offset)?;
+        match Frame::decode(place.segment, &bytes) {
+            Some(frame) if frame.lsn == lsn => Ok(Some(bytes.split_off(HEADER_BYTES))),
+            Some(_) | None => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the log is damaged at byte {} of {}",
+                    place.offset,
+                    segment::path(&self.dir, place.segment).display()
+                ),
+            )),
+        }
+    }
+
+    /// How many segments there are.
+    pub(super) fn segments(&self) -> usize {
+        lock(&self.places).segments.len()
+    }
+
+    /// Forgets frames up to `lsn` and removes the segments that held nothing else.
+    pub(super) fn drop_through(&self, lsn: Lsn) -> io::Result<()> {
+        let unused = {
+            let mut places = lock(&self.places);
+            while places.first <= lsn && places.frames.pop_front().is_some() {
+                places.first = places.first.next();
+            }
+            // The last segment is the one being written, whether it holds a frame yet or not.
+            let last = places.segments.keys().next_back().copied();
+            let oldest = places.frames.front().map(|place| place.segment).or(last);
+            let Some(oldest) = oldest else { return Ok(()) };
+            let needed = places.segments.split_off(&oldest);
+            std::mem::replace(&mut places.segments, needed)
+        };
+        for id in unused.keys() {
+            fs::remove_file(segment::path(&self.dir, *id))?;
+        }
+        if unused.is_empty() {
+            Ok(())
+        } else {
+            segment::sync_dir(&self.dir)
+        }
+    }
+}
+
+/// The thread that appends.
+#[derive(Debug)]
+pub(super) struct Writer {
+    log: Arc<Log>,
+    durable: Arc<Mark>,
+    segment: SegmentId,
+    file: Arc<File>,
+    capacity: u64,
+    /// Where the next write goes.
+    offset: u64,
+    /// Frames encoded and not written.
+    buffer: Vec<u8>,
+    pending: Vec<Place>,
+    /// The last position encoded.
+    last: Lsn,
+}
+
+impl Writer {
+    /// A writer that goes on at `offset` of `segment`, behind the frame at `last`.
+    pub(super) fn new(
+        log: Arc<Log>,
+        durable: Arc<Mark>,
+        segment: Segment,
+        offset: u64,
+        last: Lsn,
+    ) -> Self {
+        let file = Arc::new(segment.file);
+        lock(&log.places)
+            .segments
+            .insert(segment.id, Arc::clone(&file));
+        Self {
+            log,
+            durable,
+            segment: segment.id,
+            file,
+            capacity: segment.capacity,
+            offset,
+            buffer: Vec::new(),
+            pending: Vec::new(),
+            last,
+        }
+    }
+
+    /// Writes until the queue is closed. The body of the writer thread.
+    pub(super) fn run(mut self) {
+        loop {
+            let jobs = self.log.queue.take(None);
+            if let Err(source) = self.write(jobs.value) {
+                tracing::error!(error = %source, "the log cannot be written");
+                self.durable.fail(Failure::Write(Arc::new(source)));
+                return;
+            }
+            if jobs.closed {
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, jobs: Vec<Job>) -> io::Result<()> {
+        for job in jobs {
+            let length = size(HEADER_BYTES + job.body.len());
+            if self.offset + size(self.buffer.len()) + length > self.capacity {
+                self.flush()?;
+                if !self.roll(length)? {
+                    return Ok(());
+                }
+            }
+            self.encode(&job);
+        }
+        self.flush()
+    }
+
+    fn encode(&mut self, job: &Job) {
+        let start = self.buffer.len();
+        Frame {
+            segment: self.segment,
+            lsn: job.lsn,
+            durable: self.durable.get(),
+            payload: &job.body,
+        }
+        .encode(&mut self.buffer);
+        self.pending.push(Place {
+            segment: self.segment,
+            offset: self.offset + size(start),
+            bytes: self.buffer.len() - start,
+        });
+        self.last = job.lsn;
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all_at(&self.buffer, self.offset)?;
+        self.log.faults.before_sync()?;
+        self.file.sync_data()?;
+        self.offset += size(self.buffer.len());
+        self.buffer.clear();
+        self.buffer.shrink_to(1 << 20);
+        lock(&self.log.places).frames.extend(self.pending.drain(..));
+        self.durable.advance(self.last);
+        Ok(())
+    }
+
+    /// Goes on in the next segment; `false` if the journal stops instead.
+    fn roll(&mut self, bytes: u64) -> io::Result<bool> {
+        let Some(next) = self.log.pool.take(self.segment.next(), bytes)? else {
+            return Ok(false);
+        };
+        self.segment = next.id;
+        self.file = Arc::new(next.file);
+        self.capacity = next.capacity;
+        self.offset = 0;
+        lock(&self.log.places)
+            .segments
+            .insert(self.segment, Arc::clone(&self.file));
+        self.log.rolled.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+/// A length in memory as a length in a file.
+pub(super) fn size(length: usize) -> u64 {
+    u64::try_from(length).expect("a length in memory fits 64 bits")
+}
+
+/// The directory of the log below the state directory.
+pub(super) fn directory(state: &Path) -> PathBuf {
+    state.join("log")
+}

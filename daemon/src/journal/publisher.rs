@@ -1,0 +1,182 @@
+//! The thread that turns commits into what the world may see.
+//!
+//! **Order**: commits in order of LSN. A commit is rendered and its heads are signed while its sync is in flight; then the
+//! thread waits for the durable mark, and only then subscribers, projections and waiters get it. So nothing is
+//! published that a power cut could take back, and signing costs a run no time.
+//! **Never** takes the sequencer's lock: the sequencer may be waiting for room in this thread's queue.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{Lsn, Seq};
+use rye_core::model::{Event, Run};
+
+use super::mark::Failure;
+use super::projector::{Pages, Pending};
+use super::record::Rendered;
+use super::track::Track;
+use super::transcript::{Fact, Head};
+use super::{CheckpointJob, Line, Shared};
+
+/// What the sequencer hands over, in order.
+#[derive(Debug)]
+pub(super) enum Job {
+    Commit(Commit),
+    /// Everything before it is to become independent of the log.
+    Checkpoint(CheckpointJob),
+}
+
+/// One commit.
+#[derive(Debug)]
+pub(super) struct Commit {
+    pub(super) lsn: Lsn,
+    pub(super) at: Timestamp,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// One event of a commit.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) track: Arc<Track>,
+    pub(super) seq: Seq,
+    pub(super) text: Rendered,
+    boundary: bool,
+    pages: Pages,
+    /// The record after this event, if the run parked or ended with it.
+    settled: Option<Arc<Run>>,
+}
+
+impl Entry {
+    /// `run` is the record after `event`.
+    pub(super) fn new(track: &Arc<Track>, event: &Event, text: Rendered, run: &Arc<Run>) -> Self {
+        let settles = matches!(event, Event::RunSuspended(_)) || event.outcome().is_some();
+        let pages = match event {
+            Event::RunCreated(_)
+            | Event::RunStarted { .. }
+            | Event::RunResumed { .. }
+            | Event::RunSuspended(_)
+            | Event::GraphCompleted { .. }
+            | Event::GraphError { .. }
+            | Event::GraphCancelled { .. }
+            | Event::ToolCompleted { .. }
+            | Event::ToolCancelled { .. }
+            | Event::RunKilled { .. } => Pages::Now,
+            Event::StepCompleted { .. } => Pages::Due,
+            Event::GraphStarted { .. }
+            | Event::StepStarted { .. }
+            | Event::ProcessStarted { .. }
+            | Event::CancelRequested { .. } => Pages::Keep,
+        };
+        Self {
+            track: Arc::clone(track),
+            seq: run.seq,
+            text,
+            boundary: event.is_boundary(),
+            pages,
+            settled: settles.then(|| Arc::clone(run)),
+        }
+    }
+
+    fn ends_the_run(&self) -> bool {
+        self.settled
+            .as_ref()
+            .is_some_and(|run| run.status().is_terminal())
+    }
+}
+
+/// An entry as it will stand in the transcript.
+struct Written {
+    start: Head,
+    end: Head,
+    lines: Vec<u8>,
+}
+
+/// Publishes what the log held at open, then what comes. The body of the publisher thread.
+pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, replayed: Lsn, jobs: &Receiver<Job>) {
+    let replay = backlog
+        .into_iter()
+        .try_for_each(|commit| publish(shared, commit));
+    if replay.is_ok() {
+        // The last frames of the log may be no commits.
+        shared.published.advance(replayed);
+    }
+    let result = replay.and_then(|()| {
+        jobs.iter().try_for_each(|job| match job {
+            Job::Commit(commit) => publish(shared, commit),
+            Job::Checkpoint(checkpoint) => {
+                forward(shared, checkpoint);
+                Ok(())
+            }
+        })
+    });
+    if let Err(failure) = result {
+        shared.published.fail(failure);
+    }
+    shared.projections.close();
+}
+
+/// Adds the heads, which nobody else knows at this very position.
+fn forward(shared: &Shared, mut checkpoint: CheckpointJob) {
+    for live in &mut checkpoint.runs {
+        live.head = live.track.head();
+    }
+    shared
+        .projections
+        .post(|inbox| inbox.checkpoint = Some(checkpoint));
+}
+
+fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {
+    let written = write(shared, &commit);
+    shared.durable.reach_blocking(commit.lsn)?;
+    let Commit { lsn, at, entries } = commit;
+    for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {
+        let track = Arc::clone(&entry.track);
+        track.publish(lsn, end, entry.ends_the_run(), || Line {
+            seq: entry.seq,
+            lsn,
+            timestamp: at,
+            event_type: entry.text.name.to_owned(),
+            payload: serde_json::from_str(&entry.text.payload)
+                .expect("a payload is the JSON we rendered"),
+        });
+        shared.projections.post(|inbox| {
+            inbox.add(Pending {
+                track: entry.track,
+                start,
+                end,
+                lines: Some(lines),
+                pages: entry.pages,
+                settled: entry.settled.map(|run| (run, lsn)),
+            });
+        });
+    }
+    shared.published.advance(lsn);
+    Ok(())
+}
+
+fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
+    let mut written: Vec<Written> = Vec::with_capacity(commit.entries.len());
+    for (place, entry) in commit.entries.iter().enumerate() {
+        let earlier = commit.entries[..place]
+            .iter()
+            .rposition(|earlier| Arc::ptr_eq(&earlier.track, &entry.track));
+        let start = match earlier {
+            Some(earlier) => written[earlier].end,
+            None => entry.track.head(),
+        };
+        let mut end = start;
+        let mut lines = Vec::new();
+        let fact = Fact {
+            run: &entry.track.id,
+            seq: entry.seq,
+            at: commit.at,
+            name: entry.text.name,
+            payload: &entry.text.payload,
+            boundary: entry.boundary,
+        };
+        end.write(&fact, shared.notary.as_ref(), &mut lines);
+        written.push(Written { start, end, lines });
+    }
+    written
+}

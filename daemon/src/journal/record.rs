@@ -1,0 +1,179 @@
+//! What a frame of the log says: the serialised form of commits. A promise: old forms stay readable, a new form gets
+//! a new name (`commit/2`).
+
+use std::fmt::Write as _;
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{Epoch, RunId, Seq};
+use rye_core::model::Event;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::object::{self, Digest};
+
+/// Payloads longer than this are kept as objects, and the record names them.
+pub(super) const SPILL_BYTES: usize = 64 * 1024;
+
+/// The payload of one frame.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Body {
+    /// A life of the daemon begins.
+    #[serde(rename = "epoch/1")]
+    Epoch { at: Timestamp, epoch: Epoch },
+    /// Events of any number of runs, all or nothing.
+    #[serde(rename = "commit/1")]
+    Commit { at: Timestamp, records: Vec<Record> },
+    /// The log was closed in order; by its position it says that everything before is on disk.
+    #[serde(rename = "closed/1")]
+    Closed { at: Timestamp },
+}
+
+impl Body {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("records are plain data")
+    }
+}
+
+/// One event of one run.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) run: RunId,
+    pub(super) seq: Seq,
+    pub(super) event: Logged,
+}
+
+/// An event as the log holds it: its payload, or the object that is its payload.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Logged {
+    pub(super) event_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spilled: Option<Spilled>,
+}
+
+/// Where a long payload lies.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Spilled {
+    object: Digest,
+    bytes: u64,
+}
+
+/// Why a record cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("the record is not one this version knows")]
+    Form(#[source] serde_json::Error),
+    #[error("the payload of `{event_type}` is gone")]
+    Object {
+        event_type: String,
+        #[source]
+        source: object::Error,
+    },
+}
+
+impl Logged {
+    /// The payload as transcripts and streams show it: a long one by the object that holds it.
+    pub(super) fn shown(&self) -> Value {
+        match (&self.payload, &self.spilled) {
+            (_, Some(spilled)) => json!(spilled),
+            (payload, None) => payload.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The event itself.
+    pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
+        let payload = match &self.spilled {
+            None => self.payload.clone().unwrap_or_default(),
+            Some(Spilled { object, .. }) => {
+                let bytes = objects.get(object).map_err(|source| Unreadable::Object {
+                    event_type: self.event_type.clone(),
+                    source,
+                })?;
+                serde_json::from_slice(&bytes).map_err(Unreadable::Form)?
+            }
+        };
+        serde_json::from_value(json!({"event_type": self.event_type, "payload": payload}))
+            .map_err(Unreadable::Form)
+    }
+}
+
+/// An event in the text form that the log, the transcript and the stream share, made before the lock is taken.
+#[derive(Debug, Clone)]
+pub(super) struct Rendered {
+    pub(super) name: &'static str,
+    /// The payload, or `{"object","bytes"}` once it is spilled.
+    pub(super) payload: String,
+    spilled: bool,
+}
+
+impl Rendered {
+    pub(super) fn of(event: &Event) -> Self {
+        let name = event.name();
+        let text = serde_json::to_string(event).expect("events are plain data");
+        let payload = text
+            .strip_prefix(r#"{"event_type":""#)
+            .and_then(|rest| rest.strip_prefix(name))
+            .and_then(|rest| rest.strip_prefix(r#"","payload":"#))
+            .and_then(|rest| rest.strip_suffix('}'))
+            .expect("events are tagged beside their content")
+            .to_owned();
+        Self {
+            name,
+            payload,
+            spilled: false,
+        }
+    }
+
+    /// The form of an event that was read back.
+    pub(super) fn again(name: &'static str, logged: &Logged) -> Self {
+        Self {
+            name,
+            payload: logged.shown().to_string(),
+            spilled: logged.spilled.is_some(),
+        }
+    }
+
+    pub(super) fn is_long(&self) -> bool {
+        self.payload.len() > SPILL_BYTES
+    }
+
+    /// Moves the payload to `objects`. Blocks until it is on disk.
+    pub(super) fn spill(self, objects: &object::Store) -> Result<Self, object::Error> {
+        let object = objects.put(self.payload.as_bytes())?;
+        let bytes = u64::try_from(self.payload.len()).expect("a length fits 64 bits");
+        let payload =
+            serde_json::to_string(&Spilled { object, bytes }).expect("a reference is plain data");
+        Ok(Self {
+            payload,
+            spilled: true,
+            ..self
+        })
+    }
+}
+
+/// The body of a commit, byte for byte what [`Body::encode`] would write, without parsing payloads again.
+pub(super) fn encode_commit<'a>(
+    at: Timestamp,
+    records: impl Iterator<Item = (&'a RunId, Seq, &'a Rendered)>,
+) -> Vec<u8> {
+    let mut text = String::with_capacity(1024);
+    let mut put = |args: std::fmt::Arguments<'_>| {
+        text.write_fmt(args)
+            .expect("writing to a String cannot fail");
+    };
+    put(format_args!(
+        r#"{{"commit/1":{{"at":{},"records":["#,
+        at.ms()
+    ));
+    for (place, (run, seq, event)) in records.enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let field = if event.spilled { "spilled" } else { "payload" };
+        put(format_args!(
+            r#"{comma}{{"run":"{run}","seq":{seq},"event":{{"event_type":"{}","{field}":{}}}}}"#,
+            event.name, event.payload
+        ));
+    }
+    put(format_args!("]}}}}"));
+    text.into_bytes()
+}

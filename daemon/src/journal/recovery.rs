@@ -1,0 +1,349 @@
+//! Opening the journal: base + log → the state before the end, or a refusal that touches nothing.
+//!
+//! **Order**: everything is read and judged before anything is written. A bad frame is the torn end of a last write if
+//! nothing behind it says it was ever acknowledged; otherwise the log is corrupt and the boot stops. The sound
+//! frames of the last segment are then copied into a fresh file that replaces it in one step, synced before anything
+//! acts on them.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::clock::Timestamp;
+use rye_core::frame::{Frame, SegmentId};
+use rye_core::id::{Epoch, Lsn, RunId, Seq};
+use rye_core::model::{Event, Run};
+
+use super::archive::{Archive, Base, Spot};
+use super::faults::Faults;
+use super::log::{self, Place, Places, size};
+use super::publisher::{Commit, Entry};
+use super::record::{Body, Record, Rendered};
+use super::segment::{self, Pool, Segment};
+use super::sequencer::Live;
+use super::track::Track;
+use super::transcript::Head;
+use super::{Error, Options};
+use crate::object;
+
+/// What was found, made safe.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) base: Lsn,
+    pub(super) last: Lsn,
+    /// The life before this one.
+    pub(super) epoch: Epoch,
+    pub(super) runs: HashMap<RunId, Live>,
+    /// Commits after the base, to be published again.
+    pub(super) backlog: Vec<Commit>,
+    pub(super) objects: object::Store,
+    pub(super) archive: Archive,
+    pub(super) known: HashMap<RunId, Spot>,
+    pub(super) pool: Pool,
+    pub(super) places: Places,
+    pub(super) tail: Segment,
+    pub(super) tail_end: u64,
+}
+
+fn files(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Files { what, path, source }
+}
+
+/// Opens the journal in `options.dir`. Blocks.
+pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
+    let state = &options.dir;
+    let dir = log::directory(state);
+    fs::create_dir_all(&dir).map_err(files("make", &dir))?;
+    let objects = object::Store::new(state.join("objects"));
+
+    let base_path = Base::path(state);
+    let base = Base::read(state).map_err(files("read", &base_path))?;
+    let ids = segment::list(&dir).map_err(files("list", &dir))?;
+    let archive = Archive::open(state).map_err(files("open", state))?;
+    let archived = archive.length().map_err(files("read", state))?;
+    let expected = base.as_ref().map_or(0, |base| base.archive);
+    if ids.is_empty() && (base.is_some() || archived > 0) {
+        return Err(Error::Missing { path: dir });
+    }
+    if archived < expected {
+        return Err(Error::Missing {
+            path: state.join("archive"),
+        });
+    }
+
+    let mut replay = Replay::new(base.unwrap_or_default(), &objects);
+    let tail = scan(&dir, &ids, &mut replay)?;
+
+    // From here on we write.
+    let known = trim_archive(&archive, expected).map_err(files("repair", state))?;
+    let pool = Pool::open(&dir, options.segment_bytes, faults).map_err(files("open", &dir))?;
+    let (tail, tail_end) =
+        copy_tail(&dir, &ids, &pool, tail, &mut replay.places).map_err(files("repair", &dir))?;
+    for id in &ids {
+        if *id < tail.id {
+            let path = segment::path(&dir, *id);
+            let file = File::open(&path).map_err(files("open", &path))?;
+            replay.places.segments.insert(*id, Arc::new(file));
+        }
+    }
+    Ok(Opened {
+        base: replay.base,
+        last: replay.last.unwrap_or_default().max(replay.base),
+        epoch: replay.epoch,
+        runs: replay.runs,
+        backlog: replay.backlog,
+        places: replay.places,
+        archive,
+        known,
+        pool,
+        tail,
+        tail_end,
+        objects,
+    })
+}
+
+/// The records of the archive beyond what the base counts on; a torn last one is cut off.
+fn trim_archive(archive: &Archive, from: u64) -> io::Result<HashMap<RunId, Spot>> {
+    let mut known = HashMap::new();
+    let end = archive.scan(from, |spot, _, stored| {
+        known.insert(stored.run.id.clone(), spot);
+        Ok::<(), io::Error>(())
+    })?;
+    archive.cut(end)?;
+    Ok(known)
+}
+
+/// The last segment in use: its sound bytes that are still needed.
+#[derive(Debug)]
+struct Tail {
+    id: SegmentId,
+    needed: Vec<u8>,
+    /// Offset of `needed` in the old file.
+    skipped: u64,
+}
+
+/// Reads all segments in order into `replay`.
+fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option<Tail>, Error> {
+    let mut tail = None;
+    for (place, id) in ids.iter().enumerate() {
+        let path = segment::path(dir, *id);
+        let bytes = fs::read(&path).map_err(files("read", &path))?;
+        let mut at = 0;
+        let mut needed_from = None;
+        while let Some(frame) =
+            Frame::decode(*id, &bytes[at..]).filter(|frame| replay.follows(frame.lsn))
+        {
+            if frame.lsn > replay.base {
+                needed_from.get_or_insert(at);
+            }
+            replay.frame(&path, at, &frame)?;
+            at += frame.encoded_len();
+        }
+        let from = needed_from.unwrap_or(at);
+        tail = Some(Tail {
+            id: *id,
+            needed: bytes[from..at].to_vec(),
+            skipped: size(from),
+        });
+        if bytes[at..].iter().any(|byte| *byte != 0) {
+            let mut claims = Claims::default();
+            claims.hear(*id, &bytes[at..]);
+            for later in &ids[place + 1..] {
+                let path = segment::path(dir, *later);
+                let bytes = fs::read(&path).map_err(files("read", &path))?;
+                claims.hear(*later, &bytes);
+            }
+            if claims.contradict(replay) {
+                let offset = size(at);
+                return Err(Error::Corrupt { path, offset });
+            }
+            return Ok(tail);
+        }
+    }
+    Ok(tail)
+}
+
+/// What the sound frames behind a bad one say.
+#[derive(Debug, Default)]
+struct Claims {
+    durable: Lsn,
+    first: Option<Lsn>,
+    last: Lsn,
+}
+
+impl Claims {
+    fn hear(&mut self, id: SegmentId, bytes: &[u8]) {
+        for frame in Frame::search(id, bytes) {
+            self.durable = self.durable.max(frame.durable);
+            self.last = self.last.max(frame.lsn);
+            self.first = Some(self.first.map_or(frame.lsn, |first| first.min(frame.lsn)));
+        }
+    }
+
+    /// Whether the bad frame was once on disk: a later frame, or the base, was written in that knowledge.
+    fn contradict(&self, replay: &Replay<'_>) -> bool {
+        let bad = match (replay.last, self.first) {
+            (Some(last), _) => last.next(),
+            (None, Some(first)) => Lsn(first.0.saturating_sub(1)),
+            (None, None) => return false,
+        };
+        self.durable >= bad || (replay.base >= bad && self.last > replay.base)
+    }
+}
+
+/// Puts the sound and needed frames of the last segment into a fresh file under its id; removes what lay behind it.
+fn copy_tail(
+    dir: &Path,
+    ids: &[SegmentId],
+    pool: &Pool,
+    tail: Option<Tail>,
+    places: &mut Places,
+) -> io::Result<(Segment, u64)> {
+    let tail = tail.unwrap_or(Tail {
+        id: SegmentId(1),
+        needed: Vec::new(),
+        skipped: 0,
+    });
+    for id in ids.iter().filter(|id| **id > tail.id) {
+        fs::remove_file(segment::path(dir, *id))?;
+    }
+    let used = size(tail.needed.len());
+    let (taken, capacity) = pool.take_now(used)?;
+    let file = fs::OpenOptions::new().write(true).open(&taken)?;
+    file.write_all_at(&tail.needed, 0)?;
+    file.sync_all()?;
+    for place in places.frames.iter_mut().rev() {
+        if place.segment != tail.id {
+            break;
+        }
+        place.offset -= tail.skipped;
+    }
+    Ok((pool.install(&taken, tail.id, capacity)?, used))
+}
+
+/// The state as it grows with every frame.
+#[derive(Debug)]
+struct Replay<'a> {
+    objects: &'a object::Store,
+    base: Lsn,
+    last: Option<Lsn>,
+    epoch: Epoch,
+    runs: HashMap<RunId, Live>,
+    backlog: Vec<Commit>,
+    places: Places,
+}
+
+impl<'a> Replay<'a> {
+    fn new(base: Base, objects: &'a object::Store) -> Self {
+        let live = |stored: super::archive::Stored| {
+            let track = Track::new(
+                stored.run.id.clone(),
+                Arc::clone(&stored.run.birth),
+                stored.head,
+            );
+            let live = Live {
+                run: stored.run,
+                lsn: base.lsn,
+                track: Arc::new(track),
+            };
+            (live.run.id.clone(), live)
+        };
+        Self {
+            objects,
+            base: base.lsn,
+            last: None,
+            epoch: base.epoch,
+            runs: base.runs.into_iter().map(live).collect(),
+            backlog: Vec::new(),
+            places: Places {
+                first: base.lsn.next(),
+                ..Places::default()
+            },
+        }
+    }
+
+    /// Whether a frame at `lsn` comes next. The log may begin anywhere before the end of the base.
+    fn follows(&self, lsn: Lsn) -> bool {
+        match self.last {
+            Some(last) => lsn == last.next(),
+            None => lsn <= self.base.next(),
+        }
+    }
+
+    fn frame(&mut self, path: &Path, at: usize, frame: &Frame<'_>) -> Result<(), Error> {
+        self.last = Some(frame.lsn);
+        if frame.lsn <= self.base {
+            return Ok(());
+        }
+        self.places.frames.push_back(Place {
+            segment: frame.segment,
+            offset: size(at),
+            bytes: frame.encoded_len(),
+        });
+        let unreadable = |source: Box<dyn std::error::Error + Send + Sync>| Error::Unreadable {
+            path: path.to_owned(),
+            offset: size(at),
+            source,
+        };
+        match serde_json::from_slice(frame.payload).map_err(|source| unreadable(source.into()))? {
+            Body::Epoch { epoch, .. } => self.epoch = self.epoch.max(epoch),
+            Body::Closed { .. } => {}
+            Body::Commit { at, records } => {
+                let entries = records
+                    .into_iter()
+                    .map(|record| self.record(frame.lsn, at, &record))
+                    .collect::<Result<_, _>>()
+                    .map_err(unreadable)?;
+                self.backlog.push(Commit {
+                    lsn: frame.lsn,
+                    at,
+                    entries,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn record(
+        &mut self,
+        lsn: Lsn,
+        at: Timestamp,
+        record: &Record,
+    ) -> Result<Entry, Box<dyn std::error::Error + Send + Sync>> {
+        let event = record.event.event(self.objects)?;
+        let text = Rendered::again(event.name(), &record.event);
+        let id = &record.run;
+        if let Event::RunCreated(birth) = &event {
+            let track = Track::new(id.clone(), Arc::clone(birth), Head::default());
+            let run = Arc::new(Run::create(id.clone(), at, Arc::clone(birth)));
+            let live = Live {
+                run,
+                lsn,
+                track: Arc::new(track),
+            };
+            if self.runs.insert(id.clone(), live).is_some() {
+                return Err(format!("run {id} is created twice").into());
+            }
+        }
+        let live = self
+            .runs
+            .get_mut(id)
+            .ok_or_else(|| format!("there is no run {id}"))?;
+        live.lsn = lsn;
+        if record.seq != Seq(1) {
+            Arc::make_mut(&mut live.run).apply(at, &event)?;
+        }
+        if live.run.seq != record.seq {
+            return Err(format!(
+                "event {} of run {id} stands in the place of event {}",
+                record.seq, live.run.seq
+            )
+            .into());
+        }
+        Ok(Entry::new(&live.track, &event, text, &live.run))
+    }
+}

@@ -1,0 +1,101 @@
+//! The files people and tools read about a run, as pure functions of its record: `thread.json` and the state page.
+
+use std::fmt::Write as _;
+
+use rye_core::model::{Activity, Object, Phase, Run, RunKind};
+use serde_json::{Value, json};
+
+/// The unsigned content of `thread.json`.
+pub(super) fn thread(run: &Run) -> Object {
+    let birth = &run.birth;
+    let outcome = match &run.phase {
+        Phase::Ended { outcome } => json!(outcome),
+        Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => Value::Null,
+    };
+    let reason = match &run.phase {
+        Phase::Suspended { why, .. } => json!(why.reason.as_str()),
+        Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => Value::Null,
+    };
+    let fields = [
+        ("thread_id", json!(run.id)),
+        ("item_id", json!(birth.item.id)),
+        ("item_type", json!(birth.item.kind)),
+        ("kind", json!(birth.kind)),
+        ("status", json!(run.status())),
+        ("suspend_reason", reason),
+        ("parent_thread_id", json!(birth.parent)),
+        ("continuation_of", json!(birth.continuation_of)),
+        ("chain_root", json!(birth.chain_root)),
+        ("principal", json!(birth.principal)),
+        ("content_hash", json!(birth.content_hash)),
+        ("created_at", json!(run.created_at.to_string())),
+        ("started_at", json!(run.started_at.map(|at| at.to_string()))),
+        ("updated_at", json!(run.updated_at.to_string())),
+        ("ended_at", json!(run.ended_at.map(|at| at.to_string()))),
+        ("seq", json!(run.seq)),
+        ("steps", json!(run.progress.steps)),
+        ("limits", json!(birth.limits)),
+        ("capabilities", json!(birth.layers)),
+        (
+            "cost",
+            json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "spend": "0.000000000"}),
+        ),
+        ("outcome", outcome),
+    ];
+    fields
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+/// The unsigned state page of a graph run; `None` for other runs.
+pub(super) fn state_page(run: &Run) -> Option<String> {
+    if run.birth.kind != RunKind::Graph {
+        return None;
+    }
+    let graph = &run.birth.item.id;
+    let version = run
+        .birth
+        .graph
+        .as_ref()
+        .map_or("", |graph| graph.version.as_str());
+    let fields = [
+        ("id", json!(format!("graphs/{graph}/{}", run.id))),
+        ("title", json!(format!("State: {graph} ({})", run.id))),
+        ("entry_type", json!("graph_state")),
+        ("category", json!(format!("graphs/{graph}"))),
+        ("version", json!(version)),
+        ("graph_id", json!(graph)),
+        ("graph_run_id", json!(run.id)),
+        ("parent_thread_id", json!(run.birth.parent)),
+        ("status", json!(run.status())),
+        ("current_node", json!(current_node(&run.phase))),
+        ("step_count", json!(run.progress.steps)),
+        ("seq", json!(run.seq)),
+        (
+            "started_at",
+            json!(run.started_at.unwrap_or(run.created_at).to_string()),
+        ),
+        ("updated_at", json!(run.updated_at.to_string())),
+        ("tags", json!(["graph_state", graph.name()])),
+    ];
+    // JSON is YAML: every value is written as JSON, so no text can break out of its line.
+    let mut lines = String::new();
+    for (key, value) in fields {
+        writeln!(lines, "{key}: {value}").expect("writing to a String cannot fail");
+    }
+    let state = serde_json::to_string_pretty(&run.progress.state).expect("a state is plain data");
+    Some(format!("```yaml\n{lines}```\n\n```json\n{state}\n```\n"))
+}
+
+fn current_node(phase: &Phase) -> Option<&str> {
+    match phase {
+        Phase::Running { at } | Phase::Suspended { at, .. } => match at {
+            Activity::Before { node } => Some(node),
+            Activity::InStep(step) => Some(&step.node),
+            Activity::Idle | Activity::Leaving => None,
+        },
+        Phase::Created | Phase::Ended { .. } => None,
+    }
+}

@@ -1,0 +1,252 @@
+//! Segment files: `<state>/log/<id>.seg`, zeroed and synced to their full length before the first frame goes in, so
+//! that a sync of the log never has to wait for the file system to allocate.
+//!
+//! **Owns** the pool of prepared files (`spare-<n>.ready`): two are kept, one that comes next and one that is left for
+//! endings when the disk is full. **Never** touches a file that holds frames. A file enters the pool by rename
+//! after its sync, and leaves it by rename before its first byte, so a crash leaves only whole files and `.tmp` rubbish.
+//! **Failure** to prepare one is not final: [`Storage::Full`] is told and preparing is tried again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use rye_core::frame::SegmentId;
+use tokio::sync::watch;
+
+use super::faults::Faults;
+use super::mark::{POISON, lock};
+
+/// Prepared files that are kept: the next one, and one for endings.
+const KEPT: usize = 2;
+/// Pause between tries while the disk is full.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Whether the log can grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    /// It can.
+    Ok,
+    /// No further segment could be prepared: nothing new is admitted, what runs may still end or park.
+    Full,
+}
+
+/// An open segment file.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) id: SegmentId,
+    pub(super) file: File,
+    /// Its length in bytes, all of it zeroed.
+    pub(super) capacity: u64,
+}
+
+pub(super) fn path(dir: &Path, id: SegmentId) -> PathBuf {
+    dir.join(format!("{:016x}.seg", id.0))
+}
+
+/// The segments in `dir`, in order.
+pub(super) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
+    let mut ids = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let id = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(".seg"))
+            .and_then(|stem| u64::from_str_radix(stem, 16).ok());
+        ids.extend(id.map(SegmentId));
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    dir: PathBuf,
+    segment_bytes: u64,
+    stock: Mutex<Stock>,
+    changed: Condvar,
+    storage: watch::Sender<Storage>,
+    faults: Faults,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    files: Vec<PathBuf>,
+    made: u64,
+    full: bool,
+    stopped: bool,
+}
+
+impl Pool {
+    /// The pool in `dir`, with the files an earlier life left.
+    pub(super) fn open(dir: &Path, segment_bytes: u64, faults: Faults) -> io::Result<Self> {
+        let mut stock = Stock::default();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let path = entry.path();
+            let part = |part: Option<&std::ffi::OsStr>| {
+                part.and_then(|part| part.to_str()).map(str::to_owned)
+            };
+            let number = part(path.file_stem())
+                .and_then(|stem| stem.strip_prefix("spare-")?.parse::<u64>().ok());
+            match (number, part(path.extension()).as_deref()) {
+                (_, Some("tmp")) => fs::remove_file(path)?,
+                (Some(number), Some("ready")) => {
+                    stock.made = stock.made.max(number);
+                    if entry.metadata()?.len() == segment_bytes {
+                        stock.files.push(path);
+                    } else {
+                        fs::remove_file(path)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            segment_bytes,
+            stock: Mutex::new(stock),
+            changed: Condvar::new(),
+            storage: watch::Sender::new(Storage::Ok),
+            faults,
+        })
+    }
+
+    pub(super) fn storage(&self) -> &watch::Sender<Storage> {
+        &self.storage
+    }
+
+    /// Ends [`Pool::maintain`], and fails whoever waits for a file.
+    pub(super) fn stop(&self) {
+        lock(&self.stock).stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Keeps the pool filled until [`Pool::stop`]; the body of the preparing thread.
+    pub(super) fn maintain(&self) {
+        let mut stock = lock(&self.stock);
+        while !stock.stopped {
+            if stock.files.len() >= KEPT {
+                stock = self.changed.wait(stock).expect(POISON);
+                continue;
+            }
+            stock.made += 1;
+            let number = stock.made;
+            drop(stock);
+            let prepared = self.prepare(number, self.segment_bytes);
+            stock = lock(&self.stock);
+            match prepared {
+                Ok(path) => {
+                    stock.files.push(path);
+                    self.tell(&mut stock, Storage::Ok);
+                }
+                Err(error) => {
+                    if !stock.full {
+                        tracing::warn!(%error, dir = %self.dir.display(), "no log segment could be prepared");
+                    }
+                    self.tell(&mut stock, Storage::Full);
+                    if !stock.stopped {
+                        stock = self.changed.wait_timeout(stock, RETRY).expect(POISON).0;
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, stock: &mut Stock, storage: Storage) {
+        stock.full = storage == Storage::Full;
+        self.storage.send_if_modified(|told| {
+            let news = *told != storage;
+            *told = storage;
+            news
+        });
+        self.changed.notify_all();
+    }
+
+    /// Makes one zeroed file of `bytes`, synced with its directory.
+    fn prepare(&self, number: u64, bytes: u64) -> io::Result<PathBuf> {
+        let temporary = self.dir.join(format!("spare-{number}.tmp"));
+        let ready = self.dir.join(format!("spare-{number}.ready"));
+        let written = self.faults.before_prepare().and_then(|()| {
+            let zeros = vec![0_u8; 1 << 20];
+            let mut file = File::create(&temporary)?;
+            let mut left = usize::try_from(bytes).map_err(io::Error::other)?;
+            while left > 0 {
+                let piece = left.min(zeros.len());
+                file.write_all(&zeros[..piece])?;
+                left -= piece;
+            }
+            file.sync_all()?;
+            fs::rename(&temporary, &ready)?;
+            sync_dir(&self.dir)
+        });
+        if written.is_err() && temporary.exists() {
+            // Half a file would keep the space that is missing.
+            fs::remove_file(&temporary)?;
+        }
+        written.map(|()| ready)
+    }
+
+    /// A file for at least `bytes`, taken out of the pool under a temporary name or made on the spot; the
+    /// caller renames it. Does not wait.
+    pub(super) fn take_now(&self, bytes: u64) -> io::Result<(PathBuf, u64)> {
+        let from_stock = if bytes <= self.segment_bytes {
+            lock(&self.stock).files.pop()
+        } else {
+            None
+        };
+        self.changed.notify_all();
+        let capacity = bytes.max(self.segment_bytes);
+        let ready = if let Some(path) = from_stock {
+            path
+        } else {
+            let number = {
+                let mut stock = lock(&self.stock);
+                stock.made += 1;
+                stock.made
+            };
+            self.prepare(number, capacity)?
+        };
+        let taken = ready.with_extension("tmp");
+        fs::rename(&ready, &taken)?;
+        Ok((taken, capacity))
+    }
+
+    /// The next segment, for a frame of `bytes`. Waits for the preparing thread; while the disk is full the last file
+    /// is given away, because then only endings come here. `None` once the pool is stopped.
+    pub(super) fn take(&self, id: SegmentId, bytes: u64) -> io::Result<Option<Segment>> {
+        if bytes <= self.segment_bytes {
+            let mut stock = lock(&self.stock);
+            let enough = |stock: &Stock| {
+                stock.files.len() >= KEPT || (stock.full && !stock.files.is_empty())
+            };
+            while !enough(&stock) {
+                if stock.stopped {
+                    return Ok(None);
+                }
+                stock = self.changed.wait(stock).expect(POISON);
+            }
+        }
+        let (taken, capacity) = self.take_now(bytes)?;
+        self.install(&taken, id, capacity).map(Some)
+    }
+
+    /// Gives a taken file its place as segment `id`, replacing an older file of that id in one step.
+    pub(super) fn install(
+        &self,
+        taken: &Path,
+        id: SegmentId,
+        capacity: u64,
+    ) -> io::Result<Segment> {
+        let path = path(&self.dir, id);
+        fs::rename(taken, &path)?;
+        sync_dir(&self.dir)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        Ok(Segment { id, file, capacity })
+    }
+}

@@ -1,0 +1,325 @@
+//! The one critical section: events are checked, applied, numbered and queued in it, and nowhere else.
+//!
+//! A commit is all or nothing: every event is checked on a copy of its run's phase before any is applied. Both
+//! queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the log.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::model::{Event, Phase, Run};
+use tokio::sync::oneshot;
+
+use super::log;
+use super::publisher::{self, Commit, Entry};
+use super::record::{Rendered, encode_commit};
+use super::segment::Storage;
+use super::track::Track;
+use super::transcript::Head;
+use super::{Error, Shared};
+
+/// A run in memory.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) run: Arc<Run>,
+    /// Position of its last event.
+    pub(super) lsn: Lsn,
+    pub(super) track: Arc<Track>,
+}
+
+/// An event ready for the critical section.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) run: RunId,
+    pub(super) event: Event,
+    pub(super) text: Rendered,
+}
+
+/// A live run at a checkpoint.
+#[derive(Debug)]
+pub(super) struct CheckpointRun {
+    pub(super) run: Arc<Run>,
+    pub(super) track: Arc<Track>,
+    /// Filled in by the publisher, which knows it.
+    pub(super) head: Head,
+}
+
+/// A point in the log before which nothing but base and archive shall be needed.
+#[derive(Debug)]
+pub(super) struct CheckpointJob {
+    pub(super) lsn: Lsn,
+    pub(super) epoch: Epoch,
+    pub(super) runs: Vec<CheckpointRun>,
+    /// Told when it is done, or has failed.
+    pub(super) reply: Option<oneshot::Sender<()>>,
+}
+
+/// Principal and start key.
+type Key = (String, String);
+
+#[derive(Debug)]
+pub(super) struct Sequencer {
+    pub(super) last: Lsn,
+    pub(super) epoch: Epoch,
+    pub(super) runs: HashMap<RunId, Live>,
+    keys: HashMap<Key, RunId>,
+    pub(super) closed: bool,
+    publisher: Option<SyncSender<publisher::Job>>,
+}
+
+fn key(run: &Run) -> Option<Key> {
+    let birth = &run.birth;
+    birth
+        .start_key
+        .as_ref()
+        .map(|key| (birth.principal.clone(), key.clone()))
+}
+
+/// Whether `event` begins work; while the disk is full none begins.
+const fn begins_work(event: &Event) -> bool {
+    match event {
+        Event::RunCreated(_)
+        | Event::RunStarted { .. }
+        | Event::RunResumed { .. }
+        | Event::GraphStarted { .. }
+        | Event::StepStarted { .. } => true,
+        Event::ProcessStarted { .. }
+        | Event::StepCompleted { .. }
+        | Event::CancelRequested { .. }
+        | Event::RunSuspended(_)
+        | Event::GraphCompleted { .. }
+        | Event::GraphError { .. }
+        | Event::GraphCancelled { .. }
+        | Event::ToolCompleted { .. }
+        | Event::ToolCancelled { .. }
+        | Event::RunKilled { .. } => false,
+    }
+}
+
+impl Sequencer {
+    pub(super) fn new(
+        last: Lsn,
+        epoch: Epoch,
+        runs: HashMap<RunId, Live>,
+        publisher: SyncSender<publisher::Job>,
+    ) -> Self {
+        let keys = runs
+            .values()
+            .filter_map(|live| Some((key(&live.run)?, live.run.id.clone())))
+            .collect();
+        Self {
+            last,
+            epoch,
+            runs,
+            keys,
+            closed: false,
+            publisher: Some(publisher),
+        }
+    }
+
+    pub(super) fn by_key(&self, principal: &str, key: &str) -> Option<RunId> {
+        self.keys
+            .get(&(principal.to_owned(), key.to_owned()))
+            .cloned()
+    }
+
+    /// The position of the next frame.
+    pub(super) fn advance(&mut self) -> Lsn {
+        self.last = self.last.next();
+        self.last
+    }
+
+    /// The phases the events lead to, in order; nothing is changed.
+    fn check(
+        &self,
+        prepared: &[Prepared],
+        at: Timestamp,
+        storage: Storage,
+    ) -> Result<Vec<Phase>, Error> {
+        let mut ahead: HashMap<&RunId, usize> = HashMap::new();
+        let mut phases: Vec<Phase> = Vec::with_capacity(prepared.len());
+        for Prepared { run, event, .. } in prepared {
+            if storage == Storage::Full && begins_work(event) {
+                return Err(Error::Full);
+            }
+            let now = ahead
+                .get(run)
+                .map(|place| &phases[*place])
+                .or_else(|| self.runs.get(run).map(|live| &live.run.phase));
+            let next = match (event, now) {
+                (Event::RunCreated(_), Some(_)) => {
+                    return Err(Error::Exists { run: run.clone() });
+                }
+                (Event::RunCreated(birth), None) => {
+                    if let Some(taken) = birth
+                        .start_key
+                        .as_ref()
+                        .and_then(|key| self.by_key(&birth.principal, key))
+                    {
+                        return Err(Error::KeyTaken { run: taken });
+                    }
+                    Phase::Created
+                }
+                (_, None) => return Err(Error::NotLive { run: run.clone() }),
+                (event, Some(phase)) => phase.next(at, event).map_err(|source| Error::Illegal {
+                    run: run.clone(),
+                    source,
+                })?,
+            };
+            ahead.insert(run, phases.len());
+            phases.push(next);
+        }
+        Ok(phases)
+    }
+
+    /// Applies checked events.
+    fn apply(
+        &mut self,
+        lsn: Lsn,
+        at: Timestamp,
+        prepared: Vec<Prepared>,
+        phases: Vec<Phase>,
+    ) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(prepared.len());
+        for (Prepared { run, event, text }, phase) in prepared.into_iter().zip(phases) {
+            if let Event::RunCreated(birth) = &event {
+                let track = Track::new(run.clone(), Arc::clone(birth), Head::default());
+                let created = Run::create(run.clone(), at, Arc::clone(birth));
+                if let Some(key) = key(&created) {
+                    self.keys.insert(key, run.clone());
+                }
+                let live = Live {
+                    run: Arc::new(created),
+                    lsn,
+                    track: Arc::new(track),
+                };
+                entries.push(Entry::new(&live.track, &event, text, &live.run));
+                self.runs.insert(run, live);
+                continue;
+            }
+            let live = self
+                .runs
+                .get_mut(&run)
+                .expect("the check found it and the lock is held");
+            live.lsn = lsn;
+            Arc::make_mut(&mut live.run).enter(phase, at, &event);
+            entries.push(Entry::new(&live.track, &event, text, &live.run));
+        }
+        entries
+    }
+
+    fn checkpoint(&self, reply: Option<oneshot::Sender<()>>) -> CheckpointJob {
+        let runs = self
+            .runs
+            .values()
+            .filter(|live| !live.run.status().is_terminal())
+            .map(|live| CheckpointRun {
+                run: Arc::clone(&live.run),
+                track: Arc::clone(&live.track),
+                head: Head::default(),
+            })
+            .collect();
+        CheckpointJob {
+            lsn: self.last,
+            epoch: self.epoch,
+            runs,
+            reply,
+        }
+    }
+
+    /// Hands over to the publisher. Blocks while its queue is full: it needs no lock of ours to empty it. If it is
+    /// gone, the journal has failed and its marks say so.
+    fn tell(&self, job: publisher::Job) {
+        if let Some(publisher) = &self.publisher
+            && publisher.send(job).is_err()
+        {
+            tracing::debug!("the publisher is gone");
+        }
+    }
+
+    /// Refuses commits, and asks for a last checkpoint; `false` if that has happened before.
+    pub(super) fn begin_close(&mut self, reply: oneshot::Sender<()>) -> bool {
+        let first = !std::mem::replace(&mut self.closed, true);
+        if first {
+            let checkpoint = self.checkpoint(Some(reply));
+            self.tell(publisher::Job::Checkpoint(checkpoint));
+        }
+        first
+    }
+
+    /// Lets the publisher end.
+    pub(super) fn hang_up(&mut self) {
+        self.closed = true;
+        self.publisher = None;
+    }
+
+    pub(super) fn evict(&mut self, id: &RunId) {
+        if let Some(live) = self.runs.remove(id)
+            && let Some(key) = key(&live.run)
+        {
+            self.keys.remove(&key);
+        }
+    }
+}
+
+impl Shared {
+    /// Checks, applies, numbers and queues `prepared` as one commit.
+    pub(super) fn append(&self, prepared: Vec<Prepared>) -> Result<Lsn, Error> {
+        let storage = *self.log.pool.storage().borrow();
+        let mut sequencer = self.sequencer();
+        if let Some(failure) = self.durable.failure() {
+            return Err(Error::Failed(failure));
+        }
+        if sequencer.closed {
+            return Err(Error::Closed);
+        }
+        let at = self.clock.now();
+        let phases = sequencer.check(&prepared, at, storage)?;
+        if prepared.is_empty() {
+            return Ok(sequencer.last);
+        }
+        let lsn = sequencer.advance();
+        let entries = sequencer.apply(lsn, at, prepared, phases);
+        let body = encode_commit(
+            at,
+            entries
+                .iter()
+                .map(|entry| (&entry.track.id, entry.seq, &entry.text)),
+        );
+        self.log
+            .queue
+            .post(|jobs| jobs.push(log::Job { lsn, body }));
+        sequencer.tell(publisher::Job::Commit(Commit { lsn, at, entries }));
+        if self
+            .log
+            .rolled
+            .swap(false, std::sync::atomic::Ordering::Relaxed)
+        {
+            let checkpoint = sequencer.checkpoint(None);
+            sequencer.tell(publisher::Job::Checkpoint(checkpoint));
+        }
+        Ok(lsn)
+    }
+
+    /// A record with the position of its last event.
+    pub(super) fn snapshot(&self, id: &RunId) -> Option<(Arc<Run>, Lsn)> {
+        let sequencer = self.sequencer();
+        let live = sequencer.runs.get(id)?;
+        Some((Arc::clone(&live.run), live.lsn))
+    }
+
+    pub(super) fn track(&self, id: &RunId) -> Option<Arc<Track>> {
+        let sequencer = self.sequencer();
+        Some(Arc::clone(&sequencer.runs.get(id)?.track))
+    }
+
+    /// Lets ended runs leave memory.
+    pub(super) fn evict<'a>(&self, ids: impl Iterator<Item = &'a RunId>) {
+        let mut sequencer = self.sequencer();
+        for id in ids {
+            sequencer.evict(id);
+        }
+    }
+}

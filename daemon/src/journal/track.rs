@@ -1,0 +1,118 @@
+//! What the journal knows about a run beyond its record: how far it is published, where its events lie, who listens.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rye_core::id::{Lsn, RunId, Seq};
+use rye_core::model::Birth;
+use tokio::sync::{broadcast, watch};
+
+use super::Line;
+use super::mark::lock;
+use super::transcript::Head;
+
+/// Lines a subscriber may be behind before it is cut: some seconds of a fast run.
+const FEED_LINES: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Track {
+    pub(super) id: RunId,
+    pub(super) birth: Arc<Birth>,
+    published: Mutex<Published>,
+    /// Whether the terminal event is published.
+    pub(super) ended: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+pub(super) struct Published {
+    /// The last event that is durable and shown.
+    pub(super) head: Head,
+    /// Up to here the transcript is on disk and the log may be gone.
+    pub(super) anchor: Head,
+    /// Positions of the events after `anchor`, one by one.
+    pub(super) lsns: VecDeque<Lsn>,
+    /// There with the first subscriber, gone with the last.
+    feed: Option<broadcast::Sender<Message>>,
+}
+
+/// What subscribers get.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pub(super) line: Arc<Line>,
+    /// Whether the run ends with it.
+    pub(super) last: bool,
+}
+
+impl Track {
+    pub(super) fn new(id: RunId, birth: Arc<Birth>, head: Head) -> Self {
+        Self {
+            id,
+            birth,
+            published: Mutex::new(Published {
+                head,
+                anchor: head,
+                lsns: VecDeque::new(),
+                feed: None,
+            }),
+            ended: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn published(&self) -> MutexGuard<'_, Published> {
+        lock(&self.published)
+    }
+
+    pub(super) fn head(&self) -> Head {
+        self.published().head
+    }
+
+    /// Shows the event at `lsn`, after which the transcript ends with `head`. `line` is made only for listeners.
+    pub(super) fn publish(&self, lsn: Lsn, head: Head, last: bool, line: impl FnOnce() -> Line) {
+        let mut published = self.published();
+        published.head = head;
+        published.lsns.push_back(lsn);
+        if let Some(feed) = &published.feed {
+            let message = Message {
+                line: Arc::new(line()),
+                last,
+            };
+            if feed.send(message).is_err() || last {
+                published.feed = None;
+            }
+        }
+        // Under the lock: who subscribes sees either the end or a feed that will bring it.
+        if last {
+            self.ended.send_replace(true);
+        }
+    }
+
+    /// The transcript is on disk up to `anchor`.
+    pub(super) fn settle(&self, anchor: Head) {
+        let mut published = self.published();
+        let covered = anchor.seq.0.saturating_sub(published.anchor.seq.0);
+        let covered = usize::try_from(covered).unwrap_or(usize::MAX);
+        let covered = covered.min(published.lsns.len());
+        published.lsns.drain(..covered);
+        published.anchor = anchor;
+    }
+}
+
+impl Published {
+    /// Where the events from `first` to `last` lie; events up to the anchor are left out.
+    pub(super) fn places(&self, first: Seq, last: Seq) -> Vec<(Seq, Lsn)> {
+        let after = self.anchor.seq;
+        self.lsns
+            .iter()
+            .zip(after.0 + 1..)
+            .map(|(lsn, seq)| (Seq(seq), *lsn))
+            .filter(|(seq, _)| (first..=last).contains(seq))
+            .collect()
+    }
+
+    /// Listens to everything after `head`.
+    pub(super) fn listen(&mut self) -> broadcast::Receiver<Message> {
+        self.feed
+            .get_or_insert_with(|| broadcast::Sender::new(FEED_LINES))
+            .subscribe()
+    }
+}

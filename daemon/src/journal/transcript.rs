@@ -1,0 +1,177 @@
+//! The transcript of a run: one JSON line per event, chained by hashes, with a signed checkpoint after each boundary.
+//!
+//! ```text
+//! {"seq":6,"timestamp":"…","run_id":"…","event_type":"step_completed","payload":{…},"prev":"<hash of line 5>"}
+//! {"seq":6,"timestamp":"…","run_id":"…","event_type":"checkpoint","payload":{"hash":"<hash of the line before>",
+//!  "state_hash":"…","signature":"rye:signed:…"},"prev":"<the same hash>"}
+//! ```
+//!
+//! `prev` is the SHA-256 of the line before it without its LF; 64 zeros before the first. `state_hash` folds the facts
+//! that make up the state, so that its cost does not grow with the state: `H(state_hash before ‖ event type ‖ LF ‖
+//! payload)` at each `graph_started`, `step_completed` and `tool_completed`, 64 zeros before the first. The signature
+//! covers the SHA-256 of `rye:head:1 LF run LF seq LF hash LF state_hash`. Everything here is a pure function of the log,
+//! so a lost line comes back byte for byte.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead};
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{Lsn, RunId, Seq};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Line, Notary};
+use crate::object::Digest;
+
+/// The event type of a checkpoint line, which is not an event.
+pub(super) const CHECKPOINT: &str = "checkpoint";
+
+/// How far a transcript goes, and what pins every byte of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// The last event.
+    pub(super) seq: Seq,
+    /// Length of the transcript.
+    pub(super) bytes: u64,
+    /// Hash of its last line.
+    pub(super) hash: Digest,
+    /// Hash over the facts of the state.
+    pub(super) state: Digest,
+}
+
+/// One event, ready to be written down.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fact<'a> {
+    pub(super) run: &'a RunId,
+    pub(super) seq: Seq,
+    pub(super) at: Timestamp,
+    pub(super) name: &'a str,
+    pub(super) payload: &'a str,
+    /// Whether a signed checkpoint follows.
+    pub(super) boundary: bool,
+}
+
+impl Head {
+    /// Appends the line of `fact`, and its checkpoint, to `out`.
+    pub(super) fn write(&mut self, fact: &Fact<'_>, notary: &dyn Notary, out: &mut Vec<u8>) {
+        if matches!(
+            fact.name,
+            "graph_started" | "step_completed" | "tool_completed"
+        ) {
+            self.state = Digest::of(&[
+                self.state.as_bytes(),
+                fact.name.as_bytes(),
+                b"\n",
+                fact.payload.as_bytes(),
+            ]);
+        }
+        self.seq = fact.seq;
+        self.line(fact, fact.name, fact.payload, out);
+        if fact.boundary {
+            let signature = notary.sign_hex(&self.signed(fact.run).to_string(), fact.at);
+            let payload = format!(
+                r#"{{"hash":"{}","state_hash":"{}","signature":"{signature}"}}"#,
+                self.hash, self.state
+            );
+            self.line(fact, CHECKPOINT, &payload, out);
+        }
+    }
+
+    /// What the signature of a checkpoint at this head covers.
+    pub(super) fn signed(&self, run: &RunId) -> Digest {
+        let Self {
+            seq, hash, state, ..
+        } = self;
+        Digest::of(&[format!("rye:head:1\n{run}\n{seq}\n{hash}\n{state}").as_bytes()])
+    }
+
+    fn line(&mut self, fact: &Fact<'_>, name: &str, payload: &str, out: &mut Vec<u8>) {
+        let Fact { run, seq, at, .. } = fact;
+        let mut text = String::with_capacity(payload.len() + 256);
+        write!(
+            text,
+            r#"{{"seq":{seq},"timestamp":"{at}","run_id":"{run}","event_type":"{name}","payload":{payload},"prev":"{}"}}"#,
+            self.hash
+        )
+        .expect("writing to a String cannot fail");
+        self.hash = Digest::of(&[text.as_bytes()]);
+        text.push('\n');
+        self.bytes += u64::try_from(text.len()).expect("a length fits 64 bits");
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// A line as it is read back.
+#[derive(Debug, Deserialize)]
+pub(super) struct Written {
+    pub(super) seq: Seq,
+    timestamp: String,
+    run_id: RunId,
+    pub(super) event_type: String,
+    pub(super) payload: Value,
+    prev: Digest,
+}
+
+/// Where a transcript stops being what was written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("it cannot be read")]
+    Read(#[source] io::Error),
+    #[error("it ends before byte {0}")]
+    Short(u64),
+    #[error("the line at byte {0} is not one of ours")]
+    Foreign(u64, #[source] serde_json::Error),
+    #[error("the line at byte {0} does not follow the line before it")]
+    Broken(u64),
+    #[error("its last line is not the one on record")]
+    Head,
+}
+
+/// Reads the events of a transcript from its first byte to `head`, and checks that it is exactly what was written.
+pub(super) fn verify(
+    mut reader: impl BufRead,
+    run: &RunId,
+    head: &Head,
+) -> Result<Vec<Line>, Fault> {
+    let mut lines = Vec::new();
+    let (mut at, mut hash, mut seq) = (0_u64, Digest::default(), Seq(0));
+    let mut text = Vec::new();
+    while at < head.bytes {
+        text.clear();
+        let length = reader.read_until(b'\n', &mut text).map_err(Fault::Read)?;
+        if text.pop() != Some(b'\n') {
+            return Err(Fault::Short(head.bytes));
+        }
+        let line: Written =
+            serde_json::from_slice(&text).map_err(|source| Fault::Foreign(at, source))?;
+        let is_event = line.event_type != CHECKPOINT;
+        let expected = if is_event { seq.next() } else { seq };
+        if line.prev != hash || line.run_id != *run || line.seq != expected {
+            return Err(Fault::Broken(at));
+        }
+        let timestamp = parse_time(&line.timestamp).ok_or(Fault::Broken(at))?;
+        hash = Digest::of(&[&text]);
+        seq = expected;
+        at += u64::try_from(length).expect("a length fits 64 bits");
+        if is_event {
+            lines.push(Line {
+                seq,
+                lsn: Lsn::default(),
+                timestamp,
+                event_type: line.event_type,
+                payload: line.payload,
+            });
+        }
+    }
+    if (at, hash, seq) == (head.bytes, head.hash, head.seq) {
+        Ok(lines)
+    } else {
+        Err(Fault::Head)
+    }
+}
+
+fn parse_time(text: &str) -> Option<Timestamp> {
+    text.parse::<jiff::Timestamp>()
+        .ok()
+        .map(|time| Timestamp::from_ms(time.as_millisecond()))
+}
