@@ -141,6 +141,10 @@ pub struct Recovered {
 
 /// One fact to be committed.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a change lives no longer than the call that commits it"
+)]
 pub enum Change {
     /// A run is accepted.
     Create {
@@ -158,26 +162,9 @@ pub enum Change {
     },
 }
 
-impl Change {
-    /// A run is accepted.
-    pub fn create(id: &RunId, birth: Arc<Birth>) -> Self {
-        Self::Create {
-            id: id.clone(),
-            birth,
-        }
-    }
-
-    /// Something happened to a run.
-    pub fn event(run: &RunId, event: Event) -> Self {
-        Self::Event {
-            run: run.clone(),
-            event,
-        }
-    }
-}
-
 /// The receipt of a commit that is in order and on its way to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a commit counts once it is durable"]
 pub struct Ticket {
     /// Its position.
     pub lsn: Lsn,
@@ -488,6 +475,7 @@ impl Journal {
         if let Err(error) = shared.log.drop_through(opened.base) {
             tracing::warn!(%error, "log segments that are not needed cannot be removed");
         }
+        look_at_transcripts(&shared);
         let threads = start_threads(
             &shared,
             writer,
@@ -523,24 +511,6 @@ impl Journal {
         }
         let lsn = self.shared.append(prepared)?;
         Ok(Ticket { lsn })
-    }
-
-    /// Commits one short fact without waiting for anything, from where nothing can wait.
-    pub fn note(&self, run: &RunId, event: Event) -> Result<Ticket, Error> {
-        let text = Rendered::of(&event);
-        let run = run.clone();
-        let lsn = self.shared.append(vec![Prepared { run, event, text }])?;
-        Ok(Ticket { lsn })
-    }
-
-    /// The time as the log knows it.
-    pub fn now(&self) -> Timestamp {
-        self.shared.clock.now()
-    }
-
-    /// 64 unpredictable bits.
-    pub fn random(&self) -> u64 {
-        self.shared.clock.random()
     }
 
     /// Resolves when the commit is on disk: effects that depend on it may start. Cancel safe.
@@ -616,10 +586,14 @@ impl Journal {
         Ok(Feed::new(replay, live, shown.max(before)))
     }
 
-    /// All events that are published so far.
+    /// All events that are durable now.
     pub async fn history(&self, id: &RunId) -> Result<Vec<Line>, Error> {
         match self.shared.track(id) {
             Some(track) => {
+                // Right after the start the publisher is still at what the log held.
+                let lsn = self.shared.durable.get();
+                let caught_up = self.shared.published.reach(lsn);
+                caught_up.await.map_err(Error::Failed)?;
                 let shown = track.head().seq;
                 self.history_between(id, track, Seq(1), shown).await
             }
@@ -706,6 +680,24 @@ fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     }
 }
 
+/// Has the projector compare the transcripts of live runs with what is on record, whether or not there is more to come.
+fn look_at_transcripts(shared: &Shared) {
+    let sequencer = shared.sequencer();
+    for live in sequencer.runs.values() {
+        let head = live.track.head();
+        shared.projections.post(|inbox| {
+            inbox.add(projector::Pending {
+                track: Arc::clone(&live.track),
+                start: head,
+                end: head,
+                lines: Some(Vec::new()),
+                pages: projector::Pages::Keep,
+                settled: None,
+            });
+        });
+    }
+}
+
 /// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the
 /// projector, then the keeper.
 fn start_threads(
@@ -732,7 +724,7 @@ fn start_threads(
         start_thread(
             "publisher",
             shared,
-            move || publisher::run(&publisher, backlog, &jobs),
+            move || publisher::run(&publisher, backlog, replayed, &jobs),
             |shared| shared.projections.close(),
         ),
         start_thread(

@@ -67,6 +67,9 @@ pub enum IndexError {
     /// The position in it does not fit the archive.
     #[error("the index does not belong to this archive")]
     Foreign,
+    /// The journal was closed.
+    #[error("the index is closed")]
+    Closed,
     /// Its files, or the archive, cannot be read or written.
     #[error("the files of the index cannot be used")]
     Files(#[from] io::Error),
@@ -86,25 +89,23 @@ pub(super) struct Index {
 impl Index {
     /// Opens the index in `state` and brings it up to the archive; sets a broken one aside and builds it again. Blocks.
     pub(super) fn open(state: &Path, archive: &Archive) -> Result<Self, IndexError> {
-        match Self::try_open(state, archive) {
+        match guarded(|| Self::try_open(state, archive)) {
             Ok(index) => Ok(index),
             Err(error) => {
                 tracing::warn!(%error, "the index is set aside and built again");
                 set_aside(state)?;
-                Self::try_open(state, archive)
+                guarded(|| Self::try_open(state, archive))
             }
         }
     }
 
     fn try_open(state: &Path, archive: &Archive) -> Result<Self, IndexError> {
         let dir = directory(state);
-        let db = guarded(|| {
-            Ok(sled::Config::new()
-                .path(&dir)
-                .cache_capacity(CACHE_BYTES)
-                .flush_every_ms(None)
-                .open()?)
-        })?;
+        let db = sled::Config::new()
+            .path(&dir)
+            .cache_capacity(CACHE_BYTES)
+            .flush_every_ms(None)
+            .open()?;
         let index = Self { db, dir };
         let applied = index.applied()?;
         let length = archive.length()?;
@@ -255,9 +256,9 @@ fn set_aside(state: &Path) -> io::Result<()> {
     if !fs::exists(&dir)? {
         return Ok(());
     }
-    let free = (1_u64..)
-        .map(|number| state.join(format!("index.broken-{number}")))
-        .find(|path| !path.exists())
-        .expect("numbers do not run out");
-    fs::rename(dir, free)
+    let mut number = 1_u64;
+    while fs::exists(state.join(format!("index.broken-{number}")))? {
+        number += 1;
+    }
+    fs::rename(dir, state.join(format!("index.broken-{number}")))
 }

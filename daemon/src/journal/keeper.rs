@@ -12,7 +12,7 @@ use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 
 use super::archive::{Base, Spot, Stored};
-use super::index::{Entry, Index};
+use super::index::{Entry, Index, IndexError};
 use super::track::Track;
 use super::transcript::Head;
 use super::{CheckpointJob, IndexState, Shared};
@@ -20,7 +20,7 @@ use super::{CheckpointJob, IndexState, Shared};
 /// Pause after a failure to archive.
 const RETRY: Duration = Duration::from_secs(1);
 /// Pause after an index that could not even be built anew.
-const REOPEN: Duration = Duration::from_secs(60);
+const REOPEN: Duration = Duration::from_mins(1);
 
 /// An ended run whose files are written.
 #[derive(Debug)]
@@ -92,6 +92,8 @@ impl Keeper {
                 self.checkpoint(job, covered);
             }
             if taken.closed {
+                let closed = Arc::new(IndexError::Closed);
+                self.shared.index.send_replace(IndexState::Broken(closed));
                 return;
             }
         }

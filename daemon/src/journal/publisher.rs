@@ -93,27 +93,37 @@ struct Written {
 }
 
 /// Publishes what the log held at open, then what comes. The body of the publisher thread.
-pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, jobs: &Receiver<Job>) {
-    let result = backlog
+pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, replayed: Lsn, jobs: &Receiver<Job>) {
+    let replay = backlog
         .into_iter()
-        .map(Job::Commit)
-        .chain(jobs.iter())
-        .try_for_each(|job| match job {
+        .try_for_each(|commit| publish(shared, commit));
+    if replay.is_ok() {
+        // The last frames of the log may be no commits.
+        shared.published.advance(replayed);
+    }
+    let result = replay.and_then(|()| {
+        jobs.iter().try_for_each(|job| match job {
             Job::Commit(commit) => publish(shared, commit),
-            Job::Checkpoint(mut checkpoint) => {
-                for stored in &mut checkpoint.runs {
-                    stored.head = stored.track.head();
-                }
-                shared
-                    .projections
-                    .post(|inbox| inbox.checkpoint = Some(checkpoint));
+            Job::Checkpoint(checkpoint) => {
+                forward(shared, checkpoint);
                 Ok(())
             }
-        });
+        })
+    });
     if let Err(failure) = result {
         shared.published.fail(failure);
     }
     shared.projections.close();
+}
+
+/// Adds the heads, which nobody else knows at this very position.
+fn forward(shared: &Shared, mut checkpoint: CheckpointJob) {
+    for live in &mut checkpoint.runs {
+        live.head = live.track.head();
+    }
+    shared
+        .projections
+        .post(|inbox| inbox.checkpoint = Some(checkpoint));
 }
 
 fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {

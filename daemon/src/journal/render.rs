@@ -1,5 +1,7 @@
 //! The files people and tools read about a run, as pure functions of its record: `thread.json` and the state page.
 
+use std::fmt::Write as _;
+
 use rye_core::model::{Activity, Object, Phase, Run, RunKind};
 use serde_json::{Value, json};
 
@@ -79,10 +81,10 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("tags", json!(["graph_state", graph.name()])),
     ];
     // JSON is YAML: every value is written as JSON, so no text can break out of its line.
-    let lines: String = fields
-        .iter()
-        .map(|(key, value)| format!("{key}: {value}\n"))
-        .collect();
+    let mut lines = String::new();
+    for (key, value) in fields {
+        writeln!(lines, "{key}: {value}").expect("writing to a String cannot fail");
+    }
     let state = serde_json::to_string_pretty(&run.progress.state).expect("a state is plain data");
     Some(format!("```yaml\n{lines}```\n\n```json\n{state}\n```\n"))
 }

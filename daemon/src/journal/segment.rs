@@ -88,21 +88,23 @@ impl Pool {
         let mut stock = Stock::default();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else { continue };
-            let number = name
-                .strip_prefix("spare-")
-                .and_then(|rest| rest.strip_suffix(".ready"))
-                .and_then(|number| number.parse::<u64>().ok());
-            if name.ends_with(".tmp") {
-                fs::remove_file(entry.path())?;
-            } else if let Some(number) = number {
-                stock.made = stock.made.max(number);
-                if entry.metadata()?.len() == segment_bytes {
-                    stock.files.push(entry.path());
-                } else {
-                    fs::remove_file(entry.path())?;
+            let path = entry.path();
+            let part = |part: Option<&std::ffi::OsStr>| {
+                part.and_then(|part| part.to_str()).map(str::to_owned)
+            };
+            let number = part(path.file_stem())
+                .and_then(|stem| stem.strip_prefix("spare-")?.parse::<u64>().ok());
+            match (number, part(path.extension()).as_deref()) {
+                (_, Some("tmp")) => fs::remove_file(path)?,
+                (Some(number), Some("ready")) => {
+                    stock.made = stock.made.max(number);
+                    if entry.metadata()?.len() == segment_bytes {
+                        stock.files.push(path);
+                    } else {
+                        fs::remove_file(path)?;
+                    }
                 }
+                _ => {}
             }
         }
         Ok(Self {
@@ -200,16 +202,15 @@ impl Pool {
         };
         self.changed.notify_all();
         let capacity = bytes.max(self.segment_bytes);
-        let ready = match from_stock {
-            Some(path) => path,
-            None => {
-                let number = {
-                    let mut stock = lock(&self.stock);
-                    stock.made += 1;
-                    stock.made
-                };
-                self.prepare(number, capacity)?
-            }
+        let ready = if let Some(path) = from_stock {
+            path
+        } else {
+            let number = {
+                let mut stock = lock(&self.stock);
+                stock.made += 1;
+                stock.made
+            };
+            self.prepare(number, capacity)?
         };
         let taken = ready.with_extension("tmp");
         fs::rename(&ready, &taken)?;

@@ -163,7 +163,7 @@ impl Sequencer {
                     Phase::Created
                 }
                 (_, None) => return Err(Error::NotLive { run: run.clone() }),
-                (event, Some(phase)) => phase.next(event).map_err(|source| Error::Illegal {
+                (event, Some(phase)) => phase.next(at, event).map_err(|source| Error::Illegal {
                     run: run.clone(),
                     source,
                 })?,

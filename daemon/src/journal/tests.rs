@@ -1,1 +1,8 @@
+//! The journal on real files. `rig` holds what the tests share.
 
+mod durability;
+mod feeds;
+mod files;
+mod recovery;
+mod rig;
+mod store;

@@ -80,7 +80,7 @@ impl Track {
                 published.feed = None;
             }
         }
-        drop(published);
+        // Under the lock: who subscribes sees either the end or a feed that will bring it.
         if last {
             self.ended.send_replace(true);
         }

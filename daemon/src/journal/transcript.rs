@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `prev` is the SHA-256 of the line before it without its LF; 64 zeros before the first. `state_hash` folds the facts
-//! that make up the state, so that its cost does not grow with the state: H(state_hash before ‖ event type ‖ LF ‖
-//! payload) at each `graph_started`, `step_completed` and `tool_completed`, 64 zeros before the first. The signature
+//! that make up the state, so that its cost does not grow with the state: `H(state_hash before ‖ event type ‖ LF ‖
+//! payload)` at each `graph_started`, `step_completed` and `tool_completed`, 64 zeros before the first. The signature
 //! covers the SHA-256 of `rye:head:1 LF run LF seq LF hash LF state_hash`. Everything here is a pure function of the log,
 //! so a lost line comes back byte for byte.
 

@@ -1,0 +1,223 @@
+use std::time::Duration;
+
+use rye_core::id::{Epoch, Lsn, Seq};
+use rye_core::model::{Event, Status, SuspendReason, Suspension};
+use serde_json::json;
+
+use super::super::faults::hooks::Sync;
+use super::super::{Change, Error, Failure, Storage};
+use super::rig::*;
+
+#[tokio::test]
+async fn a_commit_applies_all_of_its_events_or_none() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let a = journal.put_run(&rig, "run-a", 0).await;
+    let b = id("run-b");
+    let mixed = vec![
+        rig.create(&b),
+        change(&a, completed(1, json!(1))),
+        // Not allowed: the step it ends is over by then.
+        change(&a, completed(2, json!(2))),
+        change(&a, Event::RunStarted { epoch: Epoch(9) }),
+        change(&b, completed(1, json!(1))),
+    ];
+    assert!(matches!(
+        journal.commit(mixed).await,
+        Err(Error::Illegal { .. })
+    ));
+    assert_eq!(journal.run(&b).await.unwrap(), None);
+    assert_eq!(journal.record(&a).await.progress.steps, 0);
+
+    journal
+        .put(vec![rig.create(&b), change(&b, finish())])
+        .await;
+    assert_eq!(journal.record(&b).await.status(), Status::Completed);
+    assert!(matches!(
+        journal.commit(vec![rig.create(&b)]).await,
+        Err(Error::Exists { .. })
+    ));
+}
+
+#[tokio::test]
+async fn nothing_is_shown_before_it_is_on_disk() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 1).await;
+    let shown = journal.history(&run).await.unwrap();
+    let before = transcript(&rig.transcript_path(&run), 6).await;
+    let mut feed = journal.subscribe(&run, Seq(7)).await.unwrap();
+
+    rig.faults.inner.sync(Sync::Hangs);
+    let ticket = journal.commit(turn(&run, 2)).await.unwrap();
+    let soon = Duration::from_millis(50);
+    assert!(
+        tokio::time::timeout(soon, journal.durable(ticket))
+            .await
+            .is_err()
+    );
+    assert!(
+        tokio::time::timeout(soon, journal.run(&run)).await.is_err(),
+        "a read showed what is not durable"
+    );
+    assert!(tokio::time::timeout(soon, feed.next()).await.is_err());
+    assert_eq!(journal.history(&run).await.unwrap(), shown);
+    assert_eq!(
+        std::fs::read_to_string(rig.transcript_path(&run)).unwrap(),
+        before
+    );
+
+    rig.faults.inner.sync(Sync::Works);
+    journal.durable(ticket).await.unwrap();
+    assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(7));
+    assert_eq!(journal.record(&run).await.progress.steps, 2);
+}
+
+#[tokio::test]
+async fn a_failed_sync_is_final() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    rig.faults.inner.sync(Sync::Fails);
+    let ticket = journal.commit(turn(&run, 1)).await.unwrap();
+    assert!(matches!(
+        journal.durable(ticket).await,
+        Err(Error::Failed(Failure::Write(_)))
+    ));
+    assert!(matches!(journal.failed().await, Failure::Write(_)));
+    rig.faults.inner.sync(Sync::Works);
+    assert!(matches!(
+        journal.commit(turn(&run, 2)).await,
+        Err(Error::Failed(_))
+    ));
+    assert!(matches!(journal.run(&run).await, Err(Error::Failed(_))));
+}
+
+#[tokio::test]
+async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
+    let rig = Rig::with_segments_of(4096);
+    let journal = rig.open().await;
+    let (a, b) = (
+        journal.put_run(&rig, "run-a", 0).await,
+        journal.put_run(&rig, "run-b", 0).await,
+    );
+    let mut storage = journal.storage();
+    rig.faults.inner.full(true);
+    let mut step = 1;
+    while *storage.borrow_and_update() == Storage::Ok {
+        match journal.commit(turn(&a, step)).await {
+            Ok(ticket) => {
+                journal.durable(ticket).await.unwrap();
+                step += 1;
+            }
+            Err(Error::Full) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let refused = vec![rig.create(&id("run-c"))];
+    assert!(matches!(journal.commit(refused).await, Err(Error::Full)));
+    assert!(matches!(
+        journal.commit(turn(&a, step)).await,
+        Err(Error::Full)
+    ));
+    let parked = Event::RunSuspended(Suspension {
+        reason: SuspendReason::Storage,
+        code: None,
+        node: None,
+    });
+    journal
+        .put(vec![
+            change(&a, completed(step, json!(0))),
+            change(&a, parked),
+        ])
+        .await;
+    journal.put(vec![change(&b, finish())]).await;
+
+    rig.faults.inner.full(false);
+    storage
+        .wait_for(|storage| *storage == Storage::Ok)
+        .await
+        .unwrap();
+    let epoch = journal.epoch();
+    journal
+        .put(vec![
+            rig.create(&id("run-c")),
+            change(&a, Event::RunResumed { epoch }),
+        ])
+        .await;
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(journal.record(&a).await.progress.steps, step);
+    assert_eq!(journal.record(&b).await.status(), Status::Completed);
+}
+
+#[tokio::test]
+async fn a_frame_larger_than_a_segment_gets_one_of_its_own() {
+    let rig = Rig::with_segments_of(4096);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let big = json!("x".repeat(20_000));
+    journal
+        .put(vec![
+            change(&run, completed(1, big.clone())),
+            change(&run, started(2)),
+        ])
+        .await;
+    journal.put(turn(&run, 2)).await;
+    drop(journal);
+    let journal = rig.open().await;
+    let lines = journal.history(&run).await.unwrap();
+    let found = lines
+        .iter()
+        .find(|line| line.payload["assigned"]["last"] == big);
+    assert!(found.is_some());
+}
+
+#[tokio::test]
+async fn long_payloads_go_to_the_object_store_and_come_back() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let long = json!("y".repeat(300_000));
+    journal
+        .put(vec![change(&run, completed(1, long.clone()))])
+        .await;
+    let line = journal.history(&run).await.unwrap().pop().unwrap();
+    assert!(line.payload["bytes"].as_u64().unwrap() > 300_000);
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(journal.record(&run).await.progress.state["last"], long);
+    assert_eq!(journal.history(&run).await.unwrap().pop().unwrap(), line);
+    drop(journal);
+
+    std::fs::remove_dir_all(rig.state().join("objects")).unwrap();
+    let before = image(&rig.state().join("log"));
+    assert!(matches!(
+        rig.try_open().await,
+        Err(Error::Unreadable { .. })
+    ));
+    assert_eq!(image(&rig.state().join("log")), before);
+}
+
+#[tokio::test]
+async fn positions_are_dense_and_tickets_are_in_order() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let mut last = Lsn(1);
+    for number in 0..20 {
+        let run = id(&format!("run-{number}"));
+        let ticket = journal
+            .commit(vec![Change::Create {
+                id: run,
+                birth: std::sync::Arc::new(rig.birth()),
+            }])
+            .await
+            .unwrap();
+        assert_eq!(ticket.lsn, last.next());
+        last = ticket.lsn;
+    }
+    journal
+        .durable(super::super::Ticket { lsn: last })
+        .await
+        .unwrap();
+}

@@ -1,0 +1,109 @@
+use std::sync::Arc;
+
+use rye_core::id::Seq;
+
+use super::super::{FeedError, Journal};
+use super::rig::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn replay_and_live_meet_without_gap_or_duplicate() {
+    let rig = Rig::with_segments_of(16 * 1024);
+    let journal = Arc::new(rig.open().await);
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let mut scope = crate::task::Scope::new();
+    let (results, mut seen) = tokio::sync::mpsc::channel(64);
+    for reader in 0..16_u64 {
+        let (journal, run, results) = (Arc::clone(&journal), run.clone(), results.clone());
+        scope.spawn("reader", move |_| async move {
+            // Readers come in at different times and from different places.
+            let wait = super::super::Ticket {
+                lsn: rye_core::id::Lsn(3 + reader * 15),
+            };
+            journal.durable(wait).await.unwrap();
+            let from = Seq(1 + reader * 10);
+            let mut feed = journal.subscribe(&run, from).await.unwrap();
+            let mut seqs = Vec::new();
+            while let Some(line) = feed.next().await {
+                seqs.push(line.unwrap().seq.0);
+            }
+            results.send((from.0, seqs)).await.unwrap();
+        });
+    }
+    drop(results);
+    for step in 1..=300 {
+        journal.put(turn(&run, step)).await;
+    }
+    journal.put(vec![change(&run, finish())]).await;
+    let last = 4 + 600 + 1;
+    let mut readers = 0;
+    while let Some((from, seqs)) = seen.recv().await {
+        assert_eq!(seqs, (from..=last).collect::<Vec<_>>(), "from {from}");
+        readers += 1;
+    }
+    assert_eq!(readers, 16);
+    journal.ended(&run).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_cut_and_can_go_on() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let mut feed = journal.subscribe(&run, Seq(1)).await.unwrap();
+    let mut last = None;
+    for step in 1..=700 {
+        last = Some(journal.commit(turn(&run, step)).await.unwrap());
+    }
+    journal.published(last.unwrap()).await.unwrap();
+    let mut read = 0;
+    let cut = loop {
+        match feed.next().await.unwrap() {
+            Ok(line) => read = line.seq.0,
+            Err(cut) => break cut,
+        }
+    };
+    assert_eq!(cut, FeedError::Lagged { last: Seq(read) });
+    assert!(feed.next().await.is_none());
+    let mut again = journal.subscribe(&run, Seq(read + 1)).await.unwrap();
+    assert_eq!(again.next().await.unwrap().unwrap().seq, Seq(read + 1));
+}
+
+async fn all(journal: &Journal, run: &rye_core::id::RunId) -> Vec<u64> {
+    let mut feed = journal.subscribe(run, Seq(0)).await.unwrap();
+    let mut seqs = Vec::new();
+    while let Some(line) = feed.next().await {
+        seqs.push(line.unwrap().seq.0);
+    }
+    seqs
+}
+
+#[tokio::test]
+async fn the_feed_of_an_ended_run_ends() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 1).await;
+    journal.put(vec![change(&run, finish())]).await;
+    journal.ended(&run).await.unwrap();
+    assert_eq!(all(&journal, &run).await, (1..=7).collect::<Vec<_>>());
+    journal.close().await.unwrap();
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(all(&journal, &run).await, (1..=7).collect::<Vec<_>>());
+    journal.ended(&run).await.unwrap();
+    assert!(journal.subscribe(&id("nobody"), Seq(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_closed_journal_says_so_to_its_readers() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let mut feed = journal.subscribe(&run, Seq(4)).await.unwrap();
+    assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(4));
+    journal.close().await.unwrap();
+    drop(journal);
+    assert_eq!(
+        feed.next().await,
+        Some(Err(FeedError::Closed { last: Seq(4) }))
+    );
+}

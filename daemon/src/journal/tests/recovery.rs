@@ -1,0 +1,295 @@
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use rye_core::frame::{Frame, SegmentId};
+use rye_core::id::{Epoch, RunId};
+use rye_core::model::{Event, Run, SuspendReason, Suspension};
+use serde_json::json;
+
+use super::super::Error;
+use super::rig::*;
+
+/// The newest segment that holds frames, with the end of each frame.
+fn tail(rig: &Rig) -> (PathBuf, Vec<u8>, Vec<usize>) {
+    let dir = rig.state().join("log");
+    let mut segments: Vec<PathBuf> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "seg"))
+        .collect();
+    segments.sort();
+    let path = segments.pop().unwrap();
+    let number = u64::from_str_radix(path.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let mut ends = vec![0];
+    while let Some(frame) = Frame::decode(SegmentId(number), &bytes[*ends.last().unwrap()..]) {
+        ends.push(ends.last().unwrap() + frame.encoded_len());
+    }
+    (path, bytes, ends)
+}
+
+#[tokio::test]
+async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
+    let rig = Rig::with_segments_of(16 * 1024);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 2).await;
+    let before = journal.record(&run).await;
+    journal.put(turn(&run, 3)).await;
+    let between = journal.record(&run).await;
+    journal.put(turn(&run, 4)).await;
+    drop(journal);
+    let (path, bytes, ends) = tail(&rig);
+    let whole = image(rig.root.path());
+    let last = ends.len() - 1;
+    // Which bytes follow a cut does not matter to the reader; both kinds of tear are tried.
+    for cut in ends[last - 2]..ends[last] {
+        restore(rig.root.path(), &whole);
+        let mut torn = bytes.clone();
+        if cut % 2 == 0 {
+            torn.truncate(cut);
+        } else {
+            torn[cut..].fill(0);
+        }
+        fs::write(&path, torn).unwrap();
+        let (journal, recovered) = rig.try_open().await.unwrap();
+        let expected = if cut < ends[last - 1] {
+            &before
+        } else {
+            &between
+        };
+        assert_eq!(&recovered.live[0], expected, "cut at byte {cut}");
+        // And it can be written on.
+        let step = expected.progress.steps + 1;
+        journal.put(turn(&run, step)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    journal.put_run(&rig, "run-a", 5).await;
+    drop(journal);
+    let (path, bytes, ends) = tail(&rig);
+    for frame in 0..ends.len() - 2 {
+        for place in [ends[frame], ends[frame] + 20, ends[frame + 1] - 1] {
+            let mut flipped = bytes.clone();
+            flipped[place] ^= 0x10;
+            fs::write(&path, &flipped).unwrap();
+            let before = image(rig.root.path());
+            match rig.try_open().await {
+                Err(Error::Corrupt { offset, .. }) => {
+                    assert_eq!(usize::try_from(offset).unwrap(), ends[frame]);
+                }
+                other => panic!("byte {place} of frame {frame}: {other:?}"),
+            }
+            assert_eq!(image(rig.root.path()), before);
+        }
+    }
+    fs::write(&path, &bytes).unwrap();
+    rig.try_open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_segment_stops_the_boot() {
+    let rig = Rig::with_segments_of(4096);
+    // A project that is gone keeps the log from being shortened.
+    fs::remove_dir(rig.ai()).unwrap();
+    let journal = rig.open().await;
+    journal.put_run(&rig, "run-a", 30).await;
+    drop(journal);
+    let dir = rig.state().join("log");
+    let whole = image(&dir);
+    let segments: Vec<&PathBuf> = whole
+        .iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.extension().is_some_and(|end| end == "seg"))
+        .collect();
+    assert!(segments.len() > 2);
+    for missing in &segments[..segments.len() - 1] {
+        restore(&dir, &whole);
+        fs::remove_file(missing).unwrap();
+        assert!(matches!(rig.try_open().await, Err(Error::Corrupt { .. })));
+    }
+    fs::remove_dir_all(&dir).unwrap();
+    fs::write(rig.state().join("archive"), b"something").unwrap();
+    assert!(matches!(rig.try_open().await, Err(Error::Missing { .. })));
+}
+
+#[tokio::test]
+async fn a_base_that_cannot_be_read_stops_the_boot() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    journal.put_run(&rig, "run-a", 1).await;
+    journal.close().await.unwrap();
+    drop(journal);
+    let path = rig.state().join("base");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let before = image(rig.root.path());
+    assert!(matches!(rig.try_open().await, Err(Error::Files { .. })));
+    assert_eq!(image(rig.root.path()), before);
+}
+
+#[tokio::test]
+async fn every_life_has_a_later_epoch() {
+    let rig = Rig::new();
+    for life in 1..=4_u64 {
+        let (journal, recovered) = rig.try_open().await.unwrap();
+        assert_eq!(recovered.epoch, Epoch(life));
+        assert_eq!(journal.epoch(), Epoch(life));
+        if life % 2 == 0 {
+            journal.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_closed_journal_refuses_commits_and_opens_to_the_same_state() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 3).await;
+    let before = journal.record(&run).await;
+    journal.close().await.unwrap();
+    assert!(matches!(
+        journal.commit(turn(&run, 4)).await,
+        Err(Error::Closed | Error::Failed(_))
+    ));
+    drop(journal);
+    let (journal, recovered) = rig.try_open().await.unwrap();
+    assert_eq!(recovered.live, [before]);
+    journal.put(turn(&run, 4)).await;
+}
+
+/// One move of a random life.
+#[derive(Debug, Clone, Copy)]
+enum Move {
+    Create,
+    Step(usize),
+    Park(usize),
+    Resume(usize),
+    End(usize),
+    Crash,
+    Close,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let run = 0..4_usize;
+    let one = prop_oneof![
+        2 => Just(Move::Create),
+        12 => run.clone().prop_map(Move::Step),
+        1 => run.clone().prop_map(Move::Park),
+        1 => run.clone().prop_map(Move::Resume),
+        1 => run.prop_map(Move::End),
+        1 => Just(Move::Crash),
+        1 => Just(Move::Close),
+    ];
+    proptest::collection::vec(one, 1..60)
+}
+
+async fn live(rig: &Rig, moves: Vec<Move>) {
+    let mut journal = rig.open().await;
+    let mut runs: Vec<RunId> = Vec::new();
+    let mut expected: Vec<std::sync::Arc<Run>> = Vec::new();
+    for one in moves {
+        let pick = |number: usize| runs.get(number).map(|run| (run.clone(), &expected[number]));
+        let changes = match one {
+            Move::Create => {
+                let run = id(&format!("run-{}", runs.len()));
+                let mut changes = vec![rig.create(&run)];
+                changes.extend(begin(&run));
+                runs.push(run);
+                Some(changes)
+            }
+            Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.progress.steps + 1)),
+            Move::Park(number) => pick(number).map(|(run, _)| {
+                let why = Suspension {
+                    reason: SuspendReason::Restart,
+                    code: None,
+                    node: None,
+                };
+                vec![change(&run, Event::RunSuspended(why))]
+            }),
+            Move::Resume(number) => pick(number).map(|(run, _)| {
+                vec![change(
+                    &run,
+                    Event::RunResumed {
+                        epoch: journal.epoch(),
+                    },
+                )]
+            }),
+            Move::End(number) => pick(number).map(|(run, _)| vec![change(&run, finish())]),
+            Move::Crash => None,
+            Move::Close => {
+                journal.close().await.unwrap();
+                None
+            }
+        };
+        if let Some(changes) = changes {
+            match journal.commit(changes).await {
+                Ok(ticket) => journal.durable(ticket).await.unwrap(),
+                Err(Error::Illegal { .. } | Error::NotLive { .. }) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        } else {
+            drop(journal);
+            journal = rig.open().await;
+        }
+        for (number, run) in runs.iter().enumerate() {
+            let now = journal.record(run).await;
+            match expected.get_mut(number) {
+                Some(known) if changes_nothing(one) => assert_eq!(*known, now, "{one:?}"),
+                Some(known) => *known = now,
+                None => expected.push(now),
+            }
+        }
+    }
+    for (run, record) in runs.iter().zip(&expected) {
+        let history = journal.history(run).await.unwrap();
+        let seqs: Vec<u64> = history.iter().map(|line| line.seq.0).collect();
+        assert_eq!(seqs, (1..=record.seq.0).collect::<Vec<_>>());
+    }
+}
+
+fn changes_nothing(one: Move) -> bool {
+    matches!(one, Move::Crash | Move::Close)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_replayed_is_what_was(moves in moves(), segment in 2_u64..8) {
+        let rig = Rig::with_segments_of(segment * 1024);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(live(&rig, moves));
+    }
+}
+
+#[test]
+fn a_commit_is_encoded_as_it_is_decoded() {
+    use super::super::record::{Body, Rendered, encode_commit};
+    use rye_core::clock::Timestamp;
+    use rye_core::id::Seq;
+
+    let run = id("run-a");
+    let events = [
+        completed(1, json!({"a": [1.5, -0.0, "ü\n", null]})),
+        started(2),
+        finish(),
+    ];
+    let rendered: Vec<Rendered> = events.iter().map(Rendered::of).collect();
+    let at = Timestamp::from_ms(17);
+    let bytes = encode_commit(at, rendered.iter().map(|text| (&run, Seq(4), text)));
+    let body: Body = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(body.encode(), bytes);
+    let Body::Commit { records, .. } = body else {
+        panic!("not a commit")
+    };
+    let objects = crate::object::Store::new("/nonexistent");
+    for (record, event) in records.iter().zip(&events) {
+        assert_eq!(record.event.event(&objects).unwrap(), *event);
+    }
+}

@@ -1,0 +1,351 @@
+//! A journal in a temporary directory, with a clock that ticks once per look and a key of its own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _};
+use rye_core::capability::Layer;
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
+use rye_core::model::{
+    Birth, Durability, Effect, Event, GraphSource, Limits, Object, Recovery, Run, RunKind, Status,
+    StepStatus,
+};
+use serde_json::{Value, json};
+
+use super::super::faults::Faults;
+use super::super::transcript::{CHECKPOINT, Head};
+use super::super::{Change, Error, Journal, Notary, Options, Recovered, Ticket};
+use crate::object::Digest;
+
+#[derive(Debug, Default)]
+pub(super) struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(1_700_000_000_000 + self.0.fetch_add(7, Ordering::Relaxed))
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+}
+
+pub(super) struct Key(SigningKey);
+
+impl Key {
+    pub(super) fn new() -> Self {
+        Self(SigningKey::from_bytes(&[7; 32]))
+    }
+}
+
+impl Notary for Key {
+    fn sign_hex(&self, hash_hex: &str, at: Timestamp) -> String {
+        let signature = self.0.sign(hash_hex.as_bytes()).to_bytes();
+        let mut token = format!("{}|{hash_hex}|", at.to_seconds_string());
+        for byte in signature {
+            write!(token, "{byte:02x}").unwrap();
+        }
+        token
+    }
+
+    fn sign_text(&self, body: &str, at: Timestamp) -> String {
+        let hash = Digest::of(&[body.as_bytes()]).to_string();
+        format!("<!-- {} -->\n{body}", self.sign_hex(&hash, at))
+    }
+
+    fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
+        let hash = Digest::of(&[json!(object).to_string().as_bytes()]).to_string();
+        let mut signed = object.clone();
+        signed.insert("_signature".into(), json!(self.sign_hex(&hash, at)));
+        signed
+    }
+
+    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
+        let mut parts = token.rsplit('|');
+        let signature: Vec<u8> = parts
+            .next()
+            .unwrap_or_default()
+            .as_bytes()
+            .chunks(2)
+            .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        parts.next() == Some(hash_hex)
+            && Signature::from_slice(&signature).is_ok_and(|signature| {
+                self.0
+                    .verifying_key()
+                    .verify(hash_hex.as_bytes(), &signature)
+                    .is_ok()
+            })
+    }
+}
+
+pub(super) struct Rig {
+    pub(super) root: tempfile::TempDir,
+    clock: Arc<Ticking>,
+    pub(super) faults: Faults,
+    pub(super) segment_bytes: u64,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join(".ai")).unwrap();
+        Self {
+            root,
+            clock: Arc::default(),
+            faults: Faults::default(),
+            segment_bytes: 256 * 1024,
+        }
+    }
+
+    pub(super) fn with_segments_of(segment_bytes: u64) -> Self {
+        Self {
+            segment_bytes,
+            ..Self::new()
+        }
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.root.path().join("state")
+    }
+
+    pub(super) fn ai(&self) -> PathBuf {
+        self.root.path().join(".ai")
+    }
+
+    pub(super) fn options(&self) -> Options {
+        let clock: Arc<dyn Clock> = Arc::<Ticking>::clone(&self.clock);
+        Options {
+            segment_bytes: self.segment_bytes,
+            ..Options::new(self.state(), clock, Arc::new(Key::new()))
+        }
+    }
+
+    pub(super) async fn try_open(&self) -> Result<(Journal, Recovered), Error> {
+        Journal::open_with(self.options(), self.faults.clone()).await
+    }
+
+    pub(super) async fn open(&self) -> Journal {
+        self.try_open().await.unwrap().0
+    }
+
+    pub(super) fn birth(&self) -> Birth {
+        Birth {
+            item: ItemRef::tool(ItemId::new("demo/graph").unwrap()),
+            kind: RunKind::Graph,
+            project: self.root.path().display().to_string(),
+            files: self.ai().display().to_string(),
+            principal: "uid:0".into(),
+            parent: None,
+            chain_root: id("run-a"),
+            continuation_of: None,
+            limits: Limits::default(),
+            layers: vec![Layer {
+                source: "uid:0".into(),
+                patterns: vec!["rye.*".into()],
+            }],
+            durability: Durability::Strict,
+            recovery: Recovery::Resume,
+            inputs: Object::new(),
+            content_hash: "00".into(),
+            graph: Some(GraphSource {
+                text: "start: a".into(),
+                category: "demo".into(),
+                version: "1.0.0".into(),
+            }),
+            start_key: None,
+        }
+    }
+
+    pub(super) fn create(&self, run: &RunId) -> Change {
+        Change::Create {
+            id: run.clone(),
+            birth: Arc::new(self.birth()),
+        }
+    }
+
+    pub(super) fn transcript_path(&self, run: &RunId) -> PathBuf {
+        self.ai()
+            .join("state/threads")
+            .join(run.as_str())
+            .join("transcript.jsonl")
+    }
+}
+
+pub(super) fn id(text: &str) -> RunId {
+    RunId::new(text).unwrap()
+}
+
+pub(super) fn change(run: &RunId, event: Event) -> Change {
+    Change::Event {
+        run: run.clone(),
+        event,
+    }
+}
+
+pub(super) fn begin(run: &RunId) -> Vec<Change> {
+    let events = [
+        Event::RunStarted { epoch: Epoch(1) },
+        Event::GraphStarted {
+            graph_id: "demo/graph".into(),
+            graph_run_id: run.clone(),
+            start_node: "n".into(),
+            state: Object::new(),
+        },
+        started(1),
+    ];
+    events.into_iter().map(|event| change(run, event)).collect()
+}
+
+pub(super) fn started(step: u32) -> Event {
+    Event::StepStarted {
+        step,
+        node: "n".into(),
+        visit: step - 1,
+        attempt: 1,
+        action_id: "tool:rye/core/echo".into(),
+        effect: Effect::Idempotent,
+        key: "k".into(),
+    }
+}
+
+pub(super) fn completed(step: u32, value: Value) -> Event {
+    Event::StepCompleted {
+        step,
+        node: "n".into(),
+        status: StepStatus::Ok,
+        elapsed_ms: 1,
+        action_id: None,
+        next_node: Some("n".into()),
+        assigned: Object::from_iter([("last".to_owned(), value)]),
+        error: None,
+        suppressed: false,
+        output: None,
+    }
+}
+
+/// The end of step `step` and the start of the next: what a running graph commits.
+pub(super) fn turn(run: &RunId, step: u32) -> Vec<Change> {
+    vec![
+        change(run, completed(step, json!(step))),
+        change(run, started(step + 1)),
+    ]
+}
+
+pub(super) fn finish() -> Event {
+    Event::GraphCompleted {
+        status: Status::Completed,
+        steps: 1,
+        elapsed_ms: 5,
+        output: json!({"done": true}),
+    }
+}
+
+impl Journal {
+    /// Commits and waits for the disk.
+    pub(super) async fn put(&self, changes: Vec<Change>) {
+        let ticket = self.commit(changes).await.unwrap();
+        self.durable(ticket).await.unwrap();
+    }
+
+    /// A run with `steps` steps done and one in flight; returns when all of it is published.
+    pub(super) async fn put_run(&self, rig: &Rig, name: &str, steps: u32) -> RunId {
+        let run = id(name);
+        self.put(vec![rig.create(&run)]).await;
+        self.put(begin(&run)).await;
+        for step in 1..=steps {
+            self.put(turn(&run, step)).await;
+        }
+        let lsn = self.shared.snapshot(&run).unwrap().1;
+        self.published(Ticket { lsn }).await.unwrap();
+        run
+    }
+
+    pub(super) async fn record(&self, run: &RunId) -> Arc<Run> {
+        self.run(run).await.unwrap().expect("the run exists")
+    }
+}
+
+/// Looks until `what` gives something, for at most ten seconds.
+pub(super) async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let mut pause = tokio::time::interval(Duration::from_millis(2));
+    loop {
+        if let Some(found) = what().await {
+            return found;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "it did not happen within ten seconds"
+        );
+        pause.tick().await;
+    }
+}
+
+/// The text of a file once it has `lines` lines of events.
+pub(super) async fn transcript(path: &Path, events: u64) -> String {
+    eventually(async || {
+        let text = fs::read_to_string(path).ok()?;
+        let found = text
+            .lines()
+            .filter(|line| !line.contains(r#""event_type":"checkpoint""#))
+            .count();
+        (u64::try_from(found).unwrap() >= events && text.ends_with('\n')).then_some(text)
+    })
+    .await
+}
+
+/// Checks every line, hash and signature of a transcript; returns the events.
+pub(super) fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
+    let mut head = Head::default();
+    let mut events = Vec::new();
+    for line in text.lines() {
+        let value: Value = serde_json::from_str(line).unwrap();
+        let seq = Seq(value["seq"].as_u64().unwrap());
+        assert_eq!(value["prev"], json!(head.hash), "{line}");
+        assert_eq!(value["run_id"], json!(run));
+        if value["event_type"] == CHECKPOINT {
+            assert_eq!(seq, head.seq);
+            assert_eq!(value["payload"]["hash"], json!(head.hash));
+            let state = value["payload"]["state_hash"].as_str().unwrap();
+            head.state = state.parse().unwrap();
+            let token = value["payload"]["signature"].as_str().unwrap();
+            assert!(Key::new().verify_hex(token, &head.signed(run).to_string()));
+        } else {
+            assert_eq!(seq, head.seq.next());
+            head.seq = seq;
+            events.push(value);
+        }
+        head.hash = Digest::of(&[line.as_bytes()]);
+    }
+    events
+}
+
+/// Every file below `dir` with its content.
+pub(super) fn image(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(image(&path));
+        } else {
+            files.push((path.clone(), fs::read(path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Puts `files` where they were, and removes what was not there.
+pub(super) fn restore(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
+    fs::remove_dir_all(dir).unwrap();
+    for (path, content) in files {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}

@@ -1,0 +1,256 @@
+use std::fs;
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+use rye_core::model::{Birth, Status};
+
+use super::super::{Change, Error, Filter, Journal};
+use super::rig::*;
+
+/// Ends `count` runs, each with a start key, and waits until they have left memory.
+async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
+    let mut runs = Vec::new();
+    for number in 0..count {
+        let run = id(&format!("run-{number}"));
+        let birth = Arc::new(Birth {
+            start_key: Some(format!("key-{number}")),
+            ..rig.birth()
+        });
+        let mut changes = vec![Change::Create {
+            id: run.clone(),
+            birth,
+        }];
+        changes.extend(begin(&run));
+        changes.push(change(&run, finish()));
+        journal.put(changes).await;
+        runs.push(run);
+    }
+    for run in &runs {
+        eventually(async || journal.shared.track(run).is_none().then_some(())).await;
+    }
+    runs
+}
+
+async fn assert_found(journal: &Journal, runs: &[RunId]) {
+    for (number, run) in runs.iter().enumerate() {
+        let record = journal.record(run).await;
+        assert_eq!(record.status(), Status::Completed);
+        assert_eq!(journal.history(run).await.unwrap().len(), 5);
+        let key = format!("key-{number}");
+        assert_eq!(
+            journal.by_start_key("uid:0", &key).await.unwrap().as_ref(),
+            Some(run)
+        );
+    }
+    let listed = journal.list(&Filter::default(), None, 100).await.unwrap();
+    let ids: Vec<&RunId> = listed.runs.iter().map(|run| &run.id).collect();
+    assert_eq!(ids, runs.iter().rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn ended_runs_leave_memory_and_are_found_again() {
+    let rig = Rig::with_segments_of(8 * 1024);
+    let journal = rig.open().await;
+    let runs = end_runs(&rig, &journal, 20).await;
+    assert_found(&journal, &runs).await;
+    assert_eq!(journal.by_start_key("uid:1", "key-1").await.unwrap(), None);
+    assert_eq!(journal.run(&id("nobody")).await.unwrap(), None);
+    drop(journal);
+    let journal = rig.open().await;
+    assert_found(&journal, &runs).await;
+    journal.close().await.unwrap();
+    drop(journal);
+    assert_found(&rig.open().await, &runs).await;
+}
+
+#[tokio::test]
+async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
+    let rig = Rig::with_segments_of(8 * 1024);
+    let journal = rig.open().await;
+    let runs = end_runs(&rig, &journal, 12).await;
+    drop(journal);
+    let index = rig.state().join("index");
+    let older = image(&index);
+    let damages: [(&str, &dyn Fn()); 5] = [
+        ("gone", &|| fs::remove_dir_all(&index).unwrap()),
+        ("empty", &|| {
+            fs::remove_dir_all(&index).unwrap();
+            fs::create_dir(&index).unwrap();
+        }),
+        ("emptied files", &|| {
+            for (path, _) in &older {
+                fs::write(path, b"").unwrap();
+            }
+        }),
+        ("garbage", &|| {
+            for (path, content) in &older {
+                fs::write(path, vec![0x5a; content.len()]).unwrap();
+            }
+        }),
+        ("pages dropped", &|| {
+            for (path, content) in &older {
+                let mut content = content.clone();
+                for page in content.chunks_mut(4096).skip(1).step_by(3) {
+                    page.fill(0);
+                }
+                fs::write(path, content).unwrap();
+            }
+        }),
+    ];
+    for (what, damage) in damages {
+        damage();
+        let journal = rig.open().await;
+        tracing::info!(what);
+        assert_found(&journal, &runs).await;
+        journal.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_archive_that_is_too_short_stops_the_boot() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    end_runs(&rig, &journal, 3).await;
+    journal.close().await.unwrap();
+    drop(journal);
+    let path = rig.state().join("archive");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    assert!(matches!(rig.try_open().await, Err(Error::Missing { .. })));
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_come_in_pages() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    end_runs(&rig, &journal, 7).await;
+    journal.put_run(&rig, "run-live", 1).await;
+    let mut child = rig.birth();
+    child.parent = Some(id("run-live"));
+    child.project = "/elsewhere".into();
+    journal
+        .put(vec![Change::Create {
+            id: id("run-child"),
+            birth: Arc::new(child),
+        }])
+        .await;
+    let names = |filter: Filter, limit: usize| {
+        let journal = &journal;
+        async move {
+            let mut names = Vec::new();
+            let mut token: Option<String> = None;
+            loop {
+                let page = journal
+                    .list(&filter, token.as_deref(), limit)
+                    .await
+                    .unwrap();
+                assert!(page.runs.len() <= limit);
+                names.extend(page.runs.into_iter().map(|run| run.id.as_str().to_owned()));
+                token = page.next;
+                if token.is_none() {
+                    return names;
+                }
+            }
+        }
+    };
+    let all = [
+        "run-child",
+        "run-live",
+        "run-6",
+        "run-5",
+        "run-4",
+        "run-3",
+        "run-2",
+        "run-1",
+        "run-0",
+    ];
+    for limit in [1, 2, 4, 9, 50] {
+        assert_eq!(names(Filter::default(), limit).await, all);
+    }
+    let filter = Filter {
+        statuses: vec![Status::Running, Status::Created],
+        ..Filter::default()
+    };
+    assert_eq!(names(filter, 5).await, ["run-child", "run-live"]);
+    let filter = Filter {
+        parent: Some(id("run-live")),
+        ..Filter::default()
+    };
+    assert_eq!(names(filter, 5).await, ["run-child"]);
+    let filter = Filter {
+        project: Some("/elsewhere".into()),
+        ..Filter::default()
+    };
+    assert_eq!(names(filter, 5).await, ["run-child"]);
+    assert!(matches!(
+        journal.list(&Filter::default(), Some("x"), 1).await,
+        Err(Error::PageToken { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_start_key_is_used_once() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let keyed = |name: &str| Change::Create {
+        id: id(name),
+        birth: Arc::new(Birth {
+            start_key: Some("again".into()),
+            ..rig.birth()
+        }),
+    };
+    journal.put(vec![keyed("run-a")]).await;
+    match journal.commit(vec![keyed("run-b")]).await {
+        Err(Error::KeyTaken { run }) => assert_eq!(run, id("run-a")),
+        other => panic!("{other:?}"),
+    }
+    drop(journal);
+    let journal = rig.open().await;
+    assert!(matches!(
+        journal.commit(vec![keyed("run-b")]).await,
+        Err(Error::KeyTaken { .. })
+    ));
+}
+
+#[tokio::test]
+async fn the_log_is_shortened_and_a_long_run_keeps_its_history() {
+    let rig = Rig::with_segments_of(8 * 1024);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 200).await;
+    let segments = || {
+        fs::read_dir(rig.state().join("log"))
+            .unwrap()
+            .filter(|entry| {
+                let path = entry.as_ref().unwrap().path();
+                path.extension().is_some_and(|end| end == "seg")
+            })
+            .count()
+    };
+    eventually(async || (segments() <= 2).then_some(())).await;
+    let lines = journal.history(&run).await.unwrap();
+    let seqs: Vec<u64> = lines.iter().map(|line| line.seq.0).collect();
+    assert_eq!(seqs, (1..=404).collect::<Vec<_>>());
+    let before = journal.record(&run).await;
+    drop(journal);
+    let (journal, recovered) = rig.try_open().await.unwrap();
+    assert_eq!(recovered.live, [before]);
+    let again = journal.history(&run).await.unwrap();
+    assert_eq!(again.len(), lines.len());
+    let text = transcript(&rig.transcript_path(&run), 404).await;
+    assert_eq!(check_transcript(&run, &text).len(), 404);
+}
+
+#[tokio::test]
+async fn a_project_that_never_comes_back_does_not_keep_the_log_for_ever() {
+    let rig = Rig::with_segments_of(4096);
+    fs::remove_dir(rig.ai()).unwrap();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 200).await;
+    eventually(async || (journal.shared.log.segments() <= 8).then_some(())).await;
+    assert!(matches!(
+        journal.history(&run).await,
+        Err(Error::DataLoss { .. })
+    ));
+    journal.put(vec![change(&run, finish())]).await;
+    assert_eq!(journal.record(&run).await.status(), Status::Completed);
+}
