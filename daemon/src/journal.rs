@@ -162,9 +162,26 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// A run is accepted.
+    pub fn create(id: &RunId, birth: Arc<Birth>) -> Self {
+        Self::Create {
+            id: id.clone(),
+            birth,
+        }
+    }
+
+    /// Something happened to a run.
+    pub fn event(run: &RunId, event: Event) -> Self {
+        Self::Event {
+            run: run.clone(),
+            event,
+        }
+    }
+}
+
 /// The receipt of a commit that is in order and on its way to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a commit counts once it is durable"]
 pub struct Ticket {
     /// Its position.
     pub lsn: Lsn,
@@ -511,6 +528,24 @@ impl Journal {
         }
         let lsn = self.shared.append(prepared)?;
         Ok(Ticket { lsn })
+    }
+
+    /// Commits one short fact without waiting for anything, from where nothing can wait.
+    pub fn note(&self, run: &RunId, event: Event) -> Result<Ticket, Error> {
+        let text = Rendered::of(&event);
+        let run = run.clone();
+        let lsn = self.shared.append(vec![Prepared { run, event, text }])?;
+        Ok(Ticket { lsn })
+    }
+
+    /// The time as the log knows it.
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// 64 unpredictable bits.
+    pub fn random(&self) -> u64 {
+        self.shared.clock.random()
     }
 
     /// Resolves when the commit is on disk: effects that depend on it may start. Cancel safe.

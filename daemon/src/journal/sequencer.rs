@@ -135,7 +135,6 @@ impl Sequencer {
     fn check(
         &self,
         prepared: &[Prepared],
-        at: Timestamp,
         storage: Storage,
     ) -> Result<Vec<Phase>, Error> {
         let mut ahead: HashMap<&RunId, usize> = HashMap::new();
@@ -163,7 +162,7 @@ impl Sequencer {
                     Phase::Created
                 }
                 (_, None) => return Err(Error::NotLive { run: run.clone() }),
-                (event, Some(phase)) => phase.next(at, event).map_err(|source| Error::Illegal {
+                (event, Some(phase)) => phase.next(event).map_err(|source| Error::Illegal {
                     run: run.clone(),
                     source,
                 })?,
@@ -276,7 +275,7 @@ impl Shared {
             return Err(Error::Closed);
         }
         let at = self.clock.now();
-        let phases = sequencer.check(&prepared, at, storage)?;
+        let phases = sequencer.check(&prepared, storage)?;
         if prepared.is_empty() {
             return Ok(sequencer.last);
         }

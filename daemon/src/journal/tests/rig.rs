@@ -211,6 +211,7 @@ pub(super) fn started(step: u32) -> Event {
         action_id: "tool:rye/core/echo".into(),
         effect: Effect::Idempotent,
         key: "k".into(),
+        now: Timestamp::from_ms(0),
     }
 }
 
@@ -220,7 +221,6 @@ pub(super) fn completed(step: u32, value: Value) -> Event {
         node: "n".into(),
         status: StepStatus::Ok,
         elapsed_ms: 1,
-        action_id: None,
         next_node: Some("n".into()),
         assigned: Object::from_iter([("last".to_owned(), value)]),
         error: None,
