@@ -476,14 +476,7 @@ impl Journal {
             tracing::warn!(%error, "log segments that are not needed cannot be removed");
         }
         look_at_transcripts(&shared);
-        let threads = start_threads(
-            &shared,
-            writer,
-            opened.backlog,
-            jobs,
-            opened.known,
-            replayed,
-        );
+        let threads = start_threads(&shared, writer, opened.backlog, jobs, opened.known, lsn);
         let journal = Self {
             shared,
             threads: Mutex::new(threads),
@@ -706,7 +699,7 @@ fn start_threads(
     backlog: Vec<publisher::Commit>,
     jobs: std::sync::mpsc::Receiver<publisher::Job>,
     known: std::collections::HashMap<RunId, archive::Spot>,
-    replayed: Lsn,
+    begin: Lsn,
 ) -> Vec<JoinHandle<()>> {
     let publisher = Arc::clone(shared);
     let projector = Projector::new(Arc::clone(shared));
@@ -724,13 +717,13 @@ fn start_threads(
         start_thread(
             "publisher",
             shared,
-            move || publisher::run(&publisher, backlog, replayed, &jobs),
+            move || publisher::run(&publisher, backlog, begin, &jobs),
             |shared| shared.projections.close(),
         ),
         start_thread(
             "projector",
             shared,
-            move || projector.run(replayed),
+            move || projector.run(begin),
             |shared| {
                 shared.keeping.close();
             },

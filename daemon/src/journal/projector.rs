@@ -145,10 +145,10 @@ impl Projector {
         }
     }
 
-    /// Writes until the mailbox is closed. `replayed`: the last position of the log at open; only when everything up
-    /// to it is published can a file be told to be ahead of the log.
-    pub(super) fn run(mut self, replayed: Lsn) {
-        if self.shared.published.reach_blocking(replayed).is_err() {
+    /// Writes until the mailbox is closed. `begin`: where this life began; only when everything before
+    /// is published can a file be told to be ahead of the log.
+    pub(super) fn run(mut self, begin: Lsn) {
+        if self.shared.published.reach_blocking(begin).is_err() {
             return;
         }
         loop {
