@@ -25,7 +25,7 @@ use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::model::{
     Birth, Durability, Effect, Event, Limits, Object, Recovery, RunKind, StepStatus,
 };
-use ryed::journal::{Change, Journal, Notary, Options};
+use ryed::journal::{Change, Journal, Notary, Options, Ticket};
 use ryed::task::Scope;
 use serde_json::json;
 
@@ -179,9 +179,19 @@ fn rate(steps: u32, time: Duration) -> f64 {
     f64::from(steps) / time.as_secs_f64()
 }
 
-async fn put(journal: &Journal, changes: Vec<Change>) {
+async fn put(journal: &Journal, changes: Vec<Change>) -> Ticket {
     let ticket = journal.commit(changes).await.expect("a legal commit");
     journal.durable(ticket).await.expect("a working disk");
+    ticket
+}
+
+async fn publish(journal: &Journal, changes: Vec<Change>) {
+    let ticket = put(journal, changes).await;
+    journal.published(ticket).await.expect("a working disk");
+}
+
+fn turn(run: &RunId, step: u32) -> Vec<Change> {
+    vec![change(run, completed(step)), change(run, started(step + 1))]
 }
 
 async fn begin(journal: &Journal, project: &Path, run: &RunId) {
@@ -201,14 +211,15 @@ async fn begin(journal: &Journal, project: &Path, run: &RunId) {
         change(run, graph),
         change(run, started(1)),
     ];
-    put(journal, changes).await;
+    publish(journal, changes).await;
 }
 
+/// Walks; on return the last step is published too, so that signing is part of what is measured.
 async fn walk(journal: &Journal, run: &RunId, steps: u32) {
-    for step in 1..=steps {
-        let changes = vec![change(run, completed(step)), change(run, started(step + 1))];
-        put(journal, changes).await;
+    for step in 1..steps {
+        put(journal, turn(run, step)).await;
     }
+    publish(journal, turn(run, steps)).await;
 }
 
 async fn end(journal: &Journal, run: &RunId) {
@@ -219,7 +230,7 @@ async fn end(journal: &Journal, run: &RunId) {
         steps,
         elapsed_ms,
     };
-    put(journal, vec![change(run, event)]).await;
+    publish(journal, vec![change(run, event)]).await;
 }
 
 fn run_id() -> RunId {
