@@ -1,1 +1,358 @@
-fn main() {}
+//! How fast a run can go: the loop "one commit, one sync, next step" beside what the disk allows.
+//!
+//! `cargo bench -p ryed --bench commit_loop`. Rounds are interleaved, so that all rows meet the same weather; every row
+//! prints the median, the slowest and the fastest round. Steps are durable one by one in every row.
+//!
+//! * `append`: write the bytes of one step at the end of a file, `fdatasync`
+//! * `preallocated`: the same into a zeroed file
+//! * `journal, one run`: end of step n and start of step n+1 in one commit, wait until durable; heads signed on the way
+//! * `journal, 64 runs`: the same from 64 tasks
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use rye_core::capability::Layer;
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::frame::HEADER_BYTES;
+use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
+use rye_core::model::{
+    Birth, Durability, Effect, Event, Limits, Object, Recovery, RunKind, StepStatus,
+};
+use ryed::journal::{Change, Journal, Notary, Options, Ticket};
+use ryed::task::Scope;
+use serde_json::json;
+
+const ROUNDS: usize = 9;
+const STEPS: u32 = 1000;
+const RUNS: u32 = 64;
+const STEPS_EACH: u32 = 100;
+
+#[derive(Debug)]
+struct Wall;
+
+impl Clock for Wall {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the clock of a program of its own"
+    )]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .expect("the clock is set");
+        Timestamp::from_ms(i64::try_from(since.as_millis()).expect("a date in our time"))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+}
+
+struct Key(SigningKey);
+
+impl Notary for Key {
+    fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
+        let signature = self.0.sign(hash_hex.as_bytes());
+        format!("rye:signed:{hash_hex}:{signature}")
+    }
+
+    fn sign_text(&self, body: &str, at: Timestamp) -> String {
+        format!("<!-- {} -->\n{body}", self.sign_hex(body, at))
+    }
+
+    fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
+        let mut signed = object.clone();
+        let text = json!(object).to_string();
+        signed.insert("_signature".into(), json!(self.sign_hex(&text, at)));
+        signed
+    }
+
+    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
+        token.contains(hash_hex)
+    }
+}
+
+fn birth(project: &Path) -> Birth {
+    Birth {
+        item: ItemRef::tool(ItemId::new("bench/loop").expect("a good id")),
+        kind: RunKind::Graph,
+        project: project.display().to_string(),
+        files: project.join(".ai").display().to_string(),
+        principal: "uid:0".into(),
+        parent: None,
+        chain_root: RunId::new("root").expect("a good id"),
+        continuation_of: None,
+        limits: Limits::default(),
+        layers: vec![Layer {
+            source: "uid:0".into(),
+            patterns: vec!["rye.*".into()],
+        }],
+        durability: Durability::Strict,
+        recovery: Recovery::Resume,
+        inputs: Object::new(),
+        content_hash: String::new(),
+        graph: None,
+        start_key: None,
+    }
+}
+
+fn started(step: u32) -> Event {
+    Event::StepStarted {
+        step,
+        node: "work".into(),
+        visit: step - 1,
+        attempt: 1,
+        action_id: "tool:rye/core/echo".into(),
+        effect: Effect::Idempotent,
+        key: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c".into(),
+    }
+}
+
+fn completed(step: u32) -> Event {
+    Event::StepCompleted {
+        step,
+        node: "work".into(),
+        status: StepStatus::Ok,
+        elapsed_ms: 1,
+        action_id: Some("tool:rye/core/echo".into()),
+        next_node: Some("work".into()),
+        assigned: Object::from_iter([("count".to_owned(), json!(step))]),
+        error: None,
+        suppressed: false,
+        output: None,
+    }
+}
+
+fn change(run: &RunId, event: Event) -> Change {
+    Change::Event {
+        run: run.clone(),
+        event,
+    }
+}
+
+/// About what the journal writes for one step.
+fn step_bytes() -> Vec<u8> {
+    let events = [completed(500), started(501)];
+    let records: Vec<_> = events
+        .iter()
+        .map(|event| json!({"run": "loop-12", "seq": 1234, "event": event}))
+        .collect();
+    let body = json!({"commit/1": {"at": 1_700_000_000_000_u64, "records": records}});
+    let mut bytes = vec![7; HEADER_BYTES];
+    bytes.extend_from_slice(body.to_string().as_bytes());
+    bytes
+}
+
+fn append(dir: &Path, bytes: &[u8]) -> f64 {
+    let path = dir.join("append");
+    let mut file = File::create(&path).expect("a file");
+    let begin = Instant::now();
+    for _ in 0..STEPS {
+        file.write_all(bytes).expect("a write");
+        file.sync_data().expect("a sync");
+    }
+    rate(STEPS, begin.elapsed())
+}
+
+fn preallocated(dir: &Path, bytes: &[u8]) -> f64 {
+    let path = dir.join("preallocated");
+    std::fs::write(&path, vec![0; 4 << 20]).expect("a file");
+    let file = OpenOptions::new().write(true).open(&path).expect("a file");
+    file.sync_all().expect("a sync");
+    let mut at = 0;
+    let begin = Instant::now();
+    for _ in 0..STEPS {
+        file.write_all_at(bytes, at).expect("a write");
+        file.sync_data().expect("a sync");
+        at += u64::try_from(bytes.len()).expect("a length");
+    }
+    rate(STEPS, begin.elapsed())
+}
+
+fn rate(steps: u32, time: Duration) -> f64 {
+    f64::from(steps) / time.as_secs_f64()
+}
+
+async fn put(journal: &Journal, changes: Vec<Change>) -> Ticket {
+    let ticket = journal.commit(changes).await.expect("a legal commit");
+    journal.durable(ticket).await.expect("a working disk");
+    ticket
+}
+
+async fn publish(journal: &Journal, changes: Vec<Change>) {
+    let ticket = put(journal, changes).await;
+    journal.published(ticket).await.expect("a working disk");
+}
+
+fn turn(run: &RunId, step: u32) -> Vec<Change> {
+    vec![change(run, completed(step)), change(run, started(step + 1))]
+}
+
+async fn begin(journal: &Journal, project: &Path, run: &RunId) {
+    let birth = Arc::new(birth(project));
+    let graph = Event::GraphStarted {
+        graph_id: "bench/loop".into(),
+        graph_run_id: run.clone(),
+        start_node: "work".into(),
+        state: Object::new(),
+    };
+    let changes = vec![
+        Change::Create {
+            id: run.clone(),
+            birth,
+        },
+        change(run, Event::RunStarted { epoch: Epoch(1) }),
+        change(run, graph),
+        change(run, started(1)),
+    ];
+    publish(journal, changes).await;
+}
+
+/// Walks; on return the last step is published too, so that signing is part of what is measured.
+async fn walk(journal: &Journal, run: &RunId, steps: u32) {
+    for step in 1..steps {
+        put(journal, turn(run, step)).await;
+    }
+    publish(journal, turn(run, steps)).await;
+}
+
+async fn end(journal: &Journal, run: &RunId) {
+    let cause = "the bench".to_owned();
+    let (steps, elapsed_ms) = (1, 1);
+    let event = Event::GraphCancelled {
+        cause,
+        steps,
+        elapsed_ms,
+    };
+    publish(journal, vec![change(run, event)]).await;
+}
+
+fn run_id() -> RunId {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    RunId::new(format!("loop-{number}")).expect("a good id")
+}
+
+async fn one_run(journal: Arc<Journal>, project: &Path) -> f64 {
+    let run = run_id();
+    begin(&journal, project, &run).await;
+    let (done, seen) = tokio::sync::oneshot::channel();
+    let mut scope = Scope::new();
+    let walker = (Arc::clone(&journal), run.clone());
+    // On a worker of the runtime, as a run of the daemon is.
+    scope.spawn("run", |_| async move {
+        let start = Instant::now();
+        walk(&walker.0, &walker.1, STEPS).await;
+        ryed::task::reply(done, start.elapsed());
+    });
+    let time = seen.await.expect("the run ends");
+    end(&journal, &run).await;
+    rate(STEPS, time)
+}
+
+async fn many_runs(journal: Arc<Journal>, project: &Path) -> f64 {
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let run = run_id();
+        begin(&journal, project, &run).await;
+        runs.push(run);
+    }
+    let mut scope = Scope::new();
+    let start = Instant::now();
+    for run in runs.clone() {
+        let journal = Arc::clone(&journal);
+        scope.spawn("run", |_| async move {
+            walk(&journal, &run, STEPS_EACH).await;
+        });
+    }
+    while scope.next_ended().await.is_some() {}
+    let time = start.elapsed();
+    for run in &runs {
+        end(&journal, run).await;
+    }
+    rate(RUNS * STEPS_EACH, time)
+}
+
+/// Prints one row and returns its median.
+fn row(name: &str, mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    let median = rates[rates.len() / 2];
+    println!(
+        "{name:18} {median:8.0} steps/s  ({:.0} to {:.0})",
+        rates[0],
+        rates[rates.len() - 1]
+    );
+    median
+}
+
+async fn measure() {
+    let root = tempfile::Builder::new()
+        .prefix("commit-loop-")
+        .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        .expect("a directory on the disk under test");
+    let project = root.path().join("project");
+    std::fs::create_dir_all(project.join(".ai")).expect("a project");
+    let options = Options::new(
+        root.path().join("state"),
+        Arc::new(Wall),
+        Arc::new(Key(SigningKey::from_bytes(&[9; 32]))),
+    );
+    let start = Instant::now();
+    let (journal, _) = Journal::open(options.clone())
+        .await
+        .expect("a fresh journal");
+    let fresh = start.elapsed();
+    let journal = Arc::new(journal);
+    let bytes = step_bytes();
+    let (mut a, mut b, mut c, mut d) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..ROUNDS {
+        a.push(append(root.path(), &bytes));
+        b.push(preallocated(root.path(), &bytes));
+        c.push(one_run(Arc::clone(&journal), &project).await);
+        d.push(many_runs(Arc::clone(&journal), &project).await);
+    }
+    println!(
+        "{ROUNDS} rounds, {} bytes a step: median (slowest to fastest)",
+        bytes.len()
+    );
+    let append = row("append", a);
+    let preallocated = row("preallocated", b);
+    let one = row("journal, one run", c);
+    let many = row("journal, 64 runs", d);
+    println!(
+        "to append: preallocated {:.2}, one run {:.2}, 64 runs {:.2}",
+        preallocated / append,
+        one / append,
+        many / append
+    );
+    drop(journal);
+    let start = Instant::now();
+    let (journal, _) = Journal::open(options.clone()).await.expect("what was left");
+    let after_crash = start.elapsed();
+    journal.close().await.expect("an orderly end");
+    drop(journal);
+    let start = Instant::now();
+    let (journal, _) = Journal::open(options).await.expect("what was closed");
+    let after_close = start.elapsed();
+    drop(journal);
+    println!(
+        "open: {} ms fresh, {} ms after a crash, {} ms after a close",
+        fresh.as_millis(),
+        after_crash.as_millis(),
+        after_close.as_millis()
+    );
+}
+
+fn main() {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(measure());
+}

@@ -21,19 +21,14 @@
 //! Dropping the journal is a crash without the crash: what was queued is written, nothing is rounded off.
 //! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is told from damage.
 
-use std::error::Error as StdError;
 use std::fmt;
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rye_core::clock::{Clock, Timestamp};
-use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
-use rye_core::model::{Birth, Event, Illegal, Object, Run, RunKind, Status};
+use rye_core::model::{Birth, Event, Object, Run, RunKind, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -42,6 +37,7 @@ use crate::{object, task};
 
 mod archive;
 mod beneath;
+mod error;
 mod faults;
 mod feed;
 mod history;
@@ -60,28 +56,22 @@ mod segment;
 mod sequencer;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod track;
 mod transcript;
 
-use archive::Archive;
 use faults::Faults;
-use index::{Index, IndexError};
-use keeper::Keeper;
-use log::{Log, Writer};
-use mailbox::Mailbox;
-use mark::{Mark, lock};
-use projector::Projector;
+use mark::lock;
 use record::{Body, Rendered};
-use sequencer::{CheckpointJob, Prepared, Sequencer};
+use sequencer::{CheckpointJob, Prepared};
+use threads::{IndexState, Shared};
 
+pub use error::Error;
 pub use feed::{Feed, FeedError};
-pub use index::IndexError as BrokenIndex;
+pub use index::IndexError;
 pub use listing::{Filter, Page};
 pub use mark::Failure;
 pub use segment::Storage;
-
-/// Commits between the sequencer and the publisher: far more than there are runs that wait for one each.
-const PUBLISHER_QUEUE: usize = 4096;
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.
@@ -251,174 +241,6 @@ impl Summary {
     }
 }
 
-/// Why the journal cannot do its part.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file of the state directory cannot be used.
-    #[error("failed to {what} `{}`", path.display())]
-    Files {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// A frame that was once on disk is damaged. Nothing was changed.
-    #[error("the log is damaged at byte {offset} of `{}`; restore the state directory from a copy", path.display())]
-    Corrupt {
-        /// The segment.
-        path: PathBuf,
-        /// Where the bad frame starts.
-        offset: u64,
-    },
-    /// A part of the store is gone that other parts refer to. Nothing was changed.
-    #[error("`{}` is missing or too short; restore the state directory from a copy", path.display())]
-    Missing {
-        /// What is missing.
-        path: PathBuf,
-    },
-    /// A sound frame says something this version does not understand. Nothing was changed.
-    #[error("the record at byte {offset} of `{}` cannot be understood", path.display())]
-    Unreadable {
-        /// The segment.
-        path: PathBuf,
-        /// Where the frame starts.
-        offset: u64,
-        /// Why.
-        #[source]
-        source: Box<dyn StdError + Send + Sync>,
-    },
-    /// The journal gave up; the daemon must end.
-    #[error("the journal does not work any more")]
-    Failed(#[source] Failure),
-    /// The journal is closed or closing.
-    #[error("the journal is closed")]
-    Closed,
-    /// The disk is full: nothing new is admitted.
-    #[error("the disk that holds the log is full")]
-    Full,
-    /// A run of that id exists.
-    #[error("run {run} exists already")]
-    Exists {
-        /// The run.
-        run: RunId,
-    },
-    /// The start key was used before.
-    #[error("the start key belongs to run {run}")]
-    KeyTaken {
-        /// The run it started.
-        run: RunId,
-    },
-    /// There is no such run, or it has ended and left memory.
-    #[error("run {run} is not live")]
-    NotLive {
-        /// The run.
-        run: RunId,
-    },
-    /// There is no such run.
-    #[error("there is no run {run}")]
-    Unknown {
-        /// The run.
-        run: RunId,
-    },
-    /// The run cannot take that event now.
-    #[error("run {run} refuses the event")]
-    Illegal {
-        /// The run.
-        run: RunId,
-        /// Why.
-        #[source]
-        source: Illegal,
-    },
-    /// A long payload could not be put away.
-    #[error("failed to keep a long payload")]
-    Object(#[source] object::Error),
-    /// The events of a run are not what was written.
-    #[error("the history of run {run} is damaged")]
-    DataLoss {
-        /// The run.
-        run: RunId,
-        /// Where, and how.
-        #[source]
-        source: Box<dyn StdError + Send + Sync>,
-    },
-    /// The index of ended runs does not answer.
-    #[error("ended runs cannot be looked up")]
-    Index(#[source] Arc<IndexError>),
-    /// A page token that this journal never gave out.
-    #[error("`{token}` is not a page token")]
-    PageToken {
-        /// The token.
-        token: String,
-    },
-}
-
-impl Kinded for Error {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Index(_) => {
-                ErrorKind::Unavailable
-            }
-            Self::Object(source) => source.kind(),
-            Self::Corrupt { .. }
-            | Self::Missing { .. }
-            | Self::Unreadable { .. }
-            | Self::DataLoss { .. } => ErrorKind::DataLoss,
-            Self::Full => ErrorKind::Exhausted,
-            Self::Exists { .. } | Self::KeyTaken { .. } => ErrorKind::Exists,
-            Self::NotLive { .. } => ErrorKind::Precondition,
-            Self::Illegal { source, .. } => source.kind(),
-            Self::Unknown { .. } => ErrorKind::NotFound,
-            Self::PageToken { .. } => ErrorKind::Invalid,
-        }
-    }
-}
-
-/// The index as readers see it.
-#[derive(Debug, Clone)]
-enum IndexState {
-    Opening,
-    Ready(Index),
-    Broken(Arc<IndexError>),
-}
-
-/// What the journal's threads and its callers share.
-struct Shared {
-    dir: PathBuf,
-    clock: Arc<dyn Clock>,
-    notary: Arc<dyn Notary>,
-    objects: object::Store,
-    sequencer: Mutex<Sequencer>,
-    log: Arc<Log>,
-    durable: Arc<Mark>,
-    published: Mark,
-    projections: Mailbox<projector::Inbox>,
-    keeping: Mailbox<keeper::Inbox>,
-    archive: Archive,
-    index: watch::Sender<IndexState>,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("dir", &self.dir)
-            .field("durable", &self.durable)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Locks the sequencer. A panic inside it is the end of the journal, not of whoever comes next.
-    fn sequencer(&self) -> MutexGuard<'_, Sequencer> {
-        self.sequencer.lock().unwrap_or_else(|poisoned| {
-            self.durable.fail(Failure::Panicked("sequencer"));
-            poisoned.into_inner()
-        })
-    }
-}
-
 /// The journal of one state directory. See the module.
 #[derive(Debug)]
 pub struct Journal {
@@ -439,73 +261,10 @@ impl Journal {
             (options, opened)
         })
         .await;
-        let (journal, recovered) = Self::start(options, opened?, faults);
+        let (journal, recovered) = threads::start(options, opened?, faults);
         let begin = journal.shared.sequencer().last;
         journal.durable(Ticket { lsn: begin }).await?;
         Ok((journal, recovered))
-    }
-
-    /// Starts the threads on what was recovered, and queues the frame of the new epoch.
-    fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Self, Recovered) {
-        let epoch = Epoch(opened.epoch.0 + 1);
-        let live: Vec<Arc<Run>> = opened
-            .runs
-            .values()
-            .map(|live| Arc::clone(&live.run))
-            .filter(|run| !run.status().is_terminal())
-            .collect();
-        let (sender, jobs) = sync_channel(PUBLISHER_QUEUE);
-        let replayed = opened.last;
-        let mut sequencer = Sequencer::new(replayed, epoch, opened.runs, sender);
-        let log = Arc::new(Log::new(
-            log::directory(&options.dir),
-            opened.pool,
-            opened.places,
-            faults,
-        ));
-        let durable = Arc::new(Mark::new(replayed));
-        let writer = Writer::new(
-            Arc::clone(&log),
-            Arc::clone(&durable),
-            opened.tail,
-            opened.tail_end,
-            replayed,
-        );
-        let lsn = sequencer.advance();
-        let at = options.clock.now();
-        let body = Body::Epoch { at, epoch }.encode();
-        log.queue.post(|jobs| jobs.push(log::Job { lsn, body }));
-        let shared = Arc::new(Shared {
-            dir: options.dir,
-            clock: options.clock,
-            notary: options.notary,
-            objects: opened.objects,
-            sequencer: Mutex::new(sequencer),
-            log,
-            durable,
-            published: Mark::new(opened.base),
-            projections: Mailbox::default(),
-            keeping: Mailbox::default(),
-            archive: opened.archive,
-            index: watch::Sender::new(IndexState::Opening),
-        });
-        if let Err(error) = shared.log.drop_through(opened.base) {
-            tracing::warn!(%error, "log segments that are not needed cannot be removed");
-        }
-        look_at_transcripts(&shared);
-        let threads = start_threads(
-            &shared,
-            writer,
-            opened.backlog,
-            jobs,
-            opened.known,
-            replayed,
-        );
-        let journal = Self {
-            shared,
-            threads: Mutex::new(threads),
-        };
-        (journal, Recovered { epoch, live })
     }
 
     /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only to put
@@ -688,106 +447,17 @@ impl Journal {
         };
         let written = self.durable(Ticket { lsn }).await;
         let shared = Arc::clone(&self.shared);
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        task::blocking("close the journal", move || stop(&shared, threads)).await;
+        let workers = std::mem::take(&mut *lock(&self.threads));
+        task::blocking("close the journal", move || threads::stop(&shared, workers)).await;
         written
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        if !threads.is_empty() {
-            stop(&self.shared, threads);
+        let workers = std::mem::take(&mut *lock(&self.threads));
+        if !workers.is_empty() {
+            threads::stop(&self.shared, workers);
         }
     }
-}
-
-/// Lets every thread finish what it has, and joins it.
-fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
-    shared.sequencer().hang_up();
-    shared.log.queue.close();
-    shared.log.pool.stop();
-    for thread in threads {
-        if thread.join().is_err() {
-            tracing::error!("a thread of the journal panicked");
-        }
-    }
-}
-
-/// Has the projector compare the transcripts of live runs with what is on record, whether or not there is more to come.
-fn look_at_transcripts(shared: &Shared) {
-    let sequencer = shared.sequencer();
-    for live in sequencer.runs.values() {
-        let head = live.track.head();
-        shared.projections.post(|inbox| {
-            inbox.add(projector::Pending {
-                track: Arc::clone(&live.track),
-                start: head,
-                end: head,
-                lines: Some(Vec::new()),
-                pages: projector::Pages::Keep,
-                settled: None,
-            });
-        });
-    }
-}
-
-/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the
-/// projector, then the keeper.
-fn start_threads(
-    shared: &Arc<Shared>,
-    writer: Writer,
-    backlog: Vec<publisher::Commit>,
-    jobs: std::sync::mpsc::Receiver<publisher::Job>,
-    known: std::collections::HashMap<RunId, archive::Spot>,
-    replayed: Lsn,
-) -> Vec<JoinHandle<()>> {
-    let publisher = Arc::clone(shared);
-    let projector = Projector::new(Arc::clone(shared));
-    let keeper = Keeper::new(Arc::clone(shared), known);
-    let preparer = Arc::clone(&shared.log);
-    vec![
-        start_thread(
-            "writer",
-            shared,
-            move || writer.run(),
-            |shared| {
-                shared.durable.fail(Failure::Closed);
-            },
-        ),
-        start_thread(
-            "publisher",
-            shared,
-            move || publisher::run(&publisher, backlog, replayed, &jobs),
-            |shared| shared.projections.close(),
-        ),
-        start_thread(
-            "projector",
-            shared,
-            move || projector.run(replayed),
-            |shared| {
-                shared.keeping.close();
-            },
-        ),
-        start_thread("keeper", shared, move || keeper.run(), |_| {}),
-        start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
-    ]
-}
-
-/// A panic of `work` fails the journal; `after` runs in any case.
-fn start_thread(
-    name: &'static str,
-    shared: &Arc<Shared>,
-    work: impl FnOnce() + Send + 'static,
-    after: impl FnOnce(&Shared) + Send + 'static,
-) -> JoinHandle<()> {
-    let shared = Arc::clone(shared);
-    task::worker(name, move || {
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            shared.durable.fail(Failure::Panicked(name));
-            shared.published.fail(Failure::Panicked(name));
-        }
-        after(&shared);
-    })
 }

@@ -3,6 +3,7 @@
 //! **Never** follows a symbolic link and never leaves the directory: every path is walked one component at a time from
 //! the descriptor of the one before, without following links. What is not a plain file or directory is refused.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -32,6 +33,25 @@ impl Dir {
 
     /// Opens the directory at `relative`, which is made as far as it is missing.
     pub(super) fn make(&self, relative: &Path) -> io::Result<Self> {
+        self.walk(relative, |here, name| {
+            match stat::mkdirat(&here.0, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        })
+    }
+
+    /// Opens the directory at `relative`, which must be there.
+    pub(super) fn enter(&self, relative: &Path) -> io::Result<Self> {
+        self.walk(relative, |_, _| Ok(()))
+    }
+
+    /// Goes down one component at a time, after `prepare` has seen each.
+    fn walk(
+        &self,
+        relative: &Path,
+        prepare: impl Fn(&Self, &OsStr) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let mut here = Self(self.0.try_clone()?);
         for component in relative.components() {
             let Component::Normal(name) = component else {
@@ -40,10 +60,7 @@ impl Dir {
                     "a path below a directory has no `..` and is not absolute",
                 ));
             };
-            match stat::mkdirat(&here.0, name, Mode::from_bits_truncate(0o777)) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            prepare(&here, name)?;
             here = Self(fcntl::openat(&here.0, name, DIRECTORY, Mode::empty())?);
         }
         Ok(here)

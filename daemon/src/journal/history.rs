@@ -1,11 +1,10 @@
 //! What a run has done so far, read back: from the log while it holds the events, from the verified transcript before.
 
-use std::fs::File;
 use std::io::{self, BufReader};
 
 use rye_core::id::{Lsn, RunId, Seq};
 
-use super::projector::transcript_path;
+use super::projector::existing_transcript;
 use super::record::{Body, Record, Rendered};
 use super::track::Track;
 use super::transcript::{self, Fact, Head};
@@ -149,8 +148,8 @@ pub(super) fn of_transcript(
         run: run.clone(),
         source: Box::new(source),
     };
-    let file = File::open(transcript_path(files, run))
-        .map_err(|source| lost(transcript::Fault::Read(source)))?;
+    let file =
+        existing_transcript(files, run).map_err(|source| lost(transcript::Fault::Read(source)))?;
     let mut lines = transcript::verify(BufReader::new(file), run, head).map_err(lost)?;
     lines.retain(|line| line.seq >= first);
     Ok(lines)

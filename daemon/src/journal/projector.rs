@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,9 @@ const RENDER_EVERY: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 /// Segments of log kept for projects that fail.
 const RETAINED: usize = 8;
+
+/// Most of an existing file that is compared with the log: more than the log can hold.
+const TAIL_BYTES: u64 = 256 << 20;
 
 const TRANSCRIPT: &str = "transcript.jsonl";
 const THREADS: &str = "state/threads";
@@ -145,10 +148,10 @@ impl Projector {
         }
     }
 
-    /// Writes until the mailbox is closed. `replayed`: the last position of the log at open; only when everything up
-    /// to it is published can a file be told to be ahead of the log.
-    pub(super) fn run(mut self, replayed: Lsn) {
-        if self.shared.published.reach_blocking(replayed).is_err() {
+    /// Writes until the mailbox is closed. `begin`: where this life began; only when everything before
+    /// is published can a file be told to be ahead of the log.
+    pub(super) fn run(mut self, begin: Lsn) {
+        if self.shared.published.reach_blocking(begin).is_err() {
             return;
         }
         loop {
@@ -389,6 +392,11 @@ impl Transcript {
         let Some(behind) = self.length.checked_sub(at) else {
             return Ok(Met::Torso);
         };
+        if behind > TAIL_BYTES {
+            return Err(io::Error::other(
+                "the transcript is far longer than its run",
+            ));
+        }
         let mut tail = vec![0; usize::try_from(behind).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut tail, at)?;
         let same = tail.iter().zip(lines).take_while(|(a, b)| a == b).count();
@@ -471,10 +479,10 @@ fn open_transcript(track: &Arc<Track>) -> io::Result<Transcript> {
     })
 }
 
-/// The transcript of a run whose files are below `files`.
-pub(super) fn transcript_path(files: &str, id: &RunId) -> PathBuf {
-    Path::new(files)
-        .join(THREADS)
-        .join(id.as_str())
-        .join(TRANSCRIPT)
+/// The transcript of a run whose files are below `files`, to be read.
+pub(super) fn existing_transcript(files: &str, id: &RunId) -> io::Result<File> {
+    Dir::root(Path::new(files))?
+        .enter(&Path::new(THREADS).join(id.as_str()))?
+        .open(TRANSCRIPT)?
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }

@@ -92,16 +92,14 @@ struct Written {
     lines: Vec<u8>,
 }
 
-/// Publishes what the log held at open, then what comes. The body of the publisher thread.
-pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, replayed: Lsn, jobs: &Receiver<Job>) {
+/// Publishes what the log held at open up to the frame that began this life, then what comes. The body of the publisher thread.
+pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, begin: Lsn, jobs: &Receiver<Job>) {
     let replay = backlog
         .into_iter()
-        .try_for_each(|commit| publish(shared, commit));
-    if replay.is_ok() {
-        // The last frames of the log may be no commits.
-        shared.published.advance(replayed);
-    }
+        .try_for_each(|commit| publish(shared, commit))
+        .and_then(|()| shared.durable.reach_blocking(begin));
     let result = replay.and_then(|()| {
+        shared.published.advance(begin);
         jobs.iter().try_for_each(|job| match job {
             Job::Commit(commit) => publish(shared, commit),
             Job::Checkpoint(checkpoint) => {

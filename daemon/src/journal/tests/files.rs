@@ -129,6 +129,10 @@ async fn a_changed_transcript_is_data_loss_once_the_log_is_gone() {
     }
     fs::remove_file(&path).unwrap();
     assert!(journal.history(&run).await.is_err());
+    let pipe = nix::sys::stat::Mode::from_bits_truncate(0o600);
+    nix::unistd::mkfifo(&path, pipe).unwrap();
+    assert!(journal.history(&run).await.is_err());
+    fs::remove_file(&path).unwrap();
     fs::write(&path, whole).unwrap();
     assert_eq!(journal.history(&run).await.unwrap().len(), 13);
 }

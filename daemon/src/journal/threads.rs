@@ -1,0 +1,224 @@
+//! The threads of a journal, what they share, and how they start and end.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use rye_core::clock::Clock;
+use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::model::Run;
+use tokio::sync::watch;
+
+use super::archive::{Archive, Spot};
+use super::faults::Faults;
+use super::index::{Index, IndexError};
+use super::keeper::{self, Keeper};
+use super::log::{self, Log, Writer};
+use super::mailbox::Mailbox;
+use super::mark::{Failure, Mark};
+use super::projector::{self, Projector};
+use super::publisher;
+use super::record::Body;
+use super::recovery;
+use super::sequencer::Sequencer;
+use super::{Journal, Notary, Options, Recovered};
+use crate::{object, task};
+
+/// Commits between the sequencer and the publisher: far more than there are runs that wait for one each.
+const PUBLISHER_QUEUE: usize = 4096;
+
+/// The index as readers see it.
+#[derive(Debug, Clone)]
+pub(super) enum IndexState {
+    Opening,
+    Ready(Index),
+    Broken(Arc<IndexError>),
+}
+
+/// What the journal's threads and its callers share.
+pub(super) struct Shared {
+    pub(super) dir: PathBuf,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) notary: Arc<dyn Notary>,
+    pub(super) objects: object::Store,
+    pub(super) sequencer: Mutex<Sequencer>,
+    pub(super) log: Arc<Log>,
+    pub(super) durable: Arc<Mark>,
+    pub(super) published: Mark,
+    pub(super) projections: Mailbox<projector::Inbox>,
+    pub(super) keeping: Mailbox<keeper::Inbox>,
+    pub(super) archive: Archive,
+    pub(super) index: watch::Sender<IndexState>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("dir", &self.dir)
+            .field("durable", &self.durable)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Locks the sequencer. A panic inside it is the end of the journal, not of whoever comes next.
+    pub(super) fn sequencer(&self) -> MutexGuard<'_, Sequencer> {
+        self.sequencer.lock().unwrap_or_else(|poisoned| {
+            self.durable.fail(Failure::Panicked("sequencer"));
+            poisoned.into_inner()
+        })
+    }
+}
+
+/// Starts the threads on what was recovered, and queues the frame of the new epoch.
+pub(super) fn start(
+    options: Options,
+    opened: recovery::Opened,
+    faults: Faults,
+) -> (Journal, Recovered) {
+    let epoch = Epoch(opened.epoch.0 + 1);
+    let live: Vec<Arc<Run>> = opened
+        .runs
+        .values()
+        .map(|live| Arc::clone(&live.run))
+        .filter(|run| !run.status().is_terminal())
+        .collect();
+    let (sender, jobs) = sync_channel(PUBLISHER_QUEUE);
+    let replayed = opened.last;
+    let mut sequencer = Sequencer::new(replayed, epoch, opened.runs, sender);
+    let log = Arc::new(Log::new(
+        log::directory(&options.dir),
+        opened.pool,
+        opened.places,
+        faults,
+    ));
+    let durable = Arc::new(Mark::new(replayed));
+    let writer = Writer::new(
+        Arc::clone(&log),
+        Arc::clone(&durable),
+        opened.tail,
+        opened.tail_end,
+        replayed,
+    );
+    let lsn = sequencer.advance();
+    let at = options.clock.now();
+    let body = Body::Epoch { at, epoch }.encode();
+    log.queue.post(|jobs| jobs.push(log::Job { lsn, body }));
+    let shared = Arc::new(Shared {
+        dir: options.dir,
+        clock: options.clock,
+        notary: options.notary,
+        objects: opened.objects,
+        sequencer: Mutex::new(sequencer),
+        log,
+        durable,
+        published: Mark::new(opened.base),
+        projections: Mailbox::default(),
+        keeping: Mailbox::default(),
+        archive: opened.archive,
+        index: watch::Sender::new(IndexState::Opening),
+    });
+    if let Err(error) = shared.log.drop_through(opened.base) {
+        tracing::warn!(%error, "log segments that are not needed cannot be removed");
+    }
+    look_at_transcripts(&shared);
+    let threads = start_threads(&shared, writer, opened.backlog, jobs, opened.known, lsn);
+    let journal = Journal {
+        shared,
+        threads: Mutex::new(threads),
+    };
+    (journal, Recovered { epoch, live })
+}
+
+/// Lets every thread finish what it has, and joins it.
+pub(super) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
+    shared.sequencer().hang_up();
+    shared.log.queue.close();
+    shared.log.pool.stop();
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a thread of the journal panicked");
+        }
+    }
+}
+
+/// Has the projector compare the transcripts of live runs with what is on record, whether or not there is more to come.
+fn look_at_transcripts(shared: &Shared) {
+    let sequencer = shared.sequencer();
+    for live in sequencer.runs.values() {
+        let head = live.track.head();
+        shared.projections.post(|inbox| {
+            inbox.add(projector::Pending {
+                track: Arc::clone(&live.track),
+                start: head,
+                end: head,
+                lines: Some(Vec::new()),
+                pages: projector::Pages::Keep,
+                settled: None,
+            });
+        });
+    }
+}
+
+/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the
+/// projector, then the keeper.
+fn start_threads(
+    shared: &Arc<Shared>,
+    writer: Writer,
+    backlog: Vec<publisher::Commit>,
+    jobs: Receiver<publisher::Job>,
+    known: HashMap<RunId, Spot>,
+    begin: Lsn,
+) -> Vec<JoinHandle<()>> {
+    let publisher = Arc::clone(shared);
+    let projector = Projector::new(Arc::clone(shared));
+    let keeper = Keeper::new(Arc::clone(shared), known);
+    let preparer = Arc::clone(&shared.log);
+    vec![
+        start_thread(
+            "writer",
+            shared,
+            move || writer.run(),
+            |shared| {
+                shared.durable.fail(Failure::Closed);
+            },
+        ),
+        start_thread(
+            "publisher",
+            shared,
+            move || publisher::run(&publisher, backlog, begin, &jobs),
+            |shared| shared.projections.close(),
+        ),
+        start_thread(
+            "projector",
+            shared,
+            move || projector.run(begin),
+            |shared| {
+                shared.keeping.close();
+            },
+        ),
+        start_thread("keeper", shared, move || keeper.run(), |_| {}),
+        start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
+    ]
+}
+
+/// A panic of `work` fails the journal; `after` runs in any case.
+fn start_thread(
+    name: &'static str,
+    shared: &Arc<Shared>,
+    work: impl FnOnce() + Send + 'static,
+    after: impl FnOnce(&Shared) + Send + 'static,
+) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    task::worker(name, move || {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            shared.durable.fail(Failure::Panicked(name));
+            shared.published.fail(Failure::Panicked(name));
+        }
+        after(&shared);
+    })
+}
