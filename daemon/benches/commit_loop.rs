@@ -111,6 +111,7 @@ fn started(step: u32) -> Event {
         action_id: "tool:rye/core/echo".into(),
         effect: Effect::Idempotent,
         key: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c".into(),
+        now: Timestamp::from_ms(0),
     }
 }
 
@@ -120,7 +121,6 @@ fn completed(step: u32) -> Event {
         node: "work".into(),
         status: StepStatus::Ok,
         elapsed_ms: 1,
-        action_id: Some("tool:rye/core/echo".into()),
         next_node: Some("work".into()),
         assigned: Object::from_iter([("count".to_owned(), json!(step))]),
         error: None,
