@@ -7,7 +7,7 @@ use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::InvalidId;
 use rye_item::{init, keys, library, sign, spaces, trust};
 
-/// The end of a verb that could not do its part.
+/// The end of a verb that could not do its part. Large causes are boxed: a result is moved more often than it fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The daemon, or the way to it.
@@ -21,13 +21,13 @@ pub(crate) enum Failure {
     Trust(#[from] trust::Error),
     /// Signing.
     #[error(transparent)]
-    Sign(#[from] sign::Error),
+    Sign(Box<sign::Error>),
     /// Setting up a project.
     #[error(transparent)]
-    Init(#[from] init::Error),
+    Init(Box<init::Error>),
     /// Finding or opening an item.
     #[error(transparent)]
-    Item(#[from] library::Error),
+    Item(Box<library::Error>),
     /// A path that is no item.
     #[error(transparent)]
     Path(#[from] spaces::Error),
@@ -75,16 +75,15 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Client(error) => Exit::of_error(error.kind()),
-            Self::Sign(sign::Error::Name { .. } | sign::Error::Pattern { .. }) | Self::Name(_) => {
-                Exit::Usage
-            }
             Self::Keys(error) => local(error.kind()),
             Self::Trust(error) => local(error.kind()),
+            Self::Sign(error) if error.is_about_the_words() => Exit::Usage,
             Self::Sign(error) => local(error.kind()),
             Self::Init(error) => local(error.kind()),
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
-            Self::NotJson { .. }
+            Self::Name(_)
+            | Self::NotJson { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
             | Self::Unreadable { .. } => Exit::Usage,
@@ -129,5 +128,23 @@ const fn local(kind: ErrorKind) -> Exit {
         | ErrorKind::Exhausted
         | ErrorKind::DataLoss
         | ErrorKind::Bug => Exit::of_error(kind),
+    }
+}
+
+impl From<sign::Error> for Failure {
+    fn from(error: sign::Error) -> Self {
+        Self::Sign(Box::new(error))
+    }
+}
+
+impl From<init::Error> for Failure {
+    fn from(error: init::Error) -> Self {
+        Self::Init(Box::new(error))
+    }
+}
+
+impl From<library::Error> for Failure {
+    fn from(error: library::Error) -> Self {
+        Self::Item(Box::new(error))
     }
 }

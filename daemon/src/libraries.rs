@@ -97,7 +97,7 @@ impl Libraries {
         let project = find_project(&real, &self.config.user_space);
         let files = match &project {
             Some(root) => root.join(".ai"),
-            None => stand_in(&self.config.state_dir, &real),
+            None => self.stand_in(&real)?,
         };
         let directory = project.clone().unwrap_or(real);
         let library = self.library(project.as_deref());
@@ -124,10 +124,14 @@ impl Libraries {
         });
         Arc::clone(library)
     }
-}
 
-/// Stands in for the `.ai` of a directory that has none.
-fn stand_in(state_dir: &Path, directory: &Path) -> PathBuf {
-    let name = sha256_hex(directory.as_os_str().as_encoded_bytes());
-    state_dir.join("projects").join(&name[..32])
+    /// Stands in for the `.ai` of a directory that has none, below the state directory.
+    fn stand_in(&self, directory: &Path) -> Result<PathBuf, Error> {
+        let name = sha256_hex(directory.as_os_str().as_encoded_bytes());
+        let path = self.config.state_dir.join("projects").join(&name[..32]);
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(Error::Unusable { path, source }),
+        }
+    }
 }

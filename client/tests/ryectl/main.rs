@@ -1,6 +1,12 @@
 //! `ryectl` as its users meet it: the real binary against a scripted daemon. What is tested is the promise of the
 //! command line: what is on which stream, the JSON, the exit codes.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "whatever goes wrong here is the end of the test"
+)]
+
 mod help;
 mod scripted;
 
@@ -67,13 +73,11 @@ async fn finish(child: Child) -> Ended {
     let pid = Pid::from_raw(child.id().cast_signed());
     let mut waiter = tokio::task::JoinSet::new();
     waiter.spawn_blocking(move || child.wait_with_output().unwrap());
-    let output = match tokio::time::timeout(DEADLINE, waiter.join_next()).await {
-        Ok(ended) => ended.unwrap().unwrap(),
-        Err(_) => {
-            kill(pid, Signal::SIGKILL).unwrap();
-            panic!("ryectl did not end in time");
-        }
+    let Ok(ended) = tokio::time::timeout(DEADLINE, waiter.join_next()).await else {
+        kill(pid, Signal::SIGKILL).unwrap();
+        panic!("ryectl did not end in time");
     };
+    let output = ended.unwrap().unwrap();
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -130,10 +130,11 @@ mod tests {
 
     #[test]
     fn the_layout_of_a_frame_never_changes() {
-        let hex: String = bytes(1, 2, 1, b"{}")
+        let hex: Vec<String> = bytes(1, 2, 1, b"{}")
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
+        let hex = hex.concat();
         assert_eq!(
             hex,
             "5279463101000000000000000200000000000000010000000000000002000000ec43b77d7b7d"

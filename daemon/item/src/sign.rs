@@ -124,6 +124,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the words of the call are at fault: a name or a pattern that cannot be one.
+    pub fn is_about_the_words(&self) -> bool {
+        matches!(self, Self::Name { .. } | Self::Pattern { .. })
+    }
+}
+
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {

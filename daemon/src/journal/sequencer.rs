@@ -132,11 +132,7 @@ impl Sequencer {
     }
 
     /// The phases the events lead to, in order; nothing is changed.
-    fn check(
-        &self,
-        prepared: &[Prepared],
-        storage: Storage,
-    ) -> Result<Vec<Phase>, Error> {
+    fn check(&self, prepared: &[Prepared], storage: Storage) -> Result<Vec<Phase>, Error> {
         let mut ahead: HashMap<&RunId, usize> = HashMap::new();
         let mut phases: Vec<Phase> = Vec::with_capacity(prepared.len());
         for Prepared { run, event, .. } in prepared {

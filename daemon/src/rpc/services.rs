@@ -267,7 +267,7 @@ impl Runs for RunsService {
             .await
             .map_err(|error| of(&error))?;
         Ok(Response::new(v1::ListResponse {
-            runs: page.runs.iter().map(|run| encode::summary(run)).collect(),
+            runs: page.runs.iter().map(encode::summary).collect(),
             next_page_token: page.next.unwrap_or_default(),
         }))
     }

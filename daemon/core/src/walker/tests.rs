@@ -74,12 +74,11 @@ fn walk(config: &str, run: Run) -> (String, Run) {
     let mut walker = Walker::new(graph(config), run);
     let mut path = Vec::new();
     let mut note = |events: &[Event]| {
-        path.extend(events.iter().filter_map(|event| match event {
-            Event::StepCompleted { node, status, .. } => {
-                Some(format!("{node}:{}", status.as_str()))
+        for event in events {
+            if let Event::StepCompleted { node, status, .. } = event {
+                path.push(format!("{node}:{}", status.as_str()));
             }
-            _ => None,
-        }));
+        }
     };
     for tick in 0.. {
         assert!(tick < 10_000, "the walk does not end");
@@ -294,7 +293,7 @@ fn a_step_in_flight_is_repeated_as_it_was() {
         *after,
         Call {
             attempt: 2,
-            ..*before.clone()
+            ..*before
         },
         "same key, same parameters, the next attempt"
     );
@@ -348,7 +347,7 @@ fn any_graph() -> impl Strategy<Value = (String, u32)> {
     );
     (proptest::collection::vec(node, 6), 0..30_u32, any::<bool>()).prop_map(
         |(nodes, max, lenient)| {
-            let lines: String = nodes
+            let lines: Vec<String> = nodes
                 .iter()
                 .enumerate()
                 .map(|(index, (acts, fails, next, rescue))| {
@@ -367,6 +366,7 @@ fn any_graph() -> impl Strategy<Value = (String, u32)> {
                     format!("    n{index}: {{{}}}\n", keys.join(", "))
                 })
                 .collect();
+            let lines = lines.concat();
             let policy = if lenient { "continue" } else { "fail" };
             (
                 format!(
