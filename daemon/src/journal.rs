@@ -125,7 +125,7 @@ impl fmt::Debug for Options {
 pub struct Recovered {
     /// This life of the daemon; durable.
     pub epoch: Epoch,
-    /// Runs that have not ended.
+    /// Runs that have not ended, the oldest first.
     pub live: Vec<Arc<Run>>,
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::Event;
+use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -83,18 +84,20 @@ impl Logged {
 
     /// The event itself.
     pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
-        let payload = match &self.spilled {
-            None => self.payload.clone().unwrap_or_default(),
-            Some(Spilled { object, .. }) => {
-                let bytes = objects.get(object).map_err(|source| Unreadable::Object {
-                    event_type: self.event_type.clone(),
-                    source,
-                })?;
-                serde_json::from_slice(&bytes).map_err(Unreadable::Form)?
-            }
+        let Some(Spilled { object, .. }) = &self.spilled else {
+            return self.with(self.payload.as_ref().unwrap_or(&Value::Null));
         };
-        serde_json::from_value(json!({"event_type": self.event_type, "payload": payload}))
-            .map_err(Unreadable::Form)
+        let bytes = objects.get(object).map_err(|source| Unreadable::Object {
+            event_type: self.event_type.clone(),
+            source,
+        })?;
+        self.with(&serde_json::from_slice(&bytes).map_err(Unreadable::Form)?)
+    }
+
+    fn with(&self, payload: &Value) -> Result<Event, Unreadable> {
+        let name = Value::String(self.event_type.clone());
+        let fields = [("event_type", &name), ("payload", payload)];
+        Event::deserialize(MapDeserializer::new(fields.into_iter())).map_err(Unreadable::Form)
     }
 }
 

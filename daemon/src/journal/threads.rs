@@ -81,12 +81,13 @@ pub(super) fn start(
     faults: Faults,
 ) -> (Journal, Recovered) {
     let epoch = Epoch(opened.epoch.0 + 1);
-    let live: Vec<Arc<Run>> = opened
+    let mut live: Vec<Arc<Run>> = opened
         .runs
         .values()
         .map(|live| Arc::clone(&live.run))
         .filter(|run| !run.status().is_terminal())
         .collect();
+    live.sort_by_key(|run| (run.created_at, run.id.clone()));
     let (sender, jobs) = sync_channel(PUBLISHER_QUEUE);
     let replayed = opened.last;
     let mut sequencer = Sequencer::new(replayed, epoch, opened.runs, sender);
