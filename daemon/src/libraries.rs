@@ -91,6 +91,10 @@ impl Libraries {
             source,
         };
         let real = directory.canonicalize().map_err(unusable)?;
+        if real.to_str().is_none() {
+            let why = "its path is not valid UTF-8";
+            return Err(unusable(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
         if !real.is_dir() {
             return Err(unusable(io::ErrorKind::NotADirectory.into()));
         }

@@ -13,6 +13,8 @@
 //! found in the record. Kill and natural end may race: the journal accepts one terminal event, the other is refused and
 //! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
+mod admission;
+
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -20,21 +22,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use rye_core::capability::{self, Layer};
-use rye_core::definition;
+use rye_core::capability::Layer;
 use rye_core::error::{ErrorKind, Kinded, chain as told};
 use rye_core::id::{Epoch, ItemRef, RunId};
 use rye_core::model::{
-    Activity, Birth, Durability, Event, Failure, GraphSource, KillReceipt, Limits, Object, Phase,
-    Recovery, Run, RunKind, SuspendReason, Suspension,
+    Activity, Durability, Event, Failure, KillReceipt, Limits, Object, Phase, Recovery, Run,
+    RunKind, SuspendReason, Suspension,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::{self, Chain, Terminal};
+use crate::chain::{self};
 use crate::config::Config;
-use crate::dispatch::{self, Dispatcher, Envelope, Trace};
+use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::graph::Left;
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::{self, Libraries};
@@ -188,13 +189,6 @@ struct Asker {
 #[derive(Debug)]
 pub struct Launches(mpsc::Receiver<Launch>);
 
-/// What admission found out about an item.
-struct Admitted {
-    birth: Birth,
-    fault: Option<Failure>,
-    warnings: Vec<String>,
-}
-
 impl Supervisor {
     /// A supervisor without runs; [`Supervisor::own`] must be polled with the launches.
     pub fn new(
@@ -317,7 +311,7 @@ impl Supervisor {
             });
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
-        let admitted = self.admit(&id, request)?;
+        let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
         let birth = Arc::new(admitted.birth);
         let mut changes = vec![Change::create(&id, Arc::clone(&birth))];
         if let Some(error) = &admitted.fault {
@@ -354,57 +348,6 @@ impl Supervisor {
             return Err(Error::Stopping);
         }
         Ok(())
-    }
-
-    /// Verifies the item and fixes everything about the run. An item that is refused makes no run; a graph that does not
-    /// validate, or inputs that do not fit, make a run that has failed.
-    fn admit(&self, id: &RunId, request: Start) -> Result<Admitted, Error> {
-        let item = chain::canonical(&request.item);
-        if item.kind != rye_core::id::ItemKind::Tool {
-            return Err(Error::NotRunnable { item });
-        }
-        let place = self.shared.libraries.place(&request.directory)?;
-        let refused = |source| Error::Item {
-            item: item.clone(),
-            source: Box::new(source),
-        };
-        let resolved = chain::resolve(&place.library, &item, None).map_err(refused)?;
-        let mut layers = vec![request.caller.clone()];
-        if let Some(patterns) = &request.capabilities {
-            let patterns = patterns
-                .iter()
-                .map(|pattern| capability::normalise(pattern))
-                .collect();
-            layers.push(Layer {
-                source: "the caller's capabilities".into(),
-                patterns,
-            });
-        }
-        let birth = Birth {
-            item: item.clone(),
-            kind: match resolved.terminal {
-                Terminal::Graph => RunKind::Graph,
-                Terminal::Native(_) | Terminal::Process => RunKind::Tool,
-            },
-            project: place.directory.to_string_lossy().into_owned(),
-            files: place.files.to_string_lossy().into_owned(),
-            principal: request.caller.source.clone(),
-            parent: None,
-            chain_root: id.clone(),
-            continuation_of: None,
-            limits: request.limits.clone(),
-            layers,
-            durability: request.durability.unwrap_or(self.shared.config.durability),
-            recovery: self.shared.config.recovery,
-            inputs: Object::new(),
-            content_hash: resolved.tool().content_hash.clone(),
-            graph: None,
-            start_key: request.start_key.clone(),
-        };
-        match birth.kind {
-            RunKind::Graph => Ok(admit_graph(birth, &resolved, request)),
-            RunKind::Tool => admit_tool(birth, &resolved, request).map_err(refused_tool(&item)),
-        }
     }
 
     /// Asks a run to stop before its next step; answers when the request is durable.
@@ -665,109 +608,5 @@ fn cancelled(run: &Run, cause: &str) -> Event {
             elapsed_ms: 0,
         },
         RunKind::Tool => Event::ToolCancelled { cause },
-    }
-}
-
-fn refused_tool(item: &ItemRef) -> impl FnOnce(RefusedTool) -> Error + '_ {
-    move |refusal| match refusal {
-        RefusedTool::Denied(message) => Error::Denied { message },
-        RefusedTool::Params(source) => Error::Item {
-            item: item.clone(),
-            source: Box::new(source),
-        },
-    }
-}
-
-enum RefusedTool {
-    Denied(String),
-    Params(chain::Error),
-}
-
-/// A tool run: its own execution is what its capabilities must cover.
-fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admitted, RefusedTool> {
-    dispatch::permit(&birth, capability::Primary::Execute, &birth.item)
-        .map_err(|failure| RefusedTool::Denied(failure.message))?;
-    let mut params = request.inputs;
-    for (key, text) in request.text_inputs {
-        let value = definition::coerce(resolved.schema(), &key, &text);
-        params.insert(key, value);
-    }
-    birth.inputs = resolved.check_params(params).map_err(RefusedTool::Params)?;
-    Ok(Admitted {
-        birth,
-        fault: None,
-        warnings: Vec::new(),
-    })
-}
-
-/// A graph run: parsed and validated, with its own declaration as a further layer.
-fn admit_graph(mut birth: Birth, resolved: &Chain, request: Start) -> Admitted {
-    let text = resolved.tool().text.to_string();
-    let mut given = request.inputs;
-    let (graph, mut warnings) = match definition::parse(&text) {
-        Ok((graph, findings)) => (
-            graph,
-            findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ),
-        Err(findings) => {
-            let path = resolved.tool().path.display();
-            let told: Vec<_> = findings
-                .iter()
-                .map(|finding| format!("{path}:{finding}"))
-                .collect();
-            let fault = Failure::permanent("graph_validation_failed", told.join("\n"));
-            birth.inputs = given;
-            return Admitted {
-                birth,
-                fault: Some(fault),
-                warnings: Vec::new(),
-            };
-        }
-    };
-    birth.graph = Some(GraphSource {
-        text,
-        category: graph.category.clone(),
-        version: graph.version.clone(),
-    });
-    let fault = match (&graph.permissions, &request.capabilities) {
-        (Some(patterns), _) => {
-            birth.layers.push(Layer {
-                source: format!("permissions of {}", birth.item),
-                patterns: patterns.clone(),
-            });
-            None
-        }
-        (None, Some(_)) => None,
-        (None, None) => Some(Failure::permanent(
-            "graph_validation_failed",
-            format!(
-                "{}: the graph declares no `permissions`; add the list of capabilities it needs, such as \
-                 `permissions: [rye.execute.tool.rye.bash]`, or start it with `--cap`",
-                resolved.tool().path.display()
-            ),
-        )),
-    };
-    for (key, text) in request.text_inputs {
-        let value = definition::coerce(graph.inputs.schema(), &key, &text);
-        given.insert(key, value);
-    }
-    match graph.inputs(given.clone()) {
-        Ok((inputs, undeclared)) => {
-            birth.inputs = inputs;
-            warnings.extend(undeclared);
-            Admitted {
-                birth,
-                fault,
-                warnings,
-            }
-        }
-        Err(failure) => {
-            birth.inputs = given;
-            Admitted {
-                birth,
-                fault: fault.or(Some(failure)),
-                warnings,
-            }
-        }
     }
 }

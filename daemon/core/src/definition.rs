@@ -82,16 +82,16 @@ pub struct Graph {
     pub start: String,
     /// All nodes.
     pub nodes: Nodes,
-    /// Most steps a run may take.
-    pub max_steps: u32,
+    /// Most steps a run may take, if the graph says.
+    pub max_steps: Option<u32>,
     /// What a failed node without an error edge means.
     pub on_error: OnError,
     /// The state a run begins with.
     pub state: Object,
-    /// What a restart of the daemon does to its runs.
-    pub recovery: Recovery,
-    /// When a step counts as done.
-    pub durability: Durability,
+    /// What a restart of the daemon does to its runs, if the graph says.
+    pub recovery: Option<Recovery>,
+    /// When a step counts as done, if the graph says.
+    pub durability: Option<Durability>,
 }
 
 impl Graph {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::definition::{Action, Edge, Graph, Next, Node, OnError, Work};
+use crate::definition::{Action, DEFAULT_MAX_STEPS, Edge, Graph, Next, Node, OnError, Work};
 use crate::error::chain;
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
@@ -205,7 +205,13 @@ impl Walker {
                 elapsed_ms,
             });
         }
-        let max = self.run.birth.limits.steps.unwrap_or(self.graph.max_steps);
+        let max = self
+            .run
+            .birth
+            .limits
+            .steps
+            .or(self.graph.max_steps)
+            .unwrap_or(DEFAULT_MAX_STEPS);
         let repeats = matches!(
             &self.run.phase,
             Phase::Running {

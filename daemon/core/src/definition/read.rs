@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::keys::{self, Keys};
-use super::{DEFAULT_MAX_STEPS, Finding, Graph, Inputs, Nodes, OnError, Severity, flow};
+use super::{Finding, Graph, Inputs, Nodes, OnError, Severity, flow};
 use crate::capability;
 use crate::expr::{self, kind_of, nearest};
 use crate::model::{Durability, Object, Recovery};
@@ -298,12 +298,12 @@ impl<'d> Reader<'d> {
         let modes = &[("fail", OnError::Fail), ("continue", OnError::Continue)];
         let on_error = self.word(&config, "on_error", modes);
         let recoveries = &[("resume", Recovery::Resume), ("suspend", Recovery::Suspend)];
-        let recovery = self.word(&config, "recovery", recoveries);
+        let recovery = self.stated(&config, "recovery", recoveries);
         let durabilities = &[
             ("strict", Durability::Strict),
             ("relaxed", Durability::Relaxed),
         ];
-        let durability = self.word(&config, "durability", durabilities);
+        let durability = self.stated(&config, "durability", durabilities);
         let nodes = self.nodes(&config);
         let start = self.start(&config);
         let graph = Graph {
@@ -318,11 +318,11 @@ impl<'d> Reader<'d> {
             inputs: inputs?,
             start: start?,
             nodes: nodes?,
-            max_steps: max_steps?,
+            max_steps,
             on_error: on_error?,
             state: state?,
-            recovery: recovery?,
-            durability: durability?,
+            recovery,
+            durability,
         };
         flow::check(self, &graph, &config);
         Some(graph)
@@ -422,10 +422,19 @@ impl<'d> Reader<'d> {
         Some(inputs)
     }
 
+    /// A word of a closed list, if the key is there.
+    fn stated<T: Copy + Default>(
+        &mut self,
+        config: &At<'d>,
+        key: &'static str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        config.child(key)?;
+        self.word(config, key, words)
+    }
+
     fn max_steps(&mut self, config: &At<'d>) -> Option<u32> {
-        let Some(at) = config.child("max_steps") else {
-            return Some(DEFAULT_MAX_STEPS);
-        };
+        let at = config.child("max_steps")?;
         let steps = at
             .value
             .as_u64()

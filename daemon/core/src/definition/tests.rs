@@ -77,11 +77,11 @@ fn a_whole_graph_is_read_into_types() {
     );
     assert_eq!(
         (graph.start.as_str(), graph.max_steps, graph.on_error),
-        ("count", 7, OnError::Continue)
+        ("count", Some(7), OnError::Continue)
     );
     assert_eq!(
         (graph.recovery, graph.durability),
-        (Recovery::Suspend, Durability::Relaxed)
+        (Some(Recovery::Suspend), Some(Durability::Relaxed))
     );
     assert_eq!(Value::Object(graph.state.clone()), json!({"n": 1}));
     let names: Vec<&str> = graph.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -126,11 +126,8 @@ fn defaults_are_those_of_the_language() {
         with_nodes("a: {type: return}").replace("permissions: [\"rye.execute.tool.*\"]\n", "");
     let (graph, warnings) = graph(&text);
     assert!(warnings.is_empty(), "{warnings:?}");
-    assert_eq!((graph.max_steps, graph.on_error), (100, OnError::Fail));
-    assert_eq!(
-        (graph.recovery, graph.durability),
-        (Recovery::Resume, Durability::Strict)
-    );
+    assert_eq!((graph.max_steps, graph.on_error), (None, OnError::Fail));
+    assert_eq!((graph.recovery, graph.durability), (None, None));
     assert_eq!(graph.permissions, None);
 }
 

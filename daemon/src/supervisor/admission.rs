@@ -1,0 +1,221 @@
+//! What a run is allowed to be: everything about it is fixed here, before it exists.
+//!
+//! **Rule.** An item that is refused (unknown, unsigned, modified, untrusted, not permitted) makes no run. A graph that does
+//! not validate, or inputs that do not fit it, make a run that has failed with zero steps and a code.
+
+use std::collections::BTreeSet;
+
+use rye_core::capability::{self, Layer, Primary};
+use rye_core::definition::{self, Graph, Work};
+use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::model::{Birth, Failure, GraphSource, Object, RunKind};
+use rye_item::Library;
+
+use super::{Error, Start};
+use crate::chain::{self, Chain, Terminal};
+use crate::config::Config;
+use crate::dispatch;
+use crate::libraries::Libraries;
+
+/// A run that may be created.
+pub(super) struct Admitted {
+    /// Everything that is fixed about it.
+    pub(super) birth: Birth,
+    /// Why it fails at once, if it does.
+    pub(super) fault: Option<Failure>,
+    /// What the caller should know.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Verifies the item and fixes everything about the run `id`.
+pub(super) fn admit(
+    libraries: &Libraries,
+    config: &Config,
+    id: &RunId,
+    request: Start,
+) -> Result<Admitted, Error> {
+    let item = chain::canonical(&request.item);
+    if item.kind != ItemKind::Tool {
+        return Err(Error::NotRunnable { item });
+    }
+    let place = libraries.place(&request.directory)?;
+    let resolved =
+        chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
+    let birth = Birth {
+        kind: match resolved.terminal {
+            Terminal::Graph => RunKind::Graph,
+            Terminal::Native(_) | Terminal::Process => RunKind::Tool,
+        },
+        item,
+        project: place.directory.to_string_lossy().into_owned(),
+        files: place.files.to_string_lossy().into_owned(),
+        principal: request.caller.source.clone(),
+        parent: None,
+        chain_root: id.clone(),
+        continuation_of: None,
+        limits: request.limits.clone(),
+        layers: caller_layers(&request),
+        durability: request.durability.unwrap_or(config.durability),
+        recovery: config.recovery,
+        inputs: Object::new(),
+        content_hash: resolved.tool().content_hash.clone(),
+        graph: None,
+        start_key: request.start_key.clone(),
+    };
+    match birth.kind {
+        RunKind::Graph => admit_graph(birth, &resolved, &place.library, config, request),
+        RunKind::Tool => admit_tool(birth, &resolved, request),
+    }
+}
+
+fn refused(item: &ItemRef, source: chain::Error) -> Error {
+    Error::Item {
+        item: item.clone(),
+        source: Box::new(source),
+    }
+}
+
+/// The caller's own authority, and what it narrowed that to for this run.
+fn caller_layers(request: &Start) -> Vec<Layer> {
+    let narrowed = request.capabilities.as_ref().map(|patterns| Layer {
+        source: "the caller's capabilities".into(),
+        patterns: patterns
+            .iter()
+            .map(|pattern| capability::normalise(pattern))
+            .collect(),
+    });
+    std::iter::once(request.caller.clone())
+        .chain(narrowed)
+        .collect()
+}
+
+/// A tool run: its own execution is what its capabilities must cover.
+fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admitted, Error> {
+    dispatch::permit(&birth, Primary::Execute, &birth.item).map_err(|failure| Error::Denied {
+        message: failure.message,
+    })?;
+    let mut params = request.inputs;
+    for (key, text) in request.text_inputs {
+        let value = definition::coerce(resolved.schema(), &key, &text);
+        params.insert(key, value);
+    }
+    birth.inputs = resolved
+        .check_params(params)
+        .map_err(|source| refused(&birth.item, source))?;
+    Ok(Admitted {
+        birth,
+        fault: None,
+        warnings: Vec::new(),
+    })
+}
+
+/// A graph run: parsed and validated, with its own declaration as a further layer.
+fn admit_graph(
+    mut birth: Birth,
+    resolved: &Chain,
+    library: &Library,
+    config: &Config,
+    request: Start,
+) -> Result<Admitted, Error> {
+    let path = resolved.tool().path.display();
+    let text = resolved.tool().text.to_string();
+    birth.inputs = request.inputs;
+    let (graph, findings) = match definition::parse(&text) {
+        Ok(parsed) => parsed,
+        Err(findings) => {
+            let told: Vec<_> = findings
+                .iter()
+                .map(|finding| format!("{path}:{finding}"))
+                .collect();
+            return Ok(Admitted {
+                birth,
+                fault: Some(Failure::permanent(
+                    "graph_validation_failed",
+                    told.join("\n"),
+                )),
+                warnings: Vec::new(),
+            });
+        }
+    };
+    refuse_tampered(&graph, library)?;
+    let mut warnings: Vec<_> = findings
+        .iter()
+        .map(|finding| format!("{path}:{finding}"))
+        .collect();
+    birth.graph = Some(GraphSource {
+        text,
+        category: graph.category.clone(),
+        version: graph.version.clone(),
+    });
+    birth.recovery = graph.recovery.unwrap_or(birth.recovery);
+    birth.durability = request
+        .durability
+        .or(graph.durability)
+        .unwrap_or(birth.durability);
+    let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
+    birth.limits.steps.get_or_insert(default_steps);
+    let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
+        .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
+    for (key, text) in request.text_inputs {
+        let value = definition::coerce(graph.inputs.schema(), &key, &text);
+        birth.inputs.insert(key, value);
+    }
+    let misfit = match graph.inputs(birth.inputs.clone()) {
+        Ok((inputs, undeclared)) => {
+            birth.inputs = inputs;
+            warnings.extend(undeclared);
+            None
+        }
+        Err(failure) => Some(failure),
+    };
+    Ok(Admitted {
+        birth,
+        fault: undeclared.err().or(misfit),
+        warnings,
+    })
+}
+
+/// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.
+fn declare(birth: &mut Birth, graph: &Graph, caller_named: bool) -> Result<(), &'static str> {
+    match &graph.permissions {
+        Some(patterns) => {
+            birth.layers.push(Layer {
+                source: format!("permissions of {}", birth.item),
+                patterns: patterns.clone(),
+            });
+            Ok(())
+        }
+        None if caller_named => Ok(()),
+        None => Err(
+            "the graph declares no `permissions`; list the capabilities it needs, such as \
+             `permissions: [rye.execute.tool.rye.bash]`, or start it with `--cap`",
+        ),
+    }
+}
+
+/// A graph that names an unsigned, modified or untrusted tool is refused before its first step. A tool that is not there
+/// is the failure of its node, which the graph may handle.
+fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
+    for item in named_calls(graph) {
+        match chain::resolve(library, &item, None) {
+            Err(source) if source.kind() == ErrorKind::Denied => {
+                return Err(refused(&item, source));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The items a graph calls by name, each once; a templated id is known only when its node is reached.
+fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
+    let actions = graph.nodes.iter().filter_map(|node| match &node.work {
+        Work::Action(action) => Some(action),
+        Work::Gate | Work::Return { .. } => None,
+    });
+    actions
+        .filter_map(|action| ItemRef::parse(&action.id, action.kind).ok())
+        .map(|item| chain::canonical(&item))
+        .collect()
+}
