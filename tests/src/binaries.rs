@@ -1,0 +1,61 @@
+//! The binaries under test, built once per run of the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+
+use crate::command::program;
+
+/// The root of the clone.
+pub fn clone_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("this crate lies in the clone")
+}
+
+/// The files of the tests.
+pub fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+}
+
+/// The `ryed` under test.
+pub fn ryed() -> PathBuf {
+    directory().join("ryed")
+}
+
+/// The `ryectl` under test; it finds `ryed` beside itself.
+pub fn ryectl() -> PathBuf {
+    directory().join("ryectl")
+}
+
+/// Builds both, with the profile and into the target directory of this test binary.
+fn directory() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let this = std::env::current_exe().expect("a running program has a path");
+        // <target>/<profile>/deps/<this>
+        let directory = this
+            .ancestors()
+            .nth(2)
+            .expect("cargo puts test binaries below the profile's directory")
+            .to_owned();
+        let profile = match directory.file_name().and_then(|name| name.to_str()) {
+            None | Some("debug") => "dev",
+            Some(profile) => profile,
+        };
+        let target = directory
+            .parent()
+            .expect("the profile's directory lies in the target directory");
+        // The whole workspace, so that features are the ones the tests were built with and nothing is built twice.
+        let status = program(env!("CARGO"))
+            .args(["build", "--quiet", "--workspace", "--bins", "--profile", profile])
+            .arg("--target-dir")
+            .arg(target)
+            .current_dir(clone_root())
+            .stdin(Stdio::null())
+            .status()
+            .expect("cargo starts");
+        assert!(status.success(), "the binaries under test do not build");
+        directory
+    })
+}

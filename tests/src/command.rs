@@ -1,0 +1,317 @@
+//! Commands and what came of them.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::binaries;
+
+/// A command; the only place of the tests that makes one.
+#[expect(clippy::disallowed_methods, reason = "tests start the programs they test")]
+pub fn program(path: impl AsRef<OsStr>) -> Command {
+    Command::new(path)
+}
+
+/// Where programs are looked for, unless python3 lies elsewhere.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A command with an environment of `PATH`, `HOME` and `LANG`, in `directory`.
+pub fn in_clean_environment(path: impl AsRef<OsStr>, home: &Path, directory: &Path) -> Command {
+    let mut command = program(path);
+    command
+        .env_clear()
+        .env("PATH", search_path())
+        .env("HOME", home)
+        .env("LANG", "C.UTF-8")
+        .current_dir(directory);
+    command
+}
+
+/// [`PATH`], with the directory of the real python3 in front if it has none. A version manager's stand-in on the caller's
+/// own `PATH` would start a shell for each step.
+fn search_path() -> &'static str {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        if PATH.split(':').any(|directory| Path::new(directory).join("python3").exists()) {
+            return PATH.to_owned();
+        }
+        let asked = program("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        let found = asked.expect("the tests need python3");
+        let found = String::from_utf8(found.stdout).expect("python3 lies on a path that can be written down");
+        let directory = Path::new(found.trim()).parent().map(Path::display);
+        format!("{}:{PATH}", directory.expect("python3 lies in a directory"))
+    })
+}
+
+/// A call of `ryectl` that has not been made yet.
+#[derive(Debug)]
+#[must_use = "a command does nothing until it is run"]
+pub struct Ryectl {
+    command: Command,
+    stdin: Vec<u8>,
+}
+
+impl Ryectl {
+    pub(crate) fn new(home: &Path, directory: &Path) -> Self {
+        Self::at(&binaries::ryectl(), home, directory)
+    }
+
+    /// A call of the `ryectl` at `path`, with `home`, in `directory`.
+    pub fn at(path: &Path, home: &Path, directory: &Path) -> Self {
+        Self {
+            command: in_clean_environment(path, home, directory),
+            stdin: Vec::new(),
+        }
+    }
+
+    /// Adds arguments, split at blanks.
+    pub fn words(mut self, words: &str) -> Self {
+        self.command.args(words.split_whitespace());
+        self
+    }
+
+    /// Adds one argument as it is.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Runs in `directory`.
+    pub fn within(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Removes a variable.
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Runs as another user, without further groups.
+    pub fn as_user(mut self, uid: u32) -> Self {
+        self.command.uid(uid).gid(uid);
+        self
+    }
+
+    /// What stands on its standard input.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> Outcome {
+        let shown = format!("{:?}", self.command);
+        let mut child = self
+            .command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ryectl starts");
+        let mut stdin = child.stdin.take().expect("it was piped");
+        let output = thread::scope(|scope| {
+            let bytes = self.stdin;
+            scope.spawn(move || {
+                // A command that does not read its input closes it; that is its right.
+                drop(stdin.write_all(&bytes));
+            });
+            child.wait_with_output().expect("its output can be read")
+        });
+        Outcome::new(shown, output.status, output.stdout, output.stderr)
+    }
+
+    /// Runs it and asserts that it ends with 0.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn ok(self) -> Outcome {
+        self.run().code(0)
+    }
+
+    /// Starts it with a pipe to read its standard output from; the caller ends it.
+    pub fn spawn(mut self) -> Child {
+        self.command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ryectl starts")
+    }
+
+    /// The plain command, for what the other methods do not cover.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+}
+
+/// What a command came to. Each assertion returns it, and shows all of it when it fails.
+#[must_use = "assert what came of the command, at least its exit code"]
+pub struct Outcome {
+    command: String,
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(8000)]).into_owned();
+        write!(
+            f,
+            "{}\n--- {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.command,
+            self.status,
+            text(&self.stdout),
+            text(&self.stderr)
+        )
+    }
+}
+
+impl Outcome {
+    pub(crate) fn new(command: String, status: ExitStatus, stdout: Vec<u8>, stderr: Vec<u8>) -> Self {
+        Self {
+            command,
+            status,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Waits for `child`, which [`Ryectl::spawn`] started.
+    pub fn of(child: Child) -> Self {
+        let output = child.wait_with_output().expect("its output can be read");
+        Self::new("ryectl …".to_owned(), output.status, output.stdout, output.stderr)
+    }
+
+    /// Asserts the exit code.
+    ///
+    /// # Panics
+    /// If it ended in another way.
+    pub fn code(self, expected: i32) -> Self {
+        assert_eq!(self.status.code(), Some(expected), "wrong exit code: {self:?}");
+        self
+    }
+
+    /// Asserts that it was ended by `signal`.
+    ///
+    /// # Panics
+    /// If it ended in another way.
+    pub fn signal(self, signal: nix::sys::signal::Signal) -> Self {
+        let expected = signal_number(signal);
+        assert_eq!(self.status.signal(), Some(expected), "not ended by {signal}: {self:?}");
+        self
+    }
+
+    /// Asserts that standard error holds each of `parts`.
+    ///
+    /// # Panics
+    /// If one is missing.
+    pub fn tells(self, parts: &[&str]) -> Self {
+        let stderr = self.stderr();
+        for part in parts {
+            assert!(stderr.contains(part), "stderr does not say `{part}`: {self:?}");
+        }
+        self
+    }
+
+    /// Asserts that standard error does not hold `part`.
+    ///
+    /// # Panics
+    /// If it does.
+    pub fn does_not_tell(self, part: &str) -> Self {
+        assert!(!self.stderr().contains(part), "stderr says `{part}`: {self:?}");
+        self
+    }
+
+    /// Asserts that standard output holds each of `parts`.
+    ///
+    /// # Panics
+    /// If one is missing.
+    pub fn prints(self, parts: &[&str]) -> Self {
+        let stdout = self.stdout();
+        for part in parts {
+            assert!(stdout.contains(part), "stdout does not say `{part}`: {self:?}");
+        }
+        self
+    }
+
+    /// Asserts that nothing stands on standard output.
+    ///
+    /// # Panics
+    /// If something does.
+    pub fn prints_nothing(self) -> Self {
+        assert!(self.stdout.is_empty(), "something stands on stdout: {self:?}");
+        self
+    }
+
+    /// Standard output as text.
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Standard output as one JSON document.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn json(&self) -> Value {
+        let parsed = serde_json::from_slice(&self.stdout);
+        assert!(parsed.is_ok(), "stdout is not one JSON document ({parsed:?}): {self:?}");
+        parsed.unwrap_or_default()
+    }
+
+    /// Standard output as one JSON document, null if it is none.
+    pub fn json_or_null(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_default()
+    }
+
+    /// Standard output as one JSON document a line.
+    ///
+    /// # Panics
+    /// If a line is none.
+    pub fn json_lines(&self) -> Vec<Value> {
+        self.stdout()
+            .lines()
+            .map(|line| {
+                let parsed = serde_json::from_str(line);
+                assert!(parsed.is_ok(), "`{line}` is not JSON: {self:?}");
+                parsed.unwrap_or_default()
+            })
+            .collect()
+    }
+
+    /// The one line of standard output.
+    ///
+    /// # Panics
+    /// If it is not exactly one.
+    pub fn line(&self) -> String {
+        let stdout = self.stdout();
+        assert_eq!(stdout.lines().count(), 1, "not one line: {self:?}");
+        stdout.trim_end().to_owned()
+    }
+}
+
+fn signal_number(signal: nix::sys::signal::Signal) -> i32 {
+    #[expect(clippy::as_conversions, reason = "the enum is `repr(i32)` and has no other way out")]
+    let number = signal as i32;
+    number
+}

@@ -1,0 +1,88 @@
+//! A daemon that was started by hand.
+
+use std::fs::{self, File};
+use std::process::{Child, ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::command::in_clean_environment;
+use crate::until::until;
+use crate::{World, binaries, processes};
+
+/// The two processes of one life of `ryed`.
+#[derive(Debug)]
+pub struct Daemon {
+    parent: Child,
+    pid: i32,
+}
+
+impl Daemon {
+    pub(crate) fn start(world: &World, config: &str) -> Self {
+        let mut parent = Self::spawn(world, config);
+        let info = until("the daemon to serve", || {
+            assert!(
+                parent.try_wait().is_ok_and(|status| status.is_none()),
+                "ryed ended instead of serving: {}",
+                world.log()
+            );
+            let out = world.ryectl("daemon info --json --no-autostart").run();
+            serde_json::from_str::<Value>(&out.stdout()).ok()
+        });
+        let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        Self { parent, pid: pid.expect("a daemon tells its pid") }
+    }
+
+    /// Starts `ryed` and does not wait for anything. Its log goes where `ryectl` would put it.
+    pub fn spawn(world: &World, config: &str) -> Child {
+        fs::create_dir_all(world.state()).expect("the world is ours");
+        let file = world.root().join("ryed.yaml");
+        fs::write(&file, config).expect("the world is ours");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(world.state().join("ryed.log"))
+            .expect("the world is ours");
+        in_clean_environment(binaries::ryed(), &world.home(), world.root())
+            .arg("--state-dir")
+            .arg(world.state())
+            .arg("--config")
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("ryed starts")
+    }
+
+    /// The process that serves.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The process that watches over it.
+    pub fn parent_pid(&self) -> i32 {
+        i32::try_from(self.parent.id()).expect("a pid fits")
+    }
+
+    /// Sends `signal` to the parent, as a service manager would.
+    pub fn signal(&self, signal: Signal) {
+        processes::send(self.parent_pid(), signal);
+    }
+
+    /// Kills the process that serves.
+    pub fn kill(&self) {
+        processes::send(self.pid, Signal::SIGKILL);
+    }
+
+    /// Kills both at once.
+    pub fn kill_both(&self) {
+        processes::send(self.parent_pid(), Signal::SIGKILL);
+        processes::send(self.pid, Signal::SIGKILL);
+    }
+
+    /// Waits for the end of the parent.
+    pub fn ended(mut self) -> ExitStatus {
+        until("ryed to end", || self.parent.try_wait().expect("it is our child"))
+    }
+}

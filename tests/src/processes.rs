@@ -1,0 +1,84 @@
+//! What runs on this machine, as far as it belongs to a test.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::until::within;
+
+/// A process that lives (zombies do not).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: i32,
+    /// The id of its parent.
+    pub parent: i32,
+    /// Its name as the kernel knows it.
+    pub name: String,
+    /// Its command line, for messages.
+    pub command: String,
+}
+
+/// All processes whose environment, command line or current directory lies below `root`.
+pub fn below(root: &Path) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mine = std::process::id().to_string();
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != mine)
+        .filter(|pid| belongs(pid, root))
+        .filter_map(|pid| read(&pid))
+        .collect()
+}
+
+fn belongs(pid: &str, root: &Path) -> bool {
+    let needle = root.as_os_str().as_encoded_bytes();
+    let mentions = |file: &str| {
+        fs::read(format!("/proc/{pid}/{file}"))
+            .is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
+    };
+    let stands_in = || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root));
+    mentions("environ") || mentions("cmdline") || stands_in()
+}
+
+/// The process `pid`, if it lives.
+pub fn read(pid: &str) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // `pid (name) state ppid …`; the name may hold anything, parentheses too.
+    let (before, after) = stat.rsplit_once(") ")?;
+    let mut fields = after.split(' ');
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    Some(Process {
+        pid: pid.parse().ok()?,
+        parent: fields.next()?.parse().ok()?,
+        name: before.split_once('(')?.1.to_owned(),
+        command: String::from_utf8_lossy(&command).replace('\0', " "),
+    })
+}
+
+/// Whether `pid` lives.
+pub fn lives(pid: i32) -> bool {
+    read(&pid.to_string()).is_some()
+}
+
+/// Sends `signal`; a process that is gone is no error.
+pub fn send(pid: i32, signal: Signal) {
+    match kill(Pid::from_raw(pid), signal) {
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+        Err(error) => assert!(error == nix::errno::Errno::ESRCH, "failed to signal {pid}: {error}"),
+    }
+}
+
+/// What is left below `root` after waiting up to `limit` for it to end.
+pub fn left_after(limit: Duration, root: &Path) -> Vec<Process> {
+    within(limit, || below(root).is_empty().then(Vec::new)).unwrap_or_else(|| below(root))
+}

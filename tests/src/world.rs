@@ -1,0 +1,246 @@
+//! A home, a state directory and a project of their own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::Ryectl;
+use crate::daemon::Daemon;
+use crate::processes;
+
+/// How long the daemon of a world may take to end when it is asked to.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Everything one test needs; nothing of it is shared with another test.
+///
+/// ```text
+/// <root>/state                the daemon's state directory, with its socket
+/// <root>/home                 HOME, so also the user space
+/// <root>/home/project/.ai     a project; commands run in <root>/home/project
+/// ```
+#[derive(Debug)]
+pub struct World {
+    // Below /tmp whatever TMPDIR says: a socket path has at most 107 bytes.
+    root: TempDir,
+}
+
+impl World {
+    /// A home without a key and an empty directory to work in.
+    pub fn bare() -> Self {
+        let root = tempfile::Builder::new()
+            .prefix("rye-")
+            .tempdir_in("/tmp")
+            .expect("/tmp takes a directory");
+        let world = Self { root };
+        fs::create_dir_all(world.project()).expect("the world is ours");
+        world
+    }
+
+    /// A user with a key, and an empty project.
+    pub fn new() -> Self {
+        let world = Self::bare();
+        fs::create_dir(world.project().join(".ai")).expect("the world is ours");
+        let _made = world.ryectl("key generate").ok();
+        world
+    }
+
+    /// As [`World::new`], readable by other users as far as the directories of an ordinary system are.
+    pub fn open_to_others() -> Self {
+        let world = Self::new();
+        for directory in [world.root(), &world.home()] {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("the world is ours");
+        }
+        world
+    }
+
+    /// The directory that holds all of it.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The home directory.
+    pub fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// The state directory of the daemon.
+    pub fn state(&self) -> PathBuf {
+        self.root().join("state")
+    }
+
+    /// The socket of the daemon.
+    pub fn socket(&self) -> PathBuf {
+        self.state().join("ryed.sock")
+    }
+
+    /// The project, where commands run.
+    pub fn project(&self) -> PathBuf {
+        self.home().join("project")
+    }
+
+    /// `ryectl` with `words` as arguments, in the project, with the daemon of this world.
+    pub fn ryectl(&self, words: &str) -> Ryectl {
+        Ryectl::new(&self.home(), &self.project())
+            .env("RYE_STATE_DIR", self.state())
+            .words(words)
+    }
+
+    /// Starts the daemon by hand, with `config` (YAML, may be empty), and waits until it serves.
+    pub fn start(&self, config: &str) -> Daemon {
+        Daemon::start(self, config)
+    }
+
+    /// What the running daemon says about itself.
+    pub fn info(&self) -> Value {
+        self.ryectl("daemon info --json --no-autostart").ok().json()
+    }
+
+    /// Writes `text` to `path`, relative to the project.
+    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.project().join(path);
+        fs::create_dir_all(path.parent().expect("a file has a directory")).expect("the world is ours");
+        fs::write(&path, text).expect("the world is ours");
+        path
+    }
+
+    /// Reads `path`, relative to the project.
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.project().join(path)).unwrap_or_default()
+    }
+
+    /// Writes a tool and signs it. `file` is relative to `.ai/tools`.
+    pub fn tool(&self, file: &str, text: &str) {
+        let path = self.write(&format!(".ai/tools/{file}"), text);
+        let _signed = self.ryectl("sign").arg(path).ok();
+    }
+
+    /// Writes a Python tool whose `execute` has `body`, and signs it.
+    pub fn python(&self, id: &str, body: &str) {
+        let indented = indented(body, "    ");
+        let text = format!(
+            "\"\"\"A tool of the tests.\"\"\"\n\
+             __version__ = \"1.0.0\"\n\
+             __tool_type__ = \"python\"\n\
+             __executor_id__ = \"rye/core/runtimes/python/function\"\n\
+             __category__ = \"{}\"\n\
+             __tool_description__ = \"A tool of the tests.\"\n\n\
+             def execute(params, project_path):\n{indented}",
+            category(id)
+        );
+        self.tool(&format!("{id}.py"), &text);
+    }
+
+    /// Writes a graph that may execute every tool, and signs it. `config` is the YAML below the key `config`.
+    pub fn graph(&self, id: &str, config: &str) {
+        self.graph_with(id, "permissions: [\"rye.execute.tool.*\"]", config);
+    }
+
+    /// As [`World::graph`], with `head` (YAML, such as permissions and a schema) instead of the permissions.
+    pub fn graph_with(&self, id: &str, head: &str, config: &str) {
+        self.tool(&format!("{id}.yaml"), &graph_text(id, head, config));
+    }
+
+    /// Starts the graph `id` and answers its run id.
+    pub fn start_run(&self, id: &str) -> String {
+        self.ryectl("run --detach").arg(id).ok().line()
+    }
+
+    /// Waits until the run has ended or parked, and answers its record.
+    pub fn settled(&self, run: &str) -> Value {
+        let out = self.ryectl("wait --timeout 120 --json").arg(run).run();
+        let runs = out.json();
+        runs.get(0).cloned().unwrap_or(runs)
+    }
+
+    /// The record of a run.
+    pub fn record(&self, run: &str) -> Value {
+        self.ryectl("get --json").arg(run).ok().json()
+    }
+
+    /// The public key of the daemon as PEM, from the user's trust store.
+    pub fn node_key(&self) -> String {
+        let info = self.info();
+        let fingerprint = info["node_fingerprint"].as_str().unwrap_or_default();
+        let directory = self.home().join(".ai/config/keys/trusted");
+        let entry = fs::read_to_string(directory.join(format!("{fingerprint}.toml")))
+            .expect("the node key is in the user's trust store");
+        let begin = entry.find("-----BEGIN").expect("a trust entry holds a PEM");
+        let end = entry.rfind("-----\n").expect("a trust entry holds a PEM");
+        format!("{}\n", &entry[begin..end + 5])
+    }
+
+    /// What the daemon wrote to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.state().join("ryed.log")).unwrap_or_default()
+    }
+
+    /// Processes of this world that live.
+    pub fn processes(&self) -> Vec<processes::Process> {
+        processes::below(self.root())
+    }
+
+    /// Asks every daemon of this world to stop.
+    fn stop_daemons(&self) {
+        let daemons: Vec<_> = self.processes().into_iter().filter(|process| process.name == "ryed").collect();
+        let inner = |parent: i32| daemons.iter().any(|process| process.pid == parent);
+        for outer in daemons.iter().filter(|process| !inner(process.parent)) {
+            processes::send(outer.pid, Signal::SIGTERM);
+        }
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for World {
+    #[expect(clippy::print_stderr, reason = "the log of the daemon explains why a test failed")]
+    fn drop(&mut self) {
+        self.stop_daemons();
+        let left = processes::left_after(STOP_PATIENCE, self.root());
+        for process in &left {
+            processes::send(process.pid, Signal::SIGKILL);
+        }
+        if std::thread::panicking() {
+            let log = self.log();
+            let from = log.len().saturating_sub(6000);
+            let from = (from..=log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or_default();
+            eprintln!("--- the end of the daemon's log\n{}", &log[from..]);
+        } else {
+            assert!(left.is_empty(), "processes outlived their daemon: {left:#?}");
+        }
+    }
+}
+
+/// The text of a graph file; see [`World::graph_with`].
+pub fn graph_text(id: &str, head: &str, config: &str) -> String {
+    let indented = indented(config.trim_matches('\n'), "  ");
+    format!(
+        "version: \"1.0.0\"\n\
+         tool_type: graph\n\
+         executor_id: rye/core/runtimes/state-graph/runtime\n\
+         category: {}\n\
+         name: {}\n\
+         description: \"A graph of the tests.\"\n\
+         {}\n\
+         config:\n{indented}",
+        category(id),
+        id.rsplit('/').next().unwrap_or(id),
+        head.trim()
+    )
+}
+
+fn category(id: &str) -> &str {
+    id.rsplit_once('/').map_or("", |(category, _)| category)
+}
+
+fn indented(text: &str, by: &str) -> String {
+    text.lines().flat_map(|line| [by, line, "\n"]).collect()
+}

@@ -1,0 +1,215 @@
+//! Bad graphs and bad inputs: a clear error, its exit code, nothing done and nothing left.
+
+use rye_tests::World;
+use serde_json::Value;
+
+/// A graph that cannot run, and what its author is told.
+struct Fault {
+    /// Names the case.
+    name: &'static str,
+    /// The graph below `config`.
+    config: &'static str,
+    /// What the error must say; the place first.
+    told: &'static [&'static str],
+}
+
+/// The first line of `config` is line 10 of the file; the signature is line 1.
+const FAULTS: &[Fault] = &[
+    Fault {
+        name: "missing-node",
+        config: "start: a\nnodes:\n  a: {assign: {x: 1}, next: nowhere}\n  done: {type: return}",
+        told: &[":12:", "nowhere"],
+    },
+    Fault {
+        name: "missing-start",
+        config: "start: b\nnodes:\n  done: {type: return}",
+        told: &[":10:", "`b`"],
+    },
+    Fault {
+        name: "unknown-node-key",
+        config: "start: a\nnodes:\n  a:\n    asign: {x: 1}\n    next: done\n  done: {type: return}",
+        told: &[":13:", "asign", "assign"],
+    },
+    Fault {
+        name: "unknown-config-key",
+        config: "start: done\nmaxsteps: 3\nnodes:\n  done: {type: return}",
+        told: &[":11:", "maxsteps", "max_steps"],
+    },
+    Fault {
+        name: "unknown-edge-key",
+        config: "start: a\nnodes:\n  a:\n    assign: {x: 1}\n    next:\n      - {to: done, if: {path: state.x, op: eq, value: 1}}\n  done: {type: return}",
+        told: &[":15:", "`if`"],
+    },
+    Fault {
+        name: "unknown-operator",
+        config: "start: a\nnodes:\n  a:\n    assign: {x: 1}\n    next:\n      - {to: done, when: {path: state.x, op: like, value: 1}}\n  done: {type: return}",
+        told: &[":15:", "like"],
+    },
+    Fault {
+        name: "unknown-node-type",
+        config: "start: a\nnodes:\n  a: {type: teapot, next: done}\n  done: {type: return}",
+        told: &[":12:", "teapot"],
+    },
+    Fault {
+        name: "assigned-inputs",
+        config: "start: a\nnodes:\n  a: {assign: {inputs: {x: 1}}, next: done}\n  done: {type: return}",
+        told: &[":12:", "inputs"],
+    },
+    Fault {
+        name: "wrong-type",
+        config: "start: done\nmax_steps: many\nnodes:\n  done: {type: return}",
+        told: &[":11:", "max_steps"],
+    },
+];
+
+#[test]
+fn a_graph_with_a_fault_fails_before_its_first_step_and_names_the_place() {
+    let world = World::new();
+    for fault in FAULTS {
+        let id = format!("bad/{}", fault.name);
+        world.graph(&id, fault.config);
+        let file = format!("{}.yaml", fault.name);
+        let out = world.ryectl("run --json").arg(&id).run().code(1).tells(&[file.as_str()]).tells(fault.told);
+        let run = out.json();
+        assert_eq!(run["status"], "error", "{}", fault.name);
+        assert_eq!(run["steps"], 0, "{}", fault.name);
+        assert_eq!(run["error"]["code"], "graph_validation_failed", "{}", fault.name);
+    }
+    assert_eq!(world.info()["live_runs"], 0);
+}
+
+#[test]
+fn broken_yaml_is_told_with_its_line_before_it_can_be_signed() {
+    let world = World::new();
+    let text = rye_tests::world::graph_text("bad/broken", "permissions: []", "start: a\nnodes: {a: [\n");
+    let path = world.write(".ai/tools/bad/broken.yaml", text);
+    let out = world.ryectl("sign").arg(&path).run().tells(&["broken.yaml", "line"]);
+    assert!(!out.stderr().is_empty());
+    let _refused = world.ryectl("run bad/broken").run().code(4).tells(&["broken.yaml", "ryectl sign"]);
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), Value::Array(Vec::new()));
+}
+
+const SCHEMA: &str = r#"permissions: ["rye.execute.tool.*"]
+config_schema:
+  type: object
+  required: [who]
+  properties:
+    who: {type: string}
+    count: {type: integer, default: 3}
+    ratio: {type: number}
+    fast: {type: boolean}
+    tags: {type: array}
+    size: {type: string, enum: [small, large]}"#;
+
+const ECHO_INPUTS: &str = "start: done\nnodes:\n  done: {type: return, output: \"${inputs}\"}";
+
+#[test]
+fn missing_and_wrong_inputs_fail_the_run_and_name_the_input() {
+    let world = World::new();
+    world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
+    for (arguments, told) in [
+        ("", "who"),
+        ("-i who:=null", "who"),
+        ("-i who:=7", "who"),
+        ("-i who=x -i count=many", "count"),
+        ("-i who=x -i count=1.5", "count"),
+        ("-i who=x -i size=huge", "size"),
+        ("-i who=x -i fast=perhaps", "fast"),
+    ] {
+        let out = world.ryectl("run in/typed --json").words(arguments).run().code(1).tells(&[told]);
+        let run = out.json();
+        assert_eq!(run["error"]["code"], "input_validation_failed", "{arguments}");
+        assert_eq!(run["steps"], 0, "{arguments}");
+    }
+}
+
+#[test]
+fn text_inputs_take_the_declared_type_and_the_rest_stays_text() {
+    let world = World::new();
+    world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
+    let words = "run in/typed -i who=7 -i count=9007199254740993 -i ratio=0.5 -i fast=true -i tags=[1,\"a\"] -i free=12 -i raw:=12";
+    let out = world.ryectl(words).ok().tells(&["free"]);
+    assert_eq!(
+        out.json()["output"],
+        serde_json::json!({
+            "who": "7", "count": 9_007_199_254_740_993_u64, "ratio": 0.5, "fast": true, "tags": [1, "a"],
+            "free": "12", "raw": 12,
+        })
+    );
+}
+
+#[test]
+fn inputs_come_as_json_from_a_word_a_file_or_stdin() {
+    let world = World::new();
+    world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
+    world.write("in.json", r#"{"who": "file"}"#);
+    let who = |out: rye_tests::Outcome| out.json()["output"]["who"].clone();
+    assert_eq!(who(world.ryectl("run in/typed --input").arg(r#"{"who": "word"}"#).ok()), "word");
+    assert_eq!(who(world.ryectl("run in/typed --input @in.json").ok()), "file");
+    assert_eq!(who(world.ryectl("run in/typed --input -").stdin(r#"{"who": "stdin"}"#).ok()), "stdin");
+    assert_eq!(who(world.ryectl("run in/typed --input @in.json -i who=flag").ok()), "flag");
+}
+
+#[test]
+fn malformed_input_is_a_usage_error_and_starts_nothing() {
+    let world = World::new();
+    world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
+    for words in [
+        "run in/typed --input {",
+        "run in/typed --input [1]",
+        "run in/typed --input @nowhere.json",
+        "run in/typed -i who",
+        "run in/typed -i who:={",
+        "run ../in/typed",
+        "run /in/typed",
+        "run in//typed",
+        "run in/../typed",
+        "execute tool ../x",
+        "execute teapot x",
+        "run in/typed --limit steps=many",
+        "teapot",
+        "ps --teapot",
+        "get ../x",
+    ] {
+        let out = world.ryectl(words).run().code(2).prints_nothing();
+        assert!(!out.stderr().is_empty(), "{words}");
+    }
+    assert!(!world.socket().exists(), "a usage error needs no daemon");
+}
+
+#[test]
+fn what_does_not_exist_is_not_found() {
+    let world = World::new();
+    for words in [
+        "run no/such",
+        "execute tool no/such",
+        "get no-such-1-aaaaaaaaaa",
+        "steps no-such-1-aaaaaaaaaa",
+        "state no-such-1-aaaaaaaaaa",
+        "events no-such-1-aaaaaaaaaa",
+        "wait no-such-1-aaaaaaaaaa",
+        "cancel no-such-1-aaaaaaaaaa",
+        "kill no-such-1-aaaaaaaaaa",
+        "verify tool:no/such",
+    ] {
+        let _missing = world.ryectl(words).run().code(3).prints_nothing().tells(&["no"]);
+    }
+    let _untrusted = world.ryectl("key untrust 0123456789abcdef").run().code(3);
+}
+
+#[test]
+fn three_megabytes_of_params_arrive_whole() {
+    let world = World::new();
+    world.python("t/length", "return {'length': len(params['text']), 'end': params['text'][-3:]}");
+    world.graph(
+        "t/big",
+        "start: a\nnodes:\n  a:\n    action: {item_id: t/length, params: {text: \"${inputs.text}\"}}\n    assign: {got: \"${result}\"}\n    next: done\n  done: {type: return, output: \"${state.got}\"}",
+    );
+    let text = format!("{}end", "x".repeat(3 * 1024 * 1024));
+    world.write("in.json", serde_json::json!({"text": text}).to_string());
+    let expected = serde_json::json!({"length": text.len(), "end": "end"});
+    let out = world.ryectl("execute tool t/length --params @in.json --json").ok();
+    assert_eq!(out.json()["data"], expected);
+    let out = world.ryectl("run t/big --input @in.json").ok();
+    assert_eq!(out.json()["output"], expected);
+}

@@ -1,0 +1,195 @@
+//! The life of `ryed`: start, configuration, one per state directory, draining, signals.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rye_tests::command::in_clean_environment;
+use rye_tests::{Daemon, World, binaries, until};
+
+/// A graph whose step notes that it was asked to stop and takes its time, until the file `go` is there.
+const STUBBORN: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"trap 'touch asked' TERM; touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}";
+
+fn ryed(world: &World) -> std::process::Command {
+    let mut command = in_clean_environment(binaries::ryed(), &world.home(), world.root());
+    command.stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_directory_ends_at_once_and_harms_nothing() {
+    let world = World::new();
+    let first = world.start("");
+    let out = ryed(&world).arg("--state-dir").arg(world.state()).output().unwrap();
+    assert_eq!(out.status.code(), Some(5), "{out:?}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(stderr.contains(world.state().to_str().unwrap()), "{stderr}");
+    assert_eq!(world.info()["pid"], first.pid());
+}
+
+#[test]
+fn a_second_daemon_with_another_socket_is_refused_too() {
+    let world = World::new();
+    let first = world.start("");
+    let other = world.root().join("other.sock");
+    let out = ryed(&world).arg("--state-dir").arg(world.state()).arg("--socket").arg(&other).output().unwrap();
+    assert_eq!(out.status.code(), Some(5), "{out:?}");
+    assert!(!other.exists());
+    assert_eq!(world.info()["pid"], first.pid());
+}
+
+#[test]
+fn a_socket_left_by_a_killed_daemon_is_taken_over() {
+    let world = World::new();
+    let first = world.start("");
+    first.kill_both();
+    let _status = first.ended();
+    assert!(world.socket().exists());
+    let second = world.start("");
+    assert_eq!(world.info()["pid"], second.pid());
+    assert_eq!(world.info()["epoch"], 2);
+}
+
+#[test]
+fn sigterm_drains_and_the_run_goes_on_at_the_next_start() {
+    let world = World::new();
+    world.graph("t/stubborn", STUBBORN);
+    let daemon = world.start("");
+    let run = world.start_run("t/stubborn");
+    until("the step to run", || world.project().join("in").exists().then_some(()));
+    daemon.signal(Signal::SIGTERM);
+    until("the step to be asked to stop", || world.project().join("asked").exists().then_some(()));
+    let status = daemon.ended();
+    assert_eq!(status.code(), Some(0));
+    assert!(!world.socket().exists());
+    assert!(world.processes().is_empty(), "{:?}", world.processes());
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+#[test]
+fn a_second_signal_skips_the_grace() {
+    let world = World::new();
+    world.graph("t/stubborn", STUBBORN);
+    let daemon = world.start("shutdown_grace_seconds: 60\n");
+    let _run = world.start_run("t/stubborn");
+    until("the step to run", || world.project().join("in").exists().then_some(()));
+    let began = Instant::now();
+    daemon.signal(Signal::SIGTERM);
+    until("the step to be asked to stop", || world.project().join("asked").exists().then_some(()));
+    daemon.signal(Signal::SIGTERM);
+    let status = daemon.ended();
+    assert!(began.elapsed() < Duration::from_secs(20), "the grace was waited for");
+    assert!(status.code().is_some() || status.signal().is_some());
+    until("all processes to be gone", || world.processes().is_empty().then_some(()));
+    world.write("go", "");
+}
+
+#[test]
+fn sigint_stops_it_as_sigterm_does() {
+    let world = World::new();
+    let daemon = world.start("");
+    daemon.signal(Signal::SIGINT);
+    assert_eq!(daemon.ended().code(), Some(0));
+}
+
+#[test]
+fn when_the_daemon_dies_its_parent_ends_what_it_started() {
+    let world = World::new();
+    world.graph(
+        "t/tree",
+        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &); touch in; sleep 1000\"}}\n    next: done\n  done: {type: return}",
+    );
+    let daemon = world.start("");
+    let _run = world.start_run("t/tree");
+    until("the step to run", || world.project().join("in").exists().then_some(()));
+    daemon.kill();
+    let left = rye_tests::processes::left_after(Duration::from_secs(1), world.root());
+    assert!(left.is_empty(), "{left:#?}");
+    let status = daemon.ended();
+    assert!(!status.success(), "{status}");
+}
+
+#[test]
+fn print_config_shows_every_setting_and_the_flag_wins_over_the_environment_over_the_file() {
+    let world = World::new();
+    let file = world.root().join("ryed.yaml");
+    let print = |text: &str, variable: Option<&str>, flag: Option<&str>| {
+        std::fs::write(&file, text).unwrap();
+        let mut command = ryed(&world);
+        command.arg("--print-config").arg("--config").arg(&file);
+        if let Some(dir) = variable {
+            command.env("RYE_STATE_DIR", dir);
+        }
+        if let Some(dir) = flag {
+            command.arg("--state-dir").arg(dir);
+        }
+        let out = command.output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let has = |text: &str, dir: &str| assert!(text.contains(&format!("state_dir: \"{dir}\"")), "{text}");
+    has(&print("state_dir: /from/file\n", None, None), "/from/file");
+    has(&print("state_dir: /from/file\n", Some("/from/environment"), None), "/from/environment");
+    has(&print("state_dir: /from/file\n", Some("/from/environment"), Some("/from/flag")), "/from/flag");
+    let printed = print("durability: relaxed\n", None, None);
+    let values = |text: &str| text.lines().map(|line| line.split("  # ").next().unwrap_or(line).to_owned()).collect::<Vec<_>>();
+    assert_eq!(values(&print(&printed, None, None)), values(&printed), "what is printed is a settings file");
+    assert!(!std::path::Path::new("/from").exists());
+}
+
+#[test]
+fn a_configuration_with_a_mistake_is_refused_by_name_before_anything_is_made() {
+    let world = World::new();
+    for (text, told) in [
+        ("statedir: /x\n", "statedir"),
+        ("durability: sometimes\n", "sometimes"),
+        ("{", "ryed.yaml"),
+    ] {
+        let mut child = Daemon::spawn(&world, text);
+        let status = until("ryed to end", || child.try_wait().unwrap());
+        assert_eq!(status.code(), Some(2), "{text}");
+        assert!(world.log().contains(told), "{text}: {}", world.log());
+    }
+    assert!(!world.state().join("log").exists());
+}
+
+#[test]
+fn a_configuration_file_that_is_not_there_is_an_error() {
+    let world = World::new();
+    let out = ryed(&world).arg("--config").arg(world.root().join("nowhere.yaml")).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("nowhere.yaml"));
+}
+
+#[test]
+fn the_log_is_json_when_nobody_reads_it_on_a_terminal() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let log = world.log();
+    assert!(!log.is_empty());
+    for line in log.lines() {
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
+        assert!(parsed.is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn a_parked_run_ends_a_wait_with_75_and_can_be_cancelled() {
+    let world = World::new();
+    world.graph("t/stubborn", STUBBORN);
+    let daemon = world.start("recovery: suspend\n");
+    let run = world.start_run("t/stubborn");
+    until("the step to run", || world.project().join("in").exists().then_some(()));
+    daemon.kill();
+    let _status = daemon.ended();
+    let _daemon = world.start("recovery: suspend\n");
+    let out = world.ryectl("wait --json").arg(&run).run().code(75);
+    let parked = out.json()[0].clone();
+    assert_eq!(parked["status"], "suspended");
+    assert_eq!(parked["suspend"]["reason"], "restart");
+    assert_eq!(parked["suspend"]["node"], "a");
+    let _cancelled = world.ryectl("cancel").arg(&run).ok();
+    assert_eq!(world.settled(&run)["status"], "cancelled");
+}

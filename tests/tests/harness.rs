@@ -1,0 +1,43 @@
+//! The harness notices what it is there to notice.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rye_tests::command::program;
+use rye_tests::processes;
+use rye_tests::until::within;
+use rye_tests::{World, until};
+
+#[test]
+fn a_process_of_a_world_is_found_by_its_environment_alone() {
+    let world = World::bare();
+    let mut child = program("sleep")
+        .arg("1000")
+        .env_clear()
+        .env("HOME", world.home())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let found = until("the process to be seen", || world.processes().pop());
+    assert_eq!(found.name, "sleep");
+    processes::send(found.pid, Signal::SIGKILL);
+    child.wait().unwrap();
+    assert_eq!(world.processes(), []);
+}
+
+#[test]
+fn waiting_ends_at_its_deadline() {
+    assert_eq!(within(Duration::from_millis(5), || None::<()>), None);
+}
+
+#[test]
+fn commands_get_nothing_of_our_environment() {
+    let world = World::bare();
+    let out = rye_tests::command::in_clean_environment("env", &world.home(), world.root()).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let mut names: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["HOME", "LANG", "PATH"]);
+}

@@ -1,0 +1,32 @@
+//! What users, scripts and operators of Rye rely on, tested with the real binaries.
+//!
+//! One binary, one module per promise; each test has a world of its own (see `rye_tests`).
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and one that cannot begin says why"
+)]
+
+mod harness;
+
+mod main_job;
+mod project;
+
+mod bad_input;
+mod capability;
+mod golden;
+mod tool;
+mod trust;
+
+mod cli;
+mod daemon;
+mod permission;
+mod rpc;
+
+mod crash;
+mod events;
+mod full_disk;
+mod storage;
+
+mod tidy;

@@ -1,0 +1,155 @@
+//! What other users of the machine may do: nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rye_tests::{World, binaries};
+
+/// A user without any right here. Only root can become one, so elsewhere these tests have nothing to show.
+const NOBODY: u32 = 65534;
+
+fn may_become_nobody() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        println!("skipped: only root can act as another user");
+    }
+    root
+}
+
+/// A copy of `ryectl` that other users can reach.
+fn reachable_ryectl(world: &World) -> std::path::PathBuf {
+    let copy = world.root().join("ryectl");
+    fs::copy(binaries::ryectl(), &copy).unwrap();
+    copy
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn state_socket_and_keys_are_for_the_owner_alone() {
+    let world = World::new();
+    let _daemon = world.start("");
+    assert_eq!(mode(&world.state()), 0o700);
+    assert_eq!(mode(&world.socket()), 0o600);
+    let mut open = vec![world.state()];
+    let mut keys = 0;
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                open.push(path);
+            } else if fs::read_to_string(&path).is_ok_and(|text| text.contains("PRIVATE KEY")) {
+                keys += 1;
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+            }
+        }
+    }
+    assert_eq!(keys, 1, "the node key");
+}
+
+#[test]
+fn a_state_directory_that_others_can_enter_is_closed_or_refused() {
+    let world = World::new();
+    fs::create_dir_all(world.state()).unwrap();
+    fs::set_permissions(world.state(), fs::Permissions::from_mode(0o755)).unwrap();
+    let out = world.ryectl("daemon start").run();
+    assert!(mode(&world.state()) == 0o700 || !world.socket().exists(), "{out:?}");
+}
+
+#[test]
+fn another_user_does_not_reach_the_socket() {
+    if !may_become_nobody() {
+        return;
+    }
+    let world = World::open_to_others();
+    let _daemon = world.start("");
+    let ryectl = reachable_ryectl(&world);
+    let call = |socket: &Path| {
+        rye_tests::command::Ryectl::at(&ryectl, world.root(), world.root())
+            .words("ps --no-autostart --socket")
+            .arg(socket)
+            .as_user(NOBODY)
+            .run()
+    };
+    let _refused = call(&world.socket()).code(4).prints_nothing().tells(&["another user"]);
+}
+
+#[test]
+fn another_user_who_reaches_the_socket_is_refused_by_uid() {
+    if !may_become_nobody() {
+        return;
+    }
+    let world = World::open_to_others();
+    let socket = world.root().join("open.sock");
+    let _started = world.ryectl("daemon start --socket").arg(&socket).ok();
+    assert_eq!(mode(&socket), 0o600);
+    // What no administrator should do; the daemon does not rely on it.
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
+    let ryectl = reachable_ryectl(&world);
+    let _refused = rye_tests::command::Ryectl::at(&ryectl, world.root(), world.root())
+        .words("ps --no-autostart --socket")
+        .arg(&socket)
+        .as_user(NOBODY)
+        .run()
+        .code(4)
+        .prints_nothing()
+        .tells(&["uid 65534"]);
+}
+
+#[test]
+fn a_private_key_that_others_can_read_is_refused() {
+    let world = World::new();
+    world.python("t/value", "return 1");
+    let key = private_key(&world);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let _refused = world.ryectl("sign tool:t/value").run().code(4).tells(&["chmod 600"]);
+}
+
+#[test]
+fn a_daemon_of_an_ordinary_user_needs_no_rights() {
+    if !may_become_nobody() {
+        return;
+    }
+    let world = World::open_to_others();
+    let home = world.root().join("nobody");
+    fs::create_dir(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
+    let bin = world.root().join("bin");
+    fs::create_dir(&bin).unwrap();
+    for program in [binaries::ryectl(), binaries::ryed()] {
+        fs::copy(&program, bin.join(program.file_name().unwrap())).unwrap();
+    }
+    let project = home.join("project");
+    fs::create_dir(&project).unwrap();
+    std::os::unix::fs::chown(&project, Some(NOBODY), Some(NOBODY)).unwrap();
+    let call = |words: &str| {
+        rye_tests::command::Ryectl::at(&bin.join("ryectl"), &home, &project)
+            .env("RYE_STATE_DIR", home.join("state"))
+            .words(words)
+            .as_user(NOBODY)
+    };
+    let _made = call("init").ok();
+    let out = call("run rye/examples/project-stats -i directory=.").ok();
+    assert_eq!(out.json()["status"], "completed");
+    let _stopped = call("daemon stop").ok();
+    assert_eq!(mode(&home.join("state")), 0o700);
+}
+
+fn private_key(world: &World) -> std::path::PathBuf {
+    let mut open = vec![world.home().join(".ai")];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if fs::read_to_string(&path).is_ok_and(|text| text.contains("PRIVATE KEY")) {
+                return path;
+            }
+        }
+    }
+    panic!("the user has no key");
+}

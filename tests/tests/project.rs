@@ -1,0 +1,125 @@
+//! A project of one's own: init, run, edit, refuse, sign, run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use rye_tests::World;
+use serde_json::Value;
+
+fn initialised() -> World {
+    let world = World::bare();
+    let _made = world.ryectl("init").ok();
+    world
+}
+
+/// The files of the project's tools that end in `extension` and hold `text`.
+fn tool_files(world: &World, extension: &str, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![world.project().join(".ai/tools")];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|found| found == extension)
+                && fs::read_to_string(&path).unwrap().contains(text)
+            {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn sample_graph(world: &World) -> String {
+    let graph = tool_files(world, "yaml", "tool_type: graph").pop().expect("init writes a sample graph");
+    let relative = graph.strip_prefix(world.project().join(".ai/tools")).unwrap();
+    relative.with_extension("").to_str().unwrap().to_owned()
+}
+
+fn sample_python_tool(world: &World) -> PathBuf {
+    tool_files(world, "py", "def execute").pop().expect("init writes a Python tool")
+}
+
+fn edit(path: &PathBuf) {
+    let mut text = fs::read_to_string(path).unwrap();
+    text.push_str("\n# one more line\n");
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn init_writes_a_signed_sample_that_runs() {
+    let world = initialised();
+    let out = world.ryectl("run").arg(sample_graph(&world)).ok();
+    assert_eq!(out.json()["status"], "completed");
+    assert!(!tool_files(&world, "py", "rye:signed:").is_empty());
+    assert!(!tool_files(&world, "yaml", "rye/bash").is_empty() || !tool_files(&world, "yaml", "runtimes/bash").is_empty());
+}
+
+#[test]
+fn an_edited_tool_is_refused_until_it_is_signed_again() {
+    let world = initialised();
+    let graph = sample_graph(&world);
+    let tool = sample_python_tool(&world);
+    edit(&tool);
+    let _refused = world
+        .ryectl("run")
+        .arg(&graph)
+        .run()
+        .code(4)
+        .tells(&[tool.file_name().unwrap().to_str().unwrap(), "ryectl sign"]);
+    let _signed = world.ryectl("sign").arg(&tool).ok();
+    let _ran = world.ryectl("run").arg(&graph).ok();
+}
+
+#[test]
+fn a_refused_start_leaves_no_run() {
+    let world = initialised();
+    let graph = tool_files(&world, "yaml", "tool_type: graph").pop().unwrap();
+    edit(&graph);
+    let _refused = world.ryectl("run").arg(sample_graph(&world)).run().code(4).tells(&["ryectl sign"]);
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), Value::Array(Vec::new()));
+}
+
+#[test]
+fn init_keeps_what_is_there() {
+    let world = initialised();
+    let tool = sample_python_tool(&world);
+    edit(&tool);
+    let edited = fs::read_to_string(&tool).unwrap();
+    let _again = world.ryectl("init").run();
+    assert_eq!(fs::read_to_string(&tool).unwrap(), edited);
+}
+
+#[test]
+fn the_users_key_is_private_and_made_once() {
+    let world = initialised();
+    let shown = world.ryectl("key show --json").ok().json();
+    let _again = world.ryectl("init").run();
+    assert_eq!(world.ryectl("key show --json").ok().json(), shown);
+    let mut open = vec![world.home().join(".ai")];
+    let mut private = 0;
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if fs::read_to_string(&path).is_ok_and(|text| text.contains("PRIVATE KEY")) {
+                private += 1;
+                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+            }
+        }
+    }
+    assert_eq!(private, 1);
+}
+
+#[test]
+fn local_verbs_start_no_daemon() {
+    let world = initialised();
+    let _listed = world.ryectl("key list").ok();
+    let _signed = world.ryectl("sign tool:*").run();
+    let _verified = world.ryectl("verify").arg(format!("tool:{}", sample_graph(&world))).ok();
+    assert!(!world.socket().exists());
+    assert_eq!(world.processes(), []);
+}

@@ -1,0 +1,151 @@
+//! The contract `rye.v1` as a client of another make sees it.
+
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rye_proto::v1;
+use rye_proto::v1::runs_client::RunsClient;
+use rye_tests::{World, until};
+use tokio::net::UnixStream;
+use tokio_stream::StreamExt as _;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+fn channel(world: &World) -> Channel {
+    let socket = world.socket();
+    Endpoint::from_static("http://ryed").connect_with_connector_lazy(tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    }))
+}
+
+fn start_request(world: &World, item: &str) -> v1::StartRequest {
+    v1::StartRequest {
+        item: Some(v1::ItemRef { r#type: v1::ItemType::Tool.into(), id: item.to_owned() }),
+        project: world.project().display().to_string(),
+        ..v1::StartRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn health_is_told_for_each_service() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut health = HealthClient::new(channel(&world));
+    for service in ["", "rye.v1.Runs", "rye.v1.Items", "rye.v1.Node"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answer = health.check(request).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
+    }
+}
+
+#[tokio::test]
+async fn reflection_lists_the_services() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut reflection = ServerReflectionClient::new(channel(&world));
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut answers = reflection.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+    let answer = answers.next().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+        panic!("not a list of services: {answer:?}");
+    };
+    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
+    for service in ["rye.v1.Runs", "rye.v1.Items", "rye.v1.Node", "grpc.health.v1.Health"] {
+        assert!(names.iter().any(|name| name == service), "{names:?}");
+    }
+}
+
+#[tokio::test]
+async fn malformed_requests_are_refused_with_a_reason() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    let good = start_request(&world, "rye/core/echo");
+    for (name, bad) in [
+        ("no item", v1::StartRequest { item: None, ..good.clone() }),
+        ("an id that leaves", start_request(&world, "../echo")),
+        ("a relative project", v1::StartRequest { project: "project".to_owned(), ..good.clone() }),
+        ("inputs that are no JSON", v1::StartRequest { inputs_json: "{".to_owned(), ..good.clone() }),
+        ("inputs that are no object", v1::StartRequest { inputs_json: "[]".to_owned(), ..good.clone() }),
+    ] {
+        let status = runs.start(bad).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{name}: {status}");
+        assert!(status.metadata().contains_key("rye-reason"), "{name}: {status:?}");
+    }
+    let missing = runs.start(start_request(&world, "no/such")).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
+    let bad = v1::StreamRequest { run_id: "no-such-1-aaaaaaaaaa".to_owned(), ..v1::StreamRequest::default() };
+    assert_eq!(runs.stream(bad).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_refused_and_the_daemon_lives() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world)).max_encoding_message_size(64 << 20);
+    let inputs_json = format!("{{\"text\":\"{}\"}}", "x".repeat(17 << 20));
+    let status = runs.start(v1::StartRequest { inputs_json, ..start_request(&world, "rye/core/echo") }).await.unwrap_err();
+    assert_ne!(status.code(), Code::Ok);
+    assert_eq!(world.info()["live_runs"], 0);
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_mid_stream_harms_nobody() {
+    let world = World::new();
+    world.graph(
+        "t/gate",
+        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}",
+    );
+    let daemon = world.start("");
+    let open_files = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let run = world.start_run("t/gate");
+    let before = open_files();
+    for _ in 0..20 {
+        let mut runs = RunsClient::new(channel(&world));
+        let request = v1::StreamRequest { run_id: run.clone(), cursor: String::new(), follow: true };
+        let mut events = runs.stream(request).await.unwrap().into_inner();
+        let first = tokio::time::timeout(Duration::from_secs(10), events.message()).await.unwrap().unwrap().unwrap();
+        assert_eq!(first.event.unwrap().seq, 1);
+    }
+    until("the connections to be given back", || (open_files() <= before + 2).then_some(()));
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_cursor_goes_on_behind_its_event() {
+    let world = World::new();
+    world.graph("t/echo", "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}");
+    let run = world.ryectl("run t/echo --json").ok().json()["run_id"].as_str().unwrap().to_owned();
+    let mut runs = RunsClient::new(channel(&world));
+    let mut all = Vec::new();
+    let whole = v1::StreamRequest { run_id: run.clone(), ..v1::StreamRequest::default() };
+    let mut events = runs.stream(whole).await.unwrap().into_inner();
+    while let Some(answer) = events.message().await.unwrap() {
+        all.extend(answer.event);
+    }
+    assert!(all.iter().zip(1..).all(|(event, seq)| event.seq == seq), "{all:?}");
+    for event in &all {
+        let rest = v1::StreamRequest { run_id: run.clone(), cursor: event.cursor.clone(), follow: true };
+        let mut events = runs.stream(rest).await.unwrap().into_inner();
+        let mut next = event.seq + 1;
+        while let Some(answer) = events.message().await.unwrap() {
+            assert_eq!(answer.event.unwrap().seq, next);
+            next += 1;
+        }
+        assert_eq!(next, all.last().unwrap().seq + 1);
+    }
+    let forged = v1::StreamRequest { run_id: run, cursor: "forged".to_owned(), follow: false };
+    assert_eq!(runs.stream(forged).await.unwrap_err().code(), Code::InvalidArgument);
+}

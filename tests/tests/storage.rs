@@ -1,0 +1,232 @@
+//! What lies in the state directory survives what happens to disks.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rye_tests::until::within;
+use rye_tests::{Daemon, World, until};
+use serde_json::Value;
+
+const GRAPH: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: \"${inputs.n}\"}}, assign: {n: \"${result.n}\"}, next: b}\n  b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
+
+/// A world with some ended runs, and everything it answers about them.
+fn with_history() -> (World, Value) {
+    let world = World::new();
+    world.graph("t/echo", GRAPH);
+    for n in 0..8 {
+        let _ran = world.ryectl("run t/echo --quiet -i").arg(format!("n:={n}")).ok();
+    }
+    let history = history(&world);
+    assert_eq!(history.as_array().map(Vec::len), Some(8));
+    (world, history)
+}
+
+/// Every record, with its state and its events.
+fn history(world: &World) -> Value {
+    let listed = world.ryectl("ps --all --json").ok().json();
+    let runs = listed.as_array().unwrap().iter().map(|run| {
+        let id = run["run_id"].as_str().unwrap();
+        let events = world.ryectl("events --json").arg(id).ok().json_lines();
+        let facts = events.into_iter().map(|mut event| {
+            // The cursor of an event is opaque and may change with the daemon's life.
+            event.as_object_mut().unwrap().remove("cursor");
+            event
+        });
+        serde_json::json!({"run": world.record(id), "events": facts.collect::<Vec<_>>()})
+    });
+    Value::Array(runs.collect())
+}
+
+fn segments(world: &World) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(world.state().join("log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn kill(daemon: Daemon) {
+    daemon.kill_both();
+    let _status = daemon.ended();
+}
+
+#[test]
+fn a_removed_index_is_rebuilt_and_nothing_is_lost() {
+    let (world, before) = with_history();
+    let _stopped = world.ryectl("daemon stop").ok();
+    fs::remove_dir_all(world.state().join("index")).unwrap();
+    assert_eq!(history(&world), before);
+}
+
+#[test]
+fn an_emptied_index_is_rebuilt_and_nothing_is_lost() {
+    let (world, before) = with_history();
+    let _stopped = world.ryectl("daemon stop").ok();
+    let index = world.state().join("index");
+    fs::remove_dir_all(&index).unwrap();
+    fs::create_dir(&index).unwrap();
+    assert_eq!(history(&world), before);
+}
+
+#[test]
+fn a_damaged_index_is_set_aside_and_rebuilt() {
+    let (world, before) = with_history();
+    for damage in [Damage::Zeroed, Damage::Cut, Damage::Noise] {
+        let _stopped = world.ryectl("daemon stop").ok();
+        damage.inflict(&world.state().join("index/db"));
+        assert_eq!(history(&world), before, "{damage:?}");
+    }
+}
+
+#[test]
+fn an_index_of_an_older_day_catches_up() {
+    let (world, _) = with_history();
+    let _stopped = world.ryectl("daemon stop").ok();
+    let index = world.state().join("index");
+    let old = world.root().join("old-index");
+    fs::create_dir(&old).unwrap();
+    copy(&index, &old);
+    let _ran = world.ryectl("run t/echo -i n:=100").ok();
+    let before = history(&world);
+    let _stopped = world.ryectl("daemon stop").ok();
+    fs::remove_dir_all(&index).unwrap();
+    fs::rename(&old, &index).unwrap();
+    assert_eq!(history(&world), before);
+}
+
+#[test]
+fn nothing_that_was_answered_is_lost_by_kill_9() {
+    let world = World::new();
+    world.graph("t/echo", GRAPH);
+    let mut before = Value::Null;
+    for n in 0..4 {
+        let daemon = world.start("");
+        if n > 0 {
+            assert_eq!(history(&world), before, "life {n}");
+        }
+        let _ran = world.ryectl("run t/echo --quiet -i").arg(format!("n:={n}")).ok();
+        before = history(&world);
+        kill(daemon);
+    }
+    assert_eq!(history(&world), before);
+}
+
+#[test]
+fn a_torn_tail_of_the_log_is_cut_and_the_daemon_goes_on() {
+    let (world, before) = with_history();
+    let _stopped = world.ryectl("daemon stop").ok();
+    let last = used(&world).pop().unwrap();
+    let bytes = fs::read(&last).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    // Half a frame, as a power cut leaves it: its beginning is there, its end is not.
+    let file = File::options().write(true).open(&last).unwrap();
+    file.write_all_at(&bytes[..20], u64::try_from(end).unwrap()).unwrap();
+    assert_eq!(history(&world), before);
+}
+
+#[test]
+fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
+    let (world, before) = with_history();
+    let _stopped = world.ryectl("daemon stop").ok();
+    let segment = used(&world).remove(0);
+    let healthy = fs::read(&segment).unwrap();
+    let at = healthy.iter().rposition(|byte| *byte != 0).unwrap() / 3;
+    let mut damaged = healthy.clone();
+    damaged[at] ^= 1;
+    fs::write(&segment, &damaged).unwrap();
+    let files = listing(&world);
+
+    let mut child = Daemon::spawn(&world, "");
+    let status = until("ryed to end", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(70));
+    let log = world.log();
+    assert!(log.contains(segment.to_str().unwrap()) && log.contains("damaged at byte"), "{log}");
+    assert_eq!(fs::read(&segment).unwrap(), damaged);
+    assert_eq!(listing(&world), files);
+    let _told = world.ryectl("ps").run().code(69).tells(&["damaged at byte"]);
+
+    fs::write(&segment, &healthy).unwrap();
+    assert_eq!(history(&world), before);
+}
+
+/// Segments that hold frames, oldest first.
+fn used(world: &World) -> Vec<PathBuf> {
+    let mut used = segments(world);
+    used.retain(|path| fs::read(path).unwrap().iter().take(64).any(|byte| *byte != 0));
+    used
+}
+
+/// Names and lengths of the files that hold truth.
+fn listing(world: &World) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for directory in ["log", "archive", "base"] {
+        let Ok(entries) = fs::read_dir(world.state().join(directory)) else { continue };
+        for entry in entries {
+            let entry = entry.unwrap();
+            found.push((entry.path(), entry.metadata().unwrap().len()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Zeroed,
+    Cut,
+    Noise,
+}
+
+impl Damage {
+    fn inflict(self, path: &std::path::Path) {
+        let mut bytes = fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        match self {
+            Self::Zeroed => bytes.fill(0),
+            Self::Cut => bytes.truncate(middle),
+            Self::Noise => {
+                for (at, byte) in bytes.iter_mut().enumerate().step_by(97) {
+                    *byte ^= u8::try_from(at % 251).unwrap();
+                }
+            }
+        }
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_daemon_without_work_writes_nothing() {
+    let (world, _) = with_history();
+    let modified = || -> Vec<_> {
+        segments(&world).iter().map(|path| (path.clone(), fs::metadata(path).unwrap().modified().unwrap())).collect()
+    };
+    // What is still being written down behind the last answer comes to rest first.
+    let mut before = modified();
+    within(Duration::from_secs(5), || {
+        let now = modified();
+        let rests = now == before;
+        before = now;
+        rests.then_some(())
+    });
+    for _ in 0..5 {
+        let _looked = world.ryectl("ps --all").ok();
+    }
+    assert_eq!(modified(), before);
+}

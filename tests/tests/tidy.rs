@@ -1,0 +1,197 @@
+//! Rules about the source itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rye_tests::binaries::clone_root;
+
+/// Rows of `ryed` (design: "The house"): a module uses modules of smaller rows only, those of row 0 also the ones listed
+/// before it.
+const DAEMON_ROWS: &[(&str, u8)] = &[
+    ("config", 0),
+    ("exit", 0),
+    ("logging", 0),
+    ("stop", 0),
+    ("task", 0),
+    ("object", 2),
+    ("journal", 3),
+    ("process", 4),
+    ("chain", 5),
+    ("libraries", 5),
+    ("native", 5),
+    ("dispatch", 7),
+    ("call", 8),
+    ("graph", 8),
+    ("supervisor", 9),
+    ("rpc", 10),
+    ("node", 11),
+];
+
+/// Rows of `rye-core`; both stand in the order in which they may use each other.
+const CORE_ROWS: &[(&str, u8)] = &[
+    ("error", 0),
+    ("id", 0),
+    ("money", 0),
+    ("clock", 0),
+    ("seal", 0),
+    ("frame", 0),
+    ("yaml", 1),
+    ("expr", 1),
+    ("capability", 1),
+    ("model", 1),
+    ("definition", 1),
+    ("walker", 1),
+];
+
+/// Most lines of a source file without its tests.
+const MOST_LINES: usize = 600;
+
+#[test]
+fn modules_of_the_core_use_earlier_rows_only() {
+    assert_rows("daemon/core/src", CORE_ROWS, |_| true);
+}
+
+#[test]
+fn modules_of_the_daemon_use_earlier_rows_only() {
+    assert_rows("daemon/src", DAEMON_ROWS, |row| row == 0);
+}
+
+/// Asserts that each module of the crate in `source` is in `rows` and uses only what stands before it. Within a row for which
+/// `listed_order` holds, what is listed first may be used by what follows; within any other, neither may use the other.
+fn assert_rows(source: &str, rows: &[(&str, u8)], listed_order: impl Fn(u8) -> bool) {
+    let source = clone_root().join(source);
+    let declared = modules(&source.join("lib.rs"));
+    let mut named: Vec<&str> = rows.iter().map(|(module, _)| *module).collect();
+    named.sort_unstable();
+    assert_eq!(declared, named, "the rows of {} are not those of its modules", source.display());
+    let place: BTreeMap<&str, (u8, usize)> = rows.iter().enumerate().map(|(at, (module, row))| (*module, (*row, at))).collect();
+    let mut wrong = Vec::new();
+    for (module, (row, at)) in &place {
+        for file in files_of(&source, module) {
+            for (line, used) in uses(&file) {
+                let Some((used_row, used_at)) = place.get(used.as_str()) else { continue };
+                let fine = used == *module || used_row < row || (used_row == row && listed_order(*row) && used_at < at);
+                if !fine {
+                    wrong.push(format!("{}:{line}: `{module}` (row {row}) uses `{used}` (row {used_row})", file.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The modules a crate declares, sorted.
+fn modules(lib: &Path) -> Vec<String> {
+    let text = fs::read_to_string(lib).unwrap();
+    let mut found: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ").or(line.strip_prefix("mod ")))
+        .filter_map(|rest| rest.strip_suffix(';'))
+        .map(str::to_owned)
+        .collect();
+    found.sort();
+    found
+}
+
+fn files_of(source: &Path, module: &str) -> Vec<PathBuf> {
+    let mut files = vec![source.join(format!("{module}.rs"))];
+    files.extend(rust_files(&source.join(module)).into_iter().filter(|path| !is_tests(path)));
+    files
+}
+
+/// Modules of the own crate that the code of `file` names, with the line.
+fn uses(file: &Path) -> Vec<(usize, String)> {
+    let text = fs::read_to_string(file).unwrap();
+    let mut found = Vec::new();
+    for (number, line) in without_tests(&text).lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for rest in code.split("crate::").skip(1) {
+            let heads: Vec<&str> = match rest.strip_prefix('{') {
+                Some(list) => list.split(',').collect(),
+                None => vec![rest],
+            };
+            for head in heads {
+                let name: String = head.trim().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                found.push((number + 1, name));
+            }
+        }
+    }
+    found
+}
+
+fn without_tests(text: &str) -> &str {
+    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    &text[..end]
+}
+
+fn is_tests(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == "tests") || path.components().any(|part| part.as_os_str() == "tests")
+}
+
+fn rust_files(root: &Path) -> Vec<PathBuf> {
+    files(root, "rs")
+}
+
+/// Files below `root` with this extension, without what is generated or built.
+fn files(root: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "target" | ".git" | "gen" | "data" | "state") {
+                    open.push(path);
+                }
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn no_source_file_has_more_than_600_lines_without_its_tests() {
+    let long: Vec<String> = rust_files(clone_root())
+        .into_iter()
+        .filter(|path| !is_tests(path.strip_prefix(clone_root()).unwrap()))
+        .filter_map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            let lines = without_tests(&text).lines().count();
+            (lines > MOST_LINES).then(|| format!("{}: {lines} lines", path.display()))
+        })
+        .collect();
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+#[test]
+fn documents_name_no_path_of_somebodys_machine() {
+    let mut wrong = Vec::new();
+    for extension in ["md", "toml", "yaml", "yml", "service"] {
+        for path in files(clone_root(), extension) {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            for (number, line) in text.lines().enumerate() {
+                if ["/home/", "/Users/", "/root/", "/work/", "C:\\"].iter().any(|machine| line.contains(machine)) {
+                    wrong.push(format!("{}:{}: {line}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_readme_begins_with_the_two_commands_that_ci_runs() {
+    let readme = fs::read_to_string(clone_root().join("README.md")).unwrap();
+    let first = readme.find("cargo build --release && ./target/release/ryectl run rye/examples/project-stats -i directory=.");
+    let second = readme.find("cargo test --workspace");
+    assert!(first.is_some() && first < second, "{first:?} {second:?}");
+    let fences: Vec<usize> = readme.match_indices("```").map(|(at, _)| at).collect();
+    assert!(fences.first() < first.as_ref(), "the first command stands in the first block");
+    assert!(readme.contains("python3"), "the README says what the tests need");
+}
