@@ -275,6 +275,9 @@ pub(crate) struct Execute {
     /// Parameters as a JSON object; `-` reads stdin.
     #[arg(long, value_name = "JSON|@FILE|-")]
     pub(crate) params: Option<Source>,
+    /// Also tell which files were resolved, what they shadow, and who signed them.
+    #[arg(long)]
+    pub(crate) trace: bool,
 }
 
 /// Which runs to list.

@@ -26,6 +26,8 @@ use crate::wire;
 
 /// Largest message in either direction (design §14).
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Largest answer taken: a state of 64 MiB as JSON inside a message, with room for what JSON escapes.
+const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 /// Records asked for per call of a listing: the most the daemon gives.
 const PAGE: u32 = 1000;
 /// How long a call that only looks waits for the daemon to come back.
@@ -194,7 +196,7 @@ impl Client {
     /// Runs one item and answers with its envelope.
     pub async fn execute(&self, request: v1::ExecuteRequest) -> Result<v1::ExecuteResponse, Error> {
         let mut items = ItemsClient::new(self.channel.clone())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         self.answer(items.execute(request).await)
     }
@@ -212,7 +214,7 @@ impl Client {
 
     fn runs(&self) -> RunsClient<Channel> {
         RunsClient::new(self.channel.clone())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 

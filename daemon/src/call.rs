@@ -13,10 +13,10 @@ use rye_core::walker::idempotency_key;
 use rye_item::Library;
 use serde_json::Value;
 
-use crate::dispatch::{Dispatcher, Envelope, Order, Origin, Trace};
-use crate::graph::Left;
+use crate::chain::Origin;
+use crate::dispatch::{Dispatcher, Envelope, Order, Trace};
 use crate::journal::{self, Change, Journal};
-use crate::stop::Stop;
+use crate::stop::{Left, Stop};
 
 /// Carries out `run`; the envelope is there if the tool was called in this life of the daemon.
 pub async fn drive(

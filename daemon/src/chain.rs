@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use rye_core::definition::Inputs;
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
-use rye_core::model::{Failure, Object};
+use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef, RunId};
+use rye_core::model::{Birth, Failure, Object};
 use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
@@ -57,6 +57,19 @@ const ALIASES: [(&str, &str); 12] = [
     ("subprocess", EXECUTE),
     ("rye/bash/bash", "rye/bash"),
 ];
+
+/// The run on whose behalf something is done.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Its id.
+    pub run: RunId,
+    /// Its authority and its project.
+    pub birth: Arc<Birth>,
+    /// Try of the step, from 1.
+    pub attempt: u32,
+    /// The idempotency key of the step.
+    pub key: String,
+}
 
 /// Why an item cannot run.
 #[derive(Debug, thiserror::Error)]

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::error::{ErrorKind, Kinded, chain as told};
-use rye_core::id::{ItemRef, RunId};
+use rye_core::id::ItemRef;
 use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity};
 use rye_item::Library;
 use serde_json::{Value, json};
 
-use crate::chain::{self, Chain, Terminal};
+use crate::chain::{self, Chain, Origin, Terminal};
 use crate::config::Config;
 use crate::native;
 use crate::process::{Exit, Exited, Spawner, StopReason, Stopper};
@@ -23,19 +23,6 @@ use crate::stop::{Stop, Urgency};
 
 /// How long the call in flight of a cancelled run may go on to end by itself (design §8).
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
-
-/// The run on whose behalf something is done.
-#[derive(Debug, Clone)]
-pub struct Origin {
-    /// Its id.
-    pub run: RunId,
-    /// Its authority and its project.
-    pub birth: Arc<Birth>,
-    /// Try of the step, from 1.
-    pub attempt: u32,
-    /// The idempotency key of the step.
-    pub key: String,
-}
 
 /// An action to carry out.
 #[derive(Debug, Clone)]
@@ -431,7 +418,7 @@ fn shell_result(exited: &Exited) -> Value {
     };
     let mut data = json!({
         "success": exited.exit == Exit::Code(0),
-        "output": output,
+        "output": cut(output),
         "stdout": stdout,
         "stderr": stderr,
         "exit_code": exit_number(exited.exit),
@@ -439,6 +426,20 @@ fn shell_result(exited: &Exited) -> Value {
     });
     note_truncation(&mut data, exited);
     data
+}
+
+/// `output` is for reading; `stdout` and `stderr` beside it are whole.
+fn cut(output: String) -> String {
+    const MOST: usize = 51_200;
+    if output.len() <= MOST {
+        return output;
+    }
+    let end = output.floor_char_boundary(MOST);
+    format!(
+        "{}\n[{} bytes in all; the rest is in stdout and stderr]",
+        &output[..end],
+        output.len()
+    )
 }
 
 fn note_truncation(data: &mut Value, exited: &Exited) {

@@ -19,29 +19,10 @@ use rye_core::model::{
 use rye_core::walker::{Answer, Call, Move, Walker};
 use rye_item::Library;
 
-use crate::dispatch::{Dispatcher, Order, Origin, Reply, Trace};
+use crate::chain::Origin;
+use crate::dispatch::{Dispatcher, Order, Reply, Trace};
 use crate::journal::{self, Change, Journal, Storage};
-use crate::stop::{Stop, Urgency};
-
-/// How the driver left its run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Left {
-    /// The run has its terminal event.
-    Ended,
-    /// The daemon is stopping, so the run goes on at its next start; or it is being killed. With what of its call in
-    /// flight had to be ended.
-    Interrupted(KillReceipt),
-}
-
-impl Left {
-    /// What had to be ended when the run was left.
-    pub fn into_receipt(self) -> KillReceipt {
-        match self {
-            Self::Ended => KillReceipt::default(),
-            Self::Interrupted(receipt) => receipt,
-        }
-    }
-}
+use crate::stop::{Left, Stop, Urgency};
 
 /// Walks `run` to its end, or until the daemon stops.
 pub async fn drive(

@@ -14,9 +14,10 @@ pub mod journal;
 
 pub mod process;
 
-pub mod chain;
 pub mod libraries;
 pub mod native;
+
+pub mod chain;
 
 pub mod dispatch;
 

@@ -13,10 +13,14 @@
 mod host;
 mod identity;
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Pid;
@@ -37,6 +41,9 @@ use crate::process::{self, Spawner};
 use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::Scope;
+
+/// How long a daemon that is ending may keep the lock of its state directory.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +111,7 @@ pub fn serve(config: Config, parent: Pid) -> ExitStatus {
 
 fn run(config: Config, parent: Pid) -> Result<(), Error> {
     let open_files = process::harden();
-    let _lock = claim(&config.state_dir)?;
+    let _lock = claim(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -116,11 +123,14 @@ fn run(config: Config, parent: Pid) -> Result<(), Error> {
 }
 
 /// Makes the state directory, readable by its owner alone, and takes its lock for as long as this process lives.
-fn claim(state_dir: &Path) -> Result<Flock<std::fs::File>, Error> {
+///
+/// A daemon that is just ending still holds the lock but answers nobody any more: it is waited for.
+fn claim(config: &Config) -> Result<Flock<File>, Error> {
+    let state_dir = &config.state_dir;
     let failed = |operation| {
         move |source| Error::Io {
             operation,
-            path: state_dir.to_owned(),
+            path: state_dir.clone(),
             source,
         }
     };
@@ -131,15 +141,44 @@ fn claim(state_dir: &Path) -> Result<Flock<std::fs::File>, Error> {
         .map_err(failed("create"))?;
     std::fs::set_permissions(state_dir, std::fs::Permissions::from_mode(0o700))
         .map_err(failed("protect"))?;
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(state_dir.join("lock"))
-        .map_err(failed("lock"))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_held| Error::InUse {
-        path: state_dir.to_owned(),
-    })
+    let path = state_dir.join("lock");
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(failed("lock"))?;
+        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut locked) => {
+                name_socket(&mut locked, &config.socket).map_err(failed("lock"))?;
+                return Ok(locked);
+            }
+            Err((file, _held)) => file,
+        };
+        if answers(&mut file) || Instant::now() > deadline {
+            return Err(Error::InUse {
+                path: state_dir.clone(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Writes into the lock file where its holder can be reached.
+fn name_socket(lock: &mut File, socket: &Path) -> std::io::Result<()> {
+    lock.set_len(0)?;
+    lock.write_all(socket.as_os_str().as_encoded_bytes())
+}
+
+/// Whether the holder of the lock answers on the socket it named.
+fn answers(lock: &mut File) -> bool {
+    let mut socket = Vec::new();
+    lock.read_to_end(&mut socket).is_ok()
+        && !socket.is_empty()
+        && std::os::unix::net::UnixStream::connect(OsStr::from_bytes(&socket)).is_ok()
 }
 
 async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), Error> {
@@ -206,11 +245,14 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
     if let Err(error) = server.await {
         tracing::debug!(error = %told(&error), "the server ended");
     }
+    let closed = match ended {
+        Ok(()) => journal.close().await.map_err(Error::Journal),
+        failed => failed,
+    };
+    // Last: whoever waits for the end of the daemon waits for this.
     rpc::remove_socket(&config.socket);
-    ended?;
-    journal.close().await?;
     tracing::info!("stopped");
-    Ok(())
+    closed
 }
 
 /// Ends what an earlier life of the daemon left running.

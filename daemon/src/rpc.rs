@@ -28,7 +28,7 @@ pub use self::services::Facts as NodeFacts;
 /// Connections accepted and not yet taken up by the server.
 const ACCEPT_QUEUE: usize = 64;
 
-/// Serves on `listener` until `stop` is cancelled, then lets calls in flight end for up to `grace`.
+/// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(
     listener: UnixListener,
     supervisor: Supervisor,
@@ -56,11 +56,9 @@ pub async fn serve(
         .expect("the committed descriptors are valid");
 
     let runs = runs_server::RunsServer::new(RunsService::new(supervisor.clone()))
-        .max_decoding_message_size(max_message)
-        .max_encoding_message_size(max_message);
+        .max_decoding_message_size(max_message);
     let items = items_server::ItemsServer::new(ItemsService::new(supervisor.clone()))
-        .max_decoding_message_size(max_message)
-        .max_encoding_message_size(max_message);
+        .max_decoding_message_size(max_message);
     let node = node_server::NodeServer::new(NodeService::new(supervisor, Arc::clone(&facts)));
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);

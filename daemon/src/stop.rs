@@ -1,4 +1,4 @@
-//! The stop signal of one run.
+//! The stop signal of one run, and how its driver answered it.
 //!
 //! **Owns** how urgently a run is to stop, and why. **Never** stops anything itself: the driver looks between steps, a
 //! call in flight is told by [`Stop::at_least`]. **Order.** Urgency only escalates; the first cause is kept.
@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
 /// How urgently a run is to stop.
@@ -28,6 +29,26 @@ struct Signal {
     cause: Option<String>,
     killer: Option<String>,
     grace: Option<Duration>,
+}
+
+/// How the driver left its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// The run has its terminal event.
+    Ended,
+    /// The daemon is stopping, so the run goes on at its next start; or it is being killed. With what of its call in
+    /// flight had to be ended.
+    Interrupted(KillReceipt),
+}
+
+impl Left {
+    /// What had to be ended when the run was left.
+    pub fn into_receipt(self) -> KillReceipt {
+        match self {
+            Self::Ended => KillReceipt::default(),
+            Self::Interrupted(receipt) => receipt,
+        }
+    }
 }
 
 /// A handle on the signal; clones are the same signal.

@@ -14,6 +14,7 @@
 //! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
+mod error;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rye_core::capability::Layer;
-use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::error::chain as told;
 use rye_core::id::{Epoch, ItemRef, RunId};
 use rye_core::model::{
     Activity, Durability, Event, Failure, KillReceipt, Limits, Object, Phase, Recovery, Run,
@@ -33,13 +34,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::{self};
+pub use self::error::Error;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
-use crate::graph::Left;
 use crate::journal::{self, Change, FeedError, Journal};
-use crate::libraries::{self, Libraries};
-use crate::stop::{Stop, Urgency};
+use crate::libraries::Libraries;
+use crate::stop::{Left, Stop, Urgency};
 use crate::task::Scope;
 use crate::{call, graph};
 
@@ -51,72 +51,6 @@ const RESUME_PAUSE: Duration = Duration::from_millis(2);
 const PARKED: &str = "run_suspended";
 /// A run that was taken up this often without finishing a step is taken to bring the daemon down.
 const MOST_REVIVALS: u32 = 3;
-
-/// Why the supervisor did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The run is not known.
-    #[error("there is no run `{run}`")]
-    UnknownRun {
-        /// Its id.
-        run: RunId,
-    },
-    /// The run is over.
-    #[error("run `{run}` has ended ({status}); an ended run cannot be {wanted}")]
-    Over {
-        /// Its id.
-        run: RunId,
-        /// Its status.
-        status: rye_core::model::Status,
-        /// What was asked, in the past tense.
-        wanted: &'static str,
-    },
-    /// The project directory cannot be used.
-    #[error(transparent)]
-    Project(#[from] libraries::Error),
-    /// The item is refused or not there.
-    #[error("failed to start `{item}`")]
-    Item {
-        /// The item.
-        item: ItemRef,
-        /// Why.
-        #[source]
-        source: Box<chain::Error>,
-    },
-    /// A capability to start is missing.
-    #[error("{message}")]
-    Denied {
-        /// Which, and which layer lacks it.
-        message: String,
-    },
-    /// The item is of a type that does not run.
-    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs", kind = item.kind)]
-    NotRunnable {
-        /// The item.
-        item: ItemRef,
-    },
-    /// The daemon is stopping.
-    #[error("the daemon is stopping and starts nothing new; try again when it is up")]
-    Stopping,
-    /// The journal did not take it.
-    #[error("failed to record the run")]
-    Journal(#[from] journal::Error),
-}
-
-impl Kinded for Error {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::UnknownRun { .. } => ErrorKind::NotFound,
-            Self::Over { .. } => ErrorKind::Precondition,
-            Self::Project(source) => source.kind(),
-            Self::Item { source, .. } => source.kind(),
-            Self::Denied { .. } => ErrorKind::Denied,
-            Self::NotRunnable { .. } => ErrorKind::Invalid,
-            Self::Stopping => ErrorKind::Unavailable,
-            Self::Journal(source) => source.kind(),
-        }
-    }
-}
 
 /// What a caller asks for.
 #[derive(Debug, Clone)]
@@ -325,7 +259,18 @@ impl Supervisor {
                 },
             ));
         }
-        let ticket = journal.commit(changes).await?;
+        let ticket = match journal.commit(changes).await {
+            Err(journal::Error::KeyTaken { run }) => {
+                // Another start with the same key came first, between our look and our commit.
+                self.run_of(&run).await?;
+                return Ok(Started {
+                    run,
+                    warnings: Vec::new(),
+                    existed: true,
+                });
+            }
+            committed => committed?,
+        };
         journal.published(ticket).await?;
         if admitted.fault.is_none() {
             let run = Arc::new(Run::create(id.clone(), journal.now(), birth));

@@ -35,8 +35,14 @@ fn endless(item: &str) -> String {
 
 fn main() {
     let world = World::new();
-    world.graph("bench/echo", &endless("item_id: rye/core/echo, params: {n: 1}"));
-    world.graph("bench/bash", &endless("item_id: rye/bash, params: {command: \"true\"}"));
+    world.graph(
+        "bench/echo",
+        &endless("item_id: rye/core/echo, params: {n: 1}"),
+    );
+    world.graph(
+        "bench/bash",
+        &endless("item_id: rye/bash, params: {command: \"true\"}"),
+    );
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
     runtime.block_on(measure(&world));
 }
@@ -47,20 +53,25 @@ async fn measure(world: &World) {
     for _ in 0..ROUNDS {
         drop(daemon.take());
         let _stopped = world.ryectl("daemon stop").ok();
-        until("the daemon to be gone", || world.processes().is_empty().then_some(()));
+        until("the daemon to be gone", || {
+            world.processes().is_empty().then_some(())
+        });
         drop(fs::remove_dir_all(world.state()));
         let began = Instant::now();
         daemon = Some(boot_until_ready(world).await);
         boot.add(milliseconds(began.elapsed()));
     }
-    let client = Client::connect(world.socket()).await.expect("the daemon serves");
+    let client = Client::connect(world.socket())
+        .await
+        .expect("the daemon serves");
     let idle = resident(world);
 
     // Warm: the first run loads the items.
     run(&client, world, "bench/echo", 50).await;
     let before = log_bytes(world);
     run(&client, world, "bench/echo", STEPS).await;
-    let bytes = usize::try_from((log_bytes(world) - before) / u64::from(STEPS)).expect("a step is small");
+    let bytes =
+        usize::try_from((log_bytes(world) - before) / u64::from(STEPS)).expect("a step is small");
 
     let mut append = Series::new("append + fdatasync of the bytes of a step", "per s");
     let mut one = Series::new("durable steps of one run", "per s");
@@ -69,11 +80,15 @@ async fn measure(world: &World) {
     let mut shell = Series::new("bash step", "ms");
     let mut first = Series::new("start to first step", "ms");
     for _ in 0..ROUNDS {
-        append.add(f64::from(APPENDS) / append_and_sync(world.root(), bytes, APPENDS).as_secs_f64());
+        append
+            .add(f64::from(APPENDS) / append_and_sync(world.root(), bytes, APPENDS).as_secs_f64());
         one.add(f64::from(STEPS) / run(&client, world, "bench/echo", STEPS).await.as_secs_f64());
         crowd.add(f64::from(CROWD.0 * CROWD.1) / run_crowd(&client, world).await.as_secs_f64());
         spawn.add(milliseconds(spawn_and_sync(world.root(), bytes)) / f64::from(SHELL_STEPS));
-        shell.add(milliseconds(run(&client, world, "bench/bash", SHELL_STEPS).await) / f64::from(SHELL_STEPS));
+        shell.add(
+            milliseconds(run(&client, world, "bench/bash", SHELL_STEPS).await)
+                / f64::from(SHELL_STEPS),
+        );
         first.add(milliseconds(first_step(&client, world).await));
     }
 
@@ -81,11 +96,28 @@ async fn measure(world: &World) {
     for series in [&boot, &append, &one, &crowd, &spawn, &shell, &first] {
         series.print();
     }
-    println!("{:<46} {:>9.1} MB (after everything {:.1} MB)", "idle memory, both processes", idle, resident(world));
+    println!(
+        "{:<46} {:>9.1} MB (after everything {:.1} MB)",
+        "idle memory, both processes",
+        idle,
+        resident(world)
+    );
     println!();
-    compare("one run / append + fdatasync", one.median() / append.median(), &Mark::AtLeast(0.5));
-    compare("64 runs, steps per s", crowd.median(), &Mark::AtLeast(6000.0));
-    compare("bash step / (spawn + sync)", shell.median() / spawn.median(), &Mark::AtMost(1.5));
+    compare(
+        "one run / append + fdatasync",
+        one.median() / append.median(),
+        &Mark::AtLeast(0.5),
+    );
+    compare(
+        "64 runs, steps per s",
+        crowd.median(),
+        &Mark::AtLeast(6000.0),
+    );
+    compare(
+        "bash step / (spawn + sync)",
+        shell.median() / spawn.median(),
+        &Mark::AtMost(1.5),
+    );
     compare("idle memory, MB", idle, &Mark::AtMost(30.0));
     compare("boot to ready, ms", boot.median(), &Mark::AtMost(100.0));
     drop(daemon);
@@ -100,7 +132,11 @@ struct Series {
 
 impl Series {
     fn new(name: &'static str, unit: &'static str) -> Self {
-        Self { name, unit, values: Vec::new() }
+        Self {
+            name,
+            unit,
+            values: Vec::new(),
+        }
     }
 
     fn add(&mut self, value: f64) {
@@ -114,7 +150,12 @@ impl Series {
 
     fn print(&self) {
         let (low, high) = (self.values[0], self.values[self.values.len() - 1]);
-        println!("{:<46} {:>9.1} {:<6} ({low:.1} … {high:.1})", self.name, self.median(), self.unit);
+        println!(
+            "{:<46} {:>9.1} {:<6} ({low:.1} … {high:.1})",
+            self.name,
+            self.median(),
+            self.unit
+        );
     }
 }
 
@@ -140,7 +181,10 @@ fn milliseconds(duration: Duration) -> f64 {
 async fn boot_until_ready(world: &World) -> std::process::Child {
     let mut child = rye_tests::Daemon::spawn(world, "");
     loop {
-        assert!(child.try_wait().is_ok_and(|ended| ended.is_none()), "ryed ended instead of serving");
+        assert!(
+            child.try_wait().is_ok_and(|ended| ended.is_none()),
+            "ryed ended instead of serving"
+        );
         if let Ok(client) = Client::connect(world.socket()).await
             && client.info().await.is_ok()
         {
@@ -152,7 +196,10 @@ async fn boot_until_ready(world: &World) -> std::process::Child {
 
 fn request(world: &World, item: &str, steps: u32) -> v1::StartRequest {
     v1::StartRequest {
-        item: Some(v1::ItemRef { r#type: v1::ItemType::Tool.into(), id: item.to_owned() }),
+        item: Some(v1::ItemRef {
+            r#type: v1::ItemType::Tool.into(),
+            id: item.to_owned(),
+        }),
         project: world.project().display().to_string(),
         limits: Some(v1::Limits { steps: Some(steps) }),
         ..v1::StartRequest::default()
@@ -162,7 +209,10 @@ fn request(world: &World, item: &str, steps: u32) -> v1::StartRequest {
 /// Runs `item` for `steps` steps; the time from its acceptance to its end.
 async fn run(client: &Client, world: &World, item: &str, steps: u32) -> Duration {
     let began = Instant::now();
-    let started = client.start(request(world, item, steps)).await.expect("the run starts");
+    let started = client
+        .start(request(world, item, steps))
+        .await
+        .expect("the run starts");
     finish(client, vec![started.run_id], steps).await;
     began.elapsed()
 }
@@ -188,7 +238,10 @@ async fn finish(client: &Client, runs: Vec<String>, steps: u32) {
 /// From the call to the first event of a step.
 async fn first_step(client: &Client, world: &World) -> Duration {
     let began = Instant::now();
-    let started = client.start(request(world, "bench/echo", 2)).await.expect("the run starts");
+    let started = client
+        .start(request(world, "bench/echo", 2))
+        .await
+        .expect("the run starts");
     let mut events = client.events(&started.run_id, "", Follow::UntilEnd);
     while let Some(event) = events.next().await.expect("events come") {
         if event.event_type == "step_started" {
@@ -217,7 +270,10 @@ fn append_and_sync(directory: &Path, bytes: usize, times: u32) -> Duration {
 fn spawn_and_sync(directory: &Path, bytes: usize) -> Duration {
     let began = Instant::now();
     for _ in 0..SHELL_STEPS {
-        let status = program("/bin/bash").args(["-c", "true"]).status().expect("bash starts");
+        let status = program("/bin/bash")
+            .args(["-c", "true"])
+            .status()
+            .expect("bash starts");
         assert!(status.success());
     }
     began.elapsed() + append_and_sync(directory, bytes, SHELL_STEPS)
@@ -230,9 +286,11 @@ fn resident(world: &World) -> f64 {
         .iter()
         .filter(|process| process.name == "ryed")
         .map(|process| {
-            let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+            let status =
+                fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or_default()
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok())
+                .unwrap_or_default()
         })
         .sum();
     pages / 1024.0

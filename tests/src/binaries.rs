@@ -48,7 +48,14 @@ fn directory() -> &'static Path {
             .expect("the profile's directory lies in the target directory");
         // The whole workspace, so that features are the ones the tests were built with and nothing is built twice.
         let status = program(env!("CARGO"))
-            .args(["build", "--quiet", "--workspace", "--bins", "--profile", profile])
+            .args([
+                "build",
+                "--quiet",
+                "--workspace",
+                "--bins",
+                "--profile",
+                profile,
+            ])
             .arg("--target-dir")
             .arg(target)
             .current_dir(clone_root())

@@ -14,7 +14,10 @@ use serde_json::Value;
 use crate::binaries;
 
 /// A command; the only place of the tests that makes one.
-#[expect(clippy::disallowed_methods, reason = "tests start the programs they test")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests start the programs they test"
+)]
 pub fn program(path: impl AsRef<OsStr>) -> Command {
     Command::new(path)
 }
@@ -39,12 +42,18 @@ pub fn in_clean_environment(path: impl AsRef<OsStr>, home: &Path, directory: &Pa
 fn search_path() -> &'static str {
     static FOUND: OnceLock<String> = OnceLock::new();
     FOUND.get_or_init(|| {
-        if PATH.split(':').any(|directory| Path::new(directory).join("python3").exists()) {
+        if PATH
+            .split(':')
+            .any(|directory| Path::new(directory).join("python3").exists())
+        {
             return PATH.to_owned();
         }
-        let asked = program("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        let asked = program("python3")
+            .args(["-c", "import sys; print(sys.executable)"])
+            .output();
         let found = asked.expect("the tests need python3");
-        let found = String::from_utf8(found.stdout).expect("python3 lies on a path that can be written down");
+        let found = String::from_utf8(found.stdout)
+            .expect("python3 lies on a path that can be written down");
         let directory = Path::new(found.trim()).parent().map(Path::display);
         format!("{}:{PATH}", directory.expect("python3 lies in a directory"))
     })
@@ -170,7 +179,8 @@ pub struct Outcome {
 
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(8000)]).into_owned();
+        let text =
+            |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(8000)]).into_owned();
         write!(
             f,
             "{}\n--- {}\n--- stdout\n{}\n--- stderr\n{}",
@@ -183,7 +193,12 @@ impl fmt::Debug for Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(command: String, status: ExitStatus, stdout: Vec<u8>, stderr: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        command: String,
+        status: ExitStatus,
+        stdout: Vec<u8>,
+        stderr: Vec<u8>,
+    ) -> Self {
         Self {
             command,
             status,
@@ -195,7 +210,12 @@ impl Outcome {
     /// Waits for `child`, which [`Ryectl::spawn`] started.
     pub fn of(child: Child) -> Self {
         let output = child.wait_with_output().expect("its output can be read");
-        Self::new("ryectl …".to_owned(), output.status, output.stdout, output.stderr)
+        Self::new(
+            "ryectl …".to_owned(),
+            output.status,
+            output.stdout,
+            output.stderr,
+        )
     }
 
     /// Asserts the exit code.
@@ -203,7 +223,11 @@ impl Outcome {
     /// # Panics
     /// If it ended in another way.
     pub fn code(self, expected: i32) -> Self {
-        assert_eq!(self.status.code(), Some(expected), "wrong exit code: {self:?}");
+        assert_eq!(
+            self.status.code(),
+            Some(expected),
+            "wrong exit code: {self:?}"
+        );
         self
     }
 
@@ -213,7 +237,11 @@ impl Outcome {
     /// If it ended in another way.
     pub fn signal(self, signal: nix::sys::signal::Signal) -> Self {
         let expected = signal_number(signal);
-        assert_eq!(self.status.signal(), Some(expected), "not ended by {signal}: {self:?}");
+        assert_eq!(
+            self.status.signal(),
+            Some(expected),
+            "not ended by {signal}: {self:?}"
+        );
         self
     }
 
@@ -224,7 +252,10 @@ impl Outcome {
     pub fn tells(self, parts: &[&str]) -> Self {
         let stderr = self.stderr();
         for part in parts {
-            assert!(stderr.contains(part), "stderr does not say `{part}`: {self:?}");
+            assert!(
+                stderr.contains(part),
+                "stderr does not say `{part}`: {self:?}"
+            );
         }
         self
     }
@@ -234,7 +265,10 @@ impl Outcome {
     /// # Panics
     /// If it does.
     pub fn does_not_tell(self, part: &str) -> Self {
-        assert!(!self.stderr().contains(part), "stderr says `{part}`: {self:?}");
+        assert!(
+            !self.stderr().contains(part),
+            "stderr says `{part}`: {self:?}"
+        );
         self
     }
 
@@ -245,7 +279,10 @@ impl Outcome {
     pub fn prints(self, parts: &[&str]) -> Self {
         let stdout = self.stdout();
         for part in parts {
-            assert!(stdout.contains(part), "stdout does not say `{part}`: {self:?}");
+            assert!(
+                stdout.contains(part),
+                "stdout does not say `{part}`: {self:?}"
+            );
         }
         self
     }
@@ -255,7 +292,10 @@ impl Outcome {
     /// # Panics
     /// If something does.
     pub fn prints_nothing(self) -> Self {
-        assert!(self.stdout.is_empty(), "something stands on stdout: {self:?}");
+        assert!(
+            self.stdout.is_empty(),
+            "something stands on stdout: {self:?}"
+        );
         self
     }
 
@@ -275,7 +315,10 @@ impl Outcome {
     /// If it is none.
     pub fn json(&self) -> Value {
         let parsed = serde_json::from_slice(&self.stdout);
-        assert!(parsed.is_ok(), "stdout is not one JSON document ({parsed:?}): {self:?}");
+        assert!(
+            parsed.is_ok(),
+            "stdout is not one JSON document ({parsed:?}): {self:?}"
+        );
         parsed.unwrap_or_default()
     }
 
@@ -311,7 +354,10 @@ impl Outcome {
 }
 
 fn signal_number(signal: nix::sys::signal::Signal) -> i32 {
-    #[expect(clippy::as_conversions, reason = "the enum is `repr(i32)` and has no other way out")]
+    #[expect(
+        clippy::as_conversions,
+        reason = "the enum is `repr(i32)` and has no other way out"
+    )]
     let number = signal as i32;
     number
 }

@@ -30,7 +30,10 @@ impl Daemon {
             serde_json::from_str::<Value>(&out.stdout()).ok()
         });
         let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        Self { parent, pid: pid.expect("a daemon tells its pid") }
+        Self {
+            parent,
+            pid: pid.expect("a daemon tells its pid"),
+        }
     }
 
     /// Starts `ryed` and does not wait for anything. Its log goes where `ryectl` would put it.
@@ -83,6 +86,8 @@ impl Daemon {
 
     /// Waits for the end of the parent.
     pub fn ended(mut self) -> ExitStatus {
-        until("ryed to end", || self.parent.try_wait().expect("it is our child"))
+        until("ryed to end", || {
+            self.parent.try_wait().expect("it is our child")
+        })
     }
 }

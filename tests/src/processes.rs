@@ -43,7 +43,8 @@ fn belongs(pid: &str, root: &Path) -> bool {
         fs::read(format!("/proc/{pid}/{file}"))
             .is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
     };
-    let stands_in = || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root));
+    let stands_in =
+        || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(root));
     mentions("environ") || mentions("cmdline") || stands_in()
 }
 
@@ -74,7 +75,10 @@ pub fn lives(pid: i32) -> bool {
 pub fn send(pid: i32, signal: Signal) {
     match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
-        Err(error) => assert!(error == nix::errno::Errno::ESRCH, "failed to signal {pid}: {error}"),
+        Err(error) => assert!(
+            error == nix::errno::Errno::ESRCH,
+            "failed to signal {pid}: {error}"
+        ),
     }
 }
 

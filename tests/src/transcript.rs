@@ -42,13 +42,27 @@ pub fn check(text: &str, run: &str, node_key: &str) -> Result<Checked, String> {
     Ok(checked)
 }
 
-fn checkpoint(line: &Value, run: &str, seq: u64, head: &str, key: &PublicKey) -> Result<(), String> {
-    let text = |field: &str| line["payload"][field].as_str().unwrap_or_default().to_owned();
+fn checkpoint(
+    line: &Value,
+    run: &str,
+    seq: u64,
+    head: &str,
+    key: &PublicKey,
+) -> Result<(), String> {
+    let text = |field: &str| {
+        line["payload"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     if text("hash") != head {
         return Err("the checkpoint signs another line".to_owned());
     }
     let token = Token::parse(&text("signature")).ok_or("there is no signature")?;
-    let message = sha256_hex(format!("rye:head:1\n{run}\n{seq}\n{head}\n{}", text("state_hash")));
+    let message = sha256_hex(format!(
+        "rye:head:1\n{run}\n{seq}\n{head}\n{}",
+        text("state_hash")
+    ));
     if !text("signature").contains(&message) {
         return Err("the signature covers something else".to_owned());
     }

@@ -53,7 +53,8 @@ impl World {
     pub fn open_to_others() -> Self {
         let world = Self::new();
         for directory in [world.root(), &world.home()] {
-            fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("the world is ours");
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+                .expect("the world is ours");
         }
         world
     }
@@ -103,7 +104,8 @@ impl World {
     /// Writes `text` to `path`, relative to the project.
     pub fn write(&self, path: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.project().join(path);
-        fs::create_dir_all(path.parent().expect("a file has a directory")).expect("the world is ours");
+        fs::create_dir_all(path.parent().expect("a file has a directory"))
+            .expect("the world is ours");
         fs::write(&path, text).expect("the world is ours");
         path
     }
@@ -186,7 +188,11 @@ impl World {
 
     /// Asks every daemon of this world to stop.
     fn stop_daemons(&self) {
-        let daemons: Vec<_> = self.processes().into_iter().filter(|process| process.name == "ryed").collect();
+        let daemons: Vec<_> = self
+            .processes()
+            .into_iter()
+            .filter(|process| process.name == "ryed")
+            .collect();
         let inner = |parent: i32| daemons.iter().any(|process| process.pid == parent);
         for outer in daemons.iter().filter(|process| !inner(process.parent)) {
             processes::send(outer.pid, Signal::SIGTERM);
@@ -201,7 +207,10 @@ impl Default for World {
 }
 
 impl Drop for World {
-    #[expect(clippy::print_stderr, reason = "the log of the daemon explains why a test failed")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "the log of the daemon explains why a test failed"
+    )]
     fn drop(&mut self) {
         self.stop_daemons();
         let left = processes::left_after(STOP_PATIENCE, self.root());
@@ -211,10 +220,15 @@ impl Drop for World {
         if std::thread::panicking() {
             let log = self.log();
             let from = log.len().saturating_sub(6000);
-            let from = (from..=log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or_default();
+            let from = (from..=log.len())
+                .find(|at| log.is_char_boundary(*at))
+                .unwrap_or_default();
             eprintln!("--- the end of the daemon's log\n{}", &log[from..]);
         } else {
-            assert!(left.is_empty(), "processes outlived their daemon: {left:#?}");
+            assert!(
+                left.is_empty(),
+                "processes outlived their daemon: {left:#?}"
+            );
         }
     }
 }

@@ -69,11 +69,21 @@ fn a_graph_with_a_fault_fails_before_its_first_step_and_names_the_place() {
         let id = format!("bad/{}", fault.name);
         world.graph(&id, fault.config);
         let file = format!("{}.yaml", fault.name);
-        let out = world.ryectl("run --json").arg(&id).run().code(1).tells(&[file.as_str()]).tells(fault.told);
+        let out = world
+            .ryectl("run --json")
+            .arg(&id)
+            .run()
+            .code(1)
+            .tells(&[file.as_str()])
+            .tells(fault.told);
         let run = out.json();
         assert_eq!(run["status"], "error", "{}", fault.name);
         assert_eq!(run["steps"], 0, "{}", fault.name);
-        assert_eq!(run["error"]["code"], "graph_validation_failed", "{}", fault.name);
+        assert_eq!(
+            run["error"]["code"], "graph_validation_failed",
+            "{}",
+            fault.name
+        );
     }
     assert_eq!(world.info()["live_runs"], 0);
 }
@@ -81,12 +91,24 @@ fn a_graph_with_a_fault_fails_before_its_first_step_and_names_the_place() {
 #[test]
 fn broken_yaml_is_told_with_its_line_before_it_can_be_signed() {
     let world = World::new();
-    let text = rye_tests::world::graph_text("bad/broken", "permissions: []", "start: a\nnodes: {a: [\n");
+    let text =
+        rye_tests::world::graph_text("bad/broken", "permissions: []", "start: a\nnodes: {a: [\n");
     let path = world.write(".ai/tools/bad/broken.yaml", text);
-    let out = world.ryectl("sign").arg(&path).run().tells(&["broken.yaml", "line"]);
+    let out = world
+        .ryectl("sign")
+        .arg(&path)
+        .run()
+        .tells(&["broken.yaml", "line"]);
     assert!(!out.stderr().is_empty());
-    let _refused = world.ryectl("run bad/broken").run().code(4).tells(&["broken.yaml", "ryectl sign"]);
-    assert_eq!(world.ryectl("ps --all --json").ok().json(), Value::Array(Vec::new()));
+    let _refused = world
+        .ryectl("run bad/broken")
+        .run()
+        .code(4)
+        .tells(&["broken.yaml", "ryectl sign"]);
+    assert_eq!(
+        world.ryectl("ps --all --json").ok().json(),
+        Value::Array(Vec::new())
+    );
 }
 
 const SCHEMA: &str = r#"permissions: ["rye.execute.tool.*"]
@@ -116,9 +138,17 @@ fn missing_and_wrong_inputs_fail_the_run_and_name_the_input() {
         ("-i who=x -i size=huge", "size"),
         ("-i who=x -i fast=perhaps", "fast"),
     ] {
-        let out = world.ryectl("run in/typed --json").words(arguments).run().code(1).tells(&[told]);
+        let out = world
+            .ryectl("run in/typed --json")
+            .words(arguments)
+            .run()
+            .code(1)
+            .tells(&[told]);
         let run = out.json();
-        assert_eq!(run["error"]["code"], "input_validation_failed", "{arguments}");
+        assert_eq!(
+            run["error"]["code"], "input_validation_failed",
+            "{arguments}"
+        );
         assert_eq!(run["steps"], 0, "{arguments}");
     }
 }
@@ -144,10 +174,30 @@ fn inputs_come_as_json_from_a_word_a_file_or_stdin() {
     world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
     world.write("in.json", r#"{"who": "file"}"#);
     let who = |out: rye_tests::Outcome| out.json()["output"]["who"].clone();
-    assert_eq!(who(world.ryectl("run in/typed --input").arg(r#"{"who": "word"}"#).ok()), "word");
-    assert_eq!(who(world.ryectl("run in/typed --input @in.json").ok()), "file");
-    assert_eq!(who(world.ryectl("run in/typed --input -").stdin(r#"{"who": "stdin"}"#).ok()), "stdin");
-    assert_eq!(who(world.ryectl("run in/typed --input @in.json -i who=flag").ok()), "flag");
+    assert_eq!(
+        who(world
+            .ryectl("run in/typed --input")
+            .arg(r#"{"who": "word"}"#)
+            .ok()),
+        "word"
+    );
+    assert_eq!(
+        who(world.ryectl("run in/typed --input @in.json").ok()),
+        "file"
+    );
+    assert_eq!(
+        who(world
+            .ryectl("run in/typed --input -")
+            .stdin(r#"{"who": "stdin"}"#)
+            .ok()),
+        "stdin"
+    );
+    assert_eq!(
+        who(world
+            .ryectl("run in/typed --input @in.json -i who=flag")
+            .ok()),
+        "flag"
+    );
 }
 
 #[test]
@@ -192,7 +242,12 @@ fn what_does_not_exist_is_not_found() {
         "kill no-such-1-aaaaaaaaaa",
         "verify tool:no/such",
     ] {
-        let _missing = world.ryectl(words).run().code(3).prints_nothing().tells(&["no"]);
+        let _missing = world
+            .ryectl(words)
+            .run()
+            .code(3)
+            .prints_nothing()
+            .tells(&["no"]);
     }
     let _untrusted = world.ryectl("key untrust 0123456789abcdef").run().code(3);
 }
@@ -200,7 +255,10 @@ fn what_does_not_exist_is_not_found() {
 #[test]
 fn three_megabytes_of_params_arrive_whole() {
     let world = World::new();
-    world.python("t/length", "return {'length': len(params['text']), 'end': params['text'][-3:]}");
+    world.python(
+        "t/length",
+        "return {'length': len(params['text']), 'end': params['text'][-3:]}",
+    );
     world.graph(
         "t/big",
         "start: a\nnodes:\n  a:\n    action: {item_id: t/length, params: {text: \"${inputs.text}\"}}\n    assign: {got: \"${result}\"}\n    next: done\n  done: {type: return, output: \"${state.got}\"}",
@@ -208,7 +266,9 @@ fn three_megabytes_of_params_arrive_whole() {
     let text = format!("{}end", "x".repeat(3 * 1024 * 1024));
     world.write("in.json", serde_json::json!({"text": text}).to_string());
     let expected = serde_json::json!({"length": text.len(), "end": "end"});
-    let out = world.ryectl("execute tool t/length --params @in.json --json").ok();
+    let out = world
+        .ryectl("execute tool t/length --params @in.json --json")
+        .ok();
     assert_eq!(out.json()["data"], expected);
     let out = world.ryectl("run t/big --input @in.json").ok();
     assert_eq!(out.json()["output"], expected);

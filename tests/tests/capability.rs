@@ -5,7 +5,11 @@ use rye_tests::World;
 const STEP: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: 1}}, assign: {n: \"${result.n}\"}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
 
 fn denied(world: &World, words: &str) {
-    let out = world.ryectl(words).run().code(1).tells(&["rye.execute.tool.rye.core.echo"]);
+    let out = world
+        .ryectl(words)
+        .run()
+        .code(1)
+        .tells(&["rye.execute.tool.rye.core.echo"]);
     assert_eq!(out.json()["code"], "permission_denied");
     assert_eq!(out.json()["node"], "a");
 }
@@ -33,7 +37,11 @@ fn a_graph_may_do_what_it_declares_and_nothing_else() {
 #[test]
 fn the_callers_capabilities_narrow_and_never_widen() {
     let world = World::new();
-    world.graph_with("t/echo", "permissions: [\"rye.execute.tool.rye.core.echo\"]", STEP);
+    world.graph_with(
+        "t/echo",
+        "permissions: [\"rye.execute.tool.rye.core.echo\"]",
+        STEP,
+    );
     let _ran = world.ryectl("run t/echo --cap rye.execute.*").ok();
     denied(&world, "run t/echo --cap rye.execute.tool.other");
     world.graph_with("t/echo", "permissions: [\"rye.execute.tool.other\"]", STEP);
@@ -44,9 +52,15 @@ fn the_callers_capabilities_narrow_and_never_widen() {
 fn a_graph_without_a_declaration_runs_only_with_capabilities_from_the_caller() {
     let world = World::new();
     world.graph_with("t/echo", "", STEP);
-    let out = world.ryectl("run t/echo").run().code(1).tells(&["permissions", "--cap"]);
+    let out = world
+        .ryectl("run t/echo")
+        .run()
+        .code(1)
+        .tells(&["permissions", "--cap"]);
     assert_eq!(out.json()["code"], "graph_validation_failed");
-    let _ran = world.ryectl("run t/echo --cap rye.execute.tool.rye.core.echo").ok();
+    let _ran = world
+        .ryectl("run t/echo --cap rye.execute.tool.rye.core.echo")
+        .ok();
     denied(&world, "run t/echo --cap rye.execute.tool.other");
 }
 
@@ -54,10 +68,18 @@ fn a_graph_without_a_declaration_runs_only_with_capabilities_from_the_caller() {
 fn an_alias_is_checked_as_what_it_stands_for() {
     let world = World::new();
     let step = "start: a\nnodes:\n  a: {action: {item_id: rye/bash/bash, params: {command: \"true\"}}, next: done}\n  done: {type: return}";
-    world.graph_with("t/alias", "permissions: [\"rye.execute.tool.rye.bash.bash\"]", step);
+    world.graph_with(
+        "t/alias",
+        "permissions: [\"rye.execute.tool.rye.bash.bash\"]",
+        step,
+    );
     let out = world.ryectl("run t/alias").run().code(1);
     assert_eq!(out.json()["code"], "permission_denied");
-    world.graph_with("t/alias", "permissions: [\"rye.execute.tool.rye.bash\"]", step);
+    world.graph_with(
+        "t/alias",
+        "permissions: [\"rye.execute.tool.rye.bash\"]",
+        step,
+    );
     let _ran = world.ryectl("run t/alias").ok();
 }
 
@@ -65,7 +87,11 @@ fn an_alias_is_checked_as_what_it_stands_for() {
 fn an_id_made_of_data_cannot_leave_what_is_allowed() {
     let world = World::new();
     let step = "start: a\nnodes:\n  a: {action: {item_id: \"rye/core/${inputs.tool}\", params: {command: \"touch pwned\"}}, next: done}\n  done: {type: return}";
-    world.graph_with("t/dynamic", "permissions: [\"rye.execute.tool.rye.core.*\"]", step);
+    world.graph_with(
+        "t/dynamic",
+        "permissions: [\"rye.execute.tool.rye.core.*\"]",
+        step,
+    );
     let _ran = world.ryectl("run t/dynamic -i tool=echo").ok();
     let out = world.ryectl("run t/dynamic -i tool=../bash").run().code(1);
     assert_eq!(out.json()["code"], "invalid_item_id");

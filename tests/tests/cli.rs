@@ -14,7 +14,9 @@ fn gated() -> (World, String) {
     let world = World::new();
     world.graph("t/gate", GATE);
     let run = world.start_run("t/gate");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     (world, run)
 }
 
@@ -45,7 +47,11 @@ fn the_exit_code_tells_how_the_run_ended() {
 #[test]
 fn a_wait_that_is_over_too_early_ends_with_124() {
     let (world, run) = gated();
-    let out = world.ryectl("wait --timeout 0.1 --json").arg(&run).run().code(124);
+    let out = world
+        .ryectl("wait --timeout 0.1 --json")
+        .arg(&run)
+        .run()
+        .code(124);
     assert_eq!(out.json()[0]["status"], "running");
     world.write("go", "");
     let out = world.ryectl("wait --json").arg(&run).ok();
@@ -57,10 +63,15 @@ fn an_interrupted_run_goes_on_and_ends_with_130() {
     let world = World::new();
     world.graph("t/gate", GATE);
     let child = world.ryectl("run t/gate").spawn();
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGINT);
     let _left = Outcome::of(child).code(130).tells(&["goes on"]);
-    let run = world.ryectl("ps --json").ok().json()[0]["run_id"].as_str().unwrap().to_owned();
+    let run = world.ryectl("ps --json").ok().json()[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     world.write("go", "");
     assert_eq!(world.settled(&run)["status"], "completed");
 }
@@ -70,7 +81,9 @@ fn cancel_on_interrupt_cancels_the_run() {
     let world = World::new();
     world.graph("t/gate", GATE);
     let child = world.ryectl("run t/gate --cancel-on-interrupt").spawn();
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGINT);
     let out = Outcome::of(child).code(130);
     assert_eq!(out.json()["status"], "cancelled");
@@ -79,8 +92,17 @@ fn cancel_on_interrupt_cancels_the_run() {
 #[test]
 fn without_a_daemon_and_without_leave_to_start_one_it_is_unreachable() {
     let world = World::new();
-    let _refused = world.ryectl("ps --no-autostart").run().code(69).prints_nothing().tells(&["ryectl daemon start"]);
-    let _refused = world.ryectl("ps").env("RYE_NO_AUTOSTART", "1").run().code(69);
+    let _refused = world
+        .ryectl("ps --no-autostart")
+        .run()
+        .code(69)
+        .prints_nothing()
+        .tells(&["ryectl daemon start"]);
+    let _refused = world
+        .ryectl("ps")
+        .env("RYE_NO_AUTOSTART", "1")
+        .run()
+        .code(69);
     let _refused = world.ryectl("daemon status").run().code(69);
     assert!(!world.socket().exists());
 }
@@ -89,15 +111,25 @@ fn without_a_daemon_and_without_leave_to_start_one_it_is_unreachable() {
 fn a_socket_path_that_is_too_long_is_a_clear_error() {
     let world = World::new();
     let path = world.root().join("x".repeat(100)).join("ryed.sock");
-    let _refused = world.ryectl("ps --socket").arg(path).run().code(2).tells(&["at most 107"]);
+    let _refused = world
+        .ryectl("ps --socket")
+        .arg(path)
+        .run()
+        .code(2)
+        .tells(&["at most 107"]);
 }
 
 #[test]
 fn two_clients_at_once_start_one_daemon_and_say_so() {
     let world = World::new();
     let outs: Vec<Outcome> = thread::scope(|scope| {
-        let clients: Vec<_> = (0..6).map(|_| scope.spawn(|| world.ryectl("daemon info --json").run())).collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
+        let clients: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| world.ryectl("daemon info --json").run()))
+            .collect();
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .collect()
     });
     let mut pids = Vec::new();
     let mut told = 0;
@@ -110,7 +142,13 @@ fn two_clients_at_once_start_one_daemon_and_say_so() {
     assert_eq!(pids.len(), 1, "{pids:?}");
     assert!(told >= 1, "nobody was told that a daemon was started");
     until("the daemons that lost to end", || {
-        (world.processes().iter().filter(|process| process.name == "ryed").count() == 2).then_some(())
+        (world
+            .processes()
+            .iter()
+            .filter(|process| process.name == "ryed")
+            .count()
+            == 2)
+            .then_some(())
     });
 }
 
@@ -118,7 +156,10 @@ fn two_clients_at_once_start_one_daemon_and_say_so() {
 fn a_daemon_is_started_on_an_explicit_socket_too() {
     let world = World::new();
     let socket = world.root().join("own.sock");
-    let out = world.ryectl("daemon info --json --socket").arg(&socket).ok();
+    let out = world
+        .ryectl("daemon info --json --socket")
+        .arg(&socket)
+        .ok();
     assert_eq!(out.json()["socket"], json!(socket));
     assert!(socket.exists());
 }
@@ -127,23 +168,40 @@ fn a_daemon_is_started_on_an_explicit_socket_too() {
 fn daemon_start_status_and_stop_do_what_they_say() {
     let world = World::new();
     let _started = world.ryectl("daemon start").ok();
-    assert_eq!(world.ryectl("daemon status --json").ok().json()["running"], true);
+    assert_eq!(
+        world.ryectl("daemon status --json").ok().json()["running"],
+        true
+    );
     let _again = world.ryectl("daemon start").ok();
     let _stopped = world.ryectl("daemon stop").ok();
     assert!(!world.socket().exists());
-    assert_eq!(world.ryectl("daemon status --json").run().code(69).json()["running"], false);
+    assert_eq!(
+        world.ryectl("daemon status --json").run().code(69).json()["running"],
+        false
+    );
     let _none = world.ryectl("daemon stop").ok();
-    until("the daemon to be gone", || world.processes().is_empty().then_some(()));
+    until("the daemon to be gone", || {
+        world.processes().is_empty().then_some(())
+    });
 }
 
 #[test]
 fn one_idempotency_key_is_one_run() {
     let world = World::new();
     world.graph("t/good", &bash_step("echo x >>ran", ""));
-    let start = |key: &str| world.ryectl("run t/good --detach --idempotency-key").arg(key).ok().line();
+    let start = |key: &str| {
+        world
+            .ryectl("run t/good --detach --idempotency-key")
+            .arg(key)
+            .ok()
+            .line()
+    };
     let runs: Vec<String> = thread::scope(|scope| {
         let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| start("one"))).collect();
-        starts.into_iter().map(|start| start.join().unwrap()).collect()
+        starts
+            .into_iter()
+            .map(|start| start.join().unwrap())
+            .collect()
     });
     assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
     assert_eq!(world.settled(&runs[0])["status"], "completed");
@@ -159,16 +217,42 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
     let world = World::new();
     world.graph("t/good", &bash_step("true", ""));
     let run = world.ryectl("run t/good --json").ok().json();
-    let names: Vec<&str> = run.as_object().unwrap().keys().map(String::as_str).collect();
+    let names: Vec<&str> = run
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(
         names,
         [
-            "run_id", "item_id", "kind", "status", "parent_id", "project", "success", "state", "output", "steps",
-            "outputs", "result", "error", "errors_suppressed", "errors", "suspend", "cost", "started_at", "ended_at",
-            "continuation_of", "continued_by",
+            "run_id",
+            "item_id",
+            "kind",
+            "status",
+            "parent_id",
+            "project",
+            "success",
+            "state",
+            "output",
+            "steps",
+            "outputs",
+            "result",
+            "error",
+            "errors_suppressed",
+            "errors",
+            "suspend",
+            "cost",
+            "started_at",
+            "ended_at",
+            "continuation_of",
+            "continued_by",
         ]
     );
-    assert_eq!(run["cost"], json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "spend": "0.000000000"}));
+    assert_eq!(
+        run["cost"],
+        json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "spend": "0.000000000"})
+    );
     let id = run["run_id"].as_str().unwrap();
     assert_eq!(world.record(id), run);
     assert_eq!(world.settled(id), run);
@@ -176,25 +260,42 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
     assert_eq!(listed[0]["run_id"], run["run_id"]);
     assert_eq!(listed[0].as_object().unwrap().len(), names.len());
     let steps = world.ryectl("steps --json").arg(id).ok().json();
-    assert_eq!(steps[0].as_object().unwrap().keys().collect::<Vec<_>>(), ["step", "node", "status", "elapsed_ms", "cache_hit", "error"]);
+    assert_eq!(
+        steps[0].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["step", "node", "status", "elapsed_ms", "cache_hit", "error"]
+    );
     assert_eq!(steps.as_array().map(Vec::len), Some(2));
     assert_eq!(world.ryectl("state").arg(id).ok().json(), run["state"]);
     for event in world.ryectl("events --json").arg(id).ok().json_lines() {
-        assert_eq!(event.as_object().unwrap().keys().collect::<Vec<_>>(), ["cursor", "seq", "run_id", "timestamp", "event_type", "payload"]);
+        assert_eq!(
+            event.as_object().unwrap().keys().collect::<Vec<_>>(),
+            [
+                "cursor",
+                "seq",
+                "run_id",
+                "timestamp",
+                "event_type",
+                "payload"
+            ]
+        );
     }
 }
 
 #[test]
 fn the_envelope_of_execute_has_the_promised_fields() {
     let world = World::new();
-    let out = world.ryectl("execute tool rye/core/echo --json --params {\"a\":1}").ok();
+    let out = world
+        .ryectl("execute tool rye/core/echo --json --params {\"a\":1}")
+        .ok();
     let envelope = out.json();
     for name in ["status", "type", "item_id", "data", "chain", "metadata"] {
         assert!(envelope.get(name).is_some(), "no `{name}` in {envelope}");
     }
     assert_eq!(envelope["data"], json!({"a": 1}));
     assert_eq!(envelope["chain"].as_array().map(Vec::is_empty), Some(false));
-    let out = world.ryectl("execute tool rye/core/echo --json --trace").ok();
+    let out = world
+        .ryectl("execute tool rye/core/echo --json --trace")
+        .ok();
     assert!(out.json()["trace"].is_array(), "{out:?}");
 }
 
@@ -205,10 +306,18 @@ fn ps_shows_live_runs_and_all_shows_every_one_newest_first() {
     let ended = world.ryectl("run t/good --json").ok().json()["run_id"].clone();
     let ids = |words: &str| -> Vec<Value> {
         let listed = world.ryectl(words).ok().json();
-        listed.as_array().unwrap().iter().map(|run| run["run_id"].clone()).collect()
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| run["run_id"].clone())
+            .collect()
     };
     assert_eq!(ids("ps --json"), [json!(run)]);
-    assert_eq!(ids("ps --status completed --json"), std::slice::from_ref(&ended));
+    assert_eq!(
+        ids("ps --status completed --json"),
+        std::slice::from_ref(&ended)
+    );
     assert_eq!(ids("ps --all --json"), [ended, json!(run)]);
     let _table = world.ryectl("ps").ok().prints(&[run.as_str(), "running"]);
     world.write("go", "");
@@ -219,12 +328,30 @@ fn progress_goes_to_stderr_and_quiet_silences_it() {
     let world = World::new();
     world.graph("t/good", &bash_step("true", ""));
     let line = "[graph:t/good] step 1/2 a ✓";
-    let out = world.ryectl("run t/good").ok().tells(&[line, "step 2/2 done ⏹"]);
-    assert_eq!(out.json()["success"], true, "stdout holds the result and nothing else");
-    let _quiet = world.ryectl("run t/good --quiet").ok().does_not_tell("[graph:");
-    let _quiet = world.ryectl("run t/good").env("RYE_GRAPH_QUIET", "1").ok().does_not_tell("[graph:");
+    let out = world
+        .ryectl("run t/good")
+        .ok()
+        .tells(&[line, "step 2/2 done ⏹"]);
+    assert_eq!(
+        out.json()["success"],
+        true,
+        "stdout holds the result and nothing else"
+    );
+    let _quiet = world
+        .ryectl("run t/good --quiet")
+        .ok()
+        .does_not_tell("[graph:");
+    let _quiet = world
+        .ryectl("run t/good")
+        .env("RYE_GRAPH_QUIET", "1")
+        .ok()
+        .does_not_tell("[graph:");
     world.graph("t/bad", &bash_step("echo why >&2; exit 3", ""));
-    let _told = world.ryectl("run t/bad").run().code(1).tells(&["step 1/2 a ✗", "why"]);
+    let _told = world
+        .ryectl("run t/bad")
+        .run()
+        .code(1)
+        .tells(&["step 1/2 a ✗", "why"]);
 }
 
 #[test]
@@ -232,8 +359,15 @@ fn plain_text_has_no_colour() {
     let world = World::new();
     world.graph("t/good", &bash_step("true", ""));
     for words in ["run t/good", "ps --all", "run no/such", "--help"] {
-        let out = world.ryectl(words).env("NO_COLOR", "1").env("TERM", "xterm-256color").run();
-        assert!(!out.stdout().contains('\u{1b}') && !out.stderr().contains('\u{1b}'), "{out:?}");
+        let out = world
+            .ryectl(words)
+            .env("NO_COLOR", "1")
+            .env("TERM", "xterm-256color")
+            .run();
+        assert!(
+            !out.stdout().contains('\u{1b}') && !out.stderr().contains('\u{1b}'),
+            "{out:?}"
+        );
     }
 }
 
@@ -263,13 +397,20 @@ fn every_verb_has_help_with_an_example() {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     for promised in [
-        "init", "key", "sign", "verify", "run", "execute", "ps", "get", "steps", "state", "events", "wait", "cancel",
-        "kill", "daemon",
+        "init", "key", "sign", "verify", "run", "execute", "ps", "get", "steps", "state", "events",
+        "wait", "cancel", "kill", "daemon",
     ] {
-        assert!(verbs.contains(&promised), "no verb `{promised}` in {verbs:?}");
+        assert!(
+            verbs.contains(&promised),
+            "no verb `{promised}` in {verbs:?}"
+        );
     }
     for verb in verbs {
-        let _example = world.ryectl(verb).arg("--help").ok().prints(&["Example", "ryectl"]);
+        let _example = world
+            .ryectl(verb)
+            .arg("--help")
+            .ok()
+            .prints(&["Example", "ryectl"]);
     }
     let _version = world.ryectl("--version").ok().prints(&["ryectl"]);
 }
@@ -289,10 +430,25 @@ fn the_project_is_the_nearest_one_or_the_one_that_is_named() {
     world.write("deep/er/file", "");
     let expected = format!("{}\n", world.project().display());
     let deep = world.project().join("deep/er");
-    assert_eq!(world.ryectl("run t/where").within(&deep).ok().json()["output"], expected);
+    assert_eq!(
+        world.ryectl("run t/where").within(&deep).ok().json()["output"],
+        expected
+    );
     let elsewhere = world.root().to_owned();
-    assert_eq!(world.ryectl("run t/where --project").arg(world.project()).within(&elsewhere).ok().json()["output"], expected);
-    let out = world.ryectl("run t/where").env("RYE_PROJECT", world.project()).within(&elsewhere).ok();
+    assert_eq!(
+        world
+            .ryectl("run t/where --project")
+            .arg(world.project())
+            .within(&elsewhere)
+            .ok()
+            .json()["output"],
+        expected
+    );
+    let out = world
+        .ryectl("run t/where")
+        .env("RYE_PROJECT", world.project())
+        .within(&elsewhere)
+        .ok();
     assert_eq!(out.json()["output"], expected);
     let _missing = world.ryectl("run t/where").within(&elsewhere).run().code(3);
 }
@@ -301,7 +457,10 @@ fn the_project_is_the_nearest_one_or_the_one_that_is_named() {
 fn the_step_limit_of_the_caller_holds() {
     let world = World::new();
     world.graph("t/good", &bash_step("true", ""));
-    let out = world.ryectl("run t/good --limit steps=1 --json").run().code(1);
+    let out = world
+        .ryectl("run t/good --limit steps=1 --json")
+        .run()
+        .code(1);
     assert_eq!(out.json()["error"]["code"], "max_steps_exceeded");
     assert_eq!(out.json()["steps"], 1);
 }

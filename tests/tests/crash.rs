@@ -68,7 +68,9 @@ fn survive(victims: Victims, seed: u64) {
     let rounds = rounds();
     for round in 0..rounds {
         let before = executions(&world).len();
-        until("the run to go on", || (executions(&world).len() > before + 1).then_some(()));
+        until("the run to go on", || {
+            (executions(&world).len() > before + 1).then_some(())
+        });
         thread::sleep(Duration::from_micros(random.below(150_000)));
         die(daemon, victims);
         let left = processes::left_after(Duration::from_secs(1), world.root());
@@ -76,8 +78,15 @@ fn survive(victims: Victims, seed: u64) {
         let counts = count(&executions(&world));
         for key in keys_on_record(&world, &run) {
             let times = counts.get(&key).copied().unwrap_or_default();
-            assert!(times >= 1, "round {round}, seed {seed:#x}: {key} is on record and did not run");
-            assert_eq!(*finished.entry(key).or_insert(times), times, "round {round}, seed {seed:#x}: a finished step ran again");
+            assert!(
+                times >= 1,
+                "round {round}, seed {seed:#x}: {key} is on record and did not run"
+            );
+            assert_eq!(
+                *finished.entry(key).or_insert(times),
+                times,
+                "round {round}, seed {seed:#x}: a finished step ran again"
+            );
         }
         daemon = world.start("");
     }
@@ -87,16 +96,33 @@ fn survive(victims: Victims, seed: u64) {
 
     let executions = executions(&world);
     let counts = count(&executions);
-    assert_eq!(record["output"], counts.len(), "a step is missing or counted twice");
+    assert_eq!(
+        record["output"],
+        counts.len(),
+        "a step is missing or counted twice"
+    );
     for (key, times) in &finished {
-        assert_eq!(counts[key], *times, "seed {seed:#x}: {key} ran again after it was finished");
+        assert_eq!(
+            counts[key], *times,
+            "seed {seed:#x}: {key} ran again after it was finished"
+        );
     }
     let repeated = executions.len() - counts.len();
-    assert!(repeated <= rounds, "seed {seed:#x}: {repeated} repeats for {rounds} deaths");
+    assert!(
+        repeated <= rounds,
+        "seed {seed:#x}: {repeated} repeats for {rounds} deaths"
+    );
     assert!(counts.values().all(|times| *times <= rounds + 1));
-    let twice: HashSet<&String> = counts.iter().filter(|(_, times)| **times > 1).map(|(key, _)| key).collect();
+    let twice: HashSet<&String> = counts
+        .iter()
+        .filter(|(_, times)| **times > 1)
+        .map(|(key, _)| key)
+        .collect();
     let retried: HashSet<String> = attempts_beyond_the_first(&world, &run);
-    assert!(twice.iter().all(|key| retried.contains(*key)), "a step ran twice without a second attempt on record");
+    assert!(
+        twice.iter().all(|key| retried.contains(*key)),
+        "a step ran twice without a second attempt on record"
+    );
 
     let text = until("the whole transcript", || {
         let text = transcript(&world, &run);
@@ -115,7 +141,8 @@ fn die(daemon: Daemon, victims: Victims) {
 }
 
 fn rounds() -> usize {
-    let told = std::env::var_os("RYE_CRASH_ROUNDS").and_then(|rounds| rounds.to_str()?.parse().ok());
+    let told =
+        std::env::var_os("RYE_CRASH_ROUNDS").and_then(|rounds| rounds.to_str()?.parse().ok());
     told.unwrap_or(ROUNDS)
 }
 
@@ -133,14 +160,18 @@ fn count(keys: &[String]) -> HashMap<String, usize> {
 }
 
 fn transcript(world: &World, run: &str) -> String {
-    let path = world.project().join(format!(".ai/state/threads/{run}/transcript.jsonl"));
+    let path = world
+        .project()
+        .join(format!(".ai/state/threads/{run}/transcript.jsonl"));
     fs::read_to_string(path).unwrap_or_default()
 }
 
 fn events(world: &World, run: &str) -> Vec<Value> {
     let text = transcript(world, run);
     // The last line may be torn.
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 /// Keys of the steps that the transcript, which only shows what is durable, calls completed.
@@ -166,7 +197,9 @@ fn attempts_beyond_the_first(world: &World, run: &str) -> HashSet<String> {
     let started = events(world, run);
     started
         .iter()
-        .filter(|event| event["event_type"] == "step_started" && event["payload"]["attempt"].as_u64() > Some(1))
+        .filter(|event| {
+            event["event_type"] == "step_started" && event["payload"]["attempt"].as_u64() > Some(1)
+        })
         .map(|event| event["payload"]["key"].as_str().unwrap().to_owned())
         .collect()
 }

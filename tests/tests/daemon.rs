@@ -21,7 +21,11 @@ fn ryed(world: &World) -> std::process::Command {
 fn a_second_daemon_on_the_same_state_directory_ends_at_once_and_harms_nothing() {
     let world = World::new();
     let first = world.start("");
-    let out = ryed(&world).arg("--state-dir").arg(world.state()).output().unwrap();
+    let out = ryed(&world)
+        .arg("--state-dir")
+        .arg(world.state())
+        .output()
+        .unwrap();
     assert_eq!(out.status.code(), Some(5), "{out:?}");
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(stderr.contains(world.state().to_str().unwrap()), "{stderr}");
@@ -33,7 +37,13 @@ fn a_second_daemon_with_another_socket_is_refused_too() {
     let world = World::new();
     let first = world.start("");
     let other = world.root().join("other.sock");
-    let out = ryed(&world).arg("--state-dir").arg(world.state()).arg("--socket").arg(&other).output().unwrap();
+    let out = ryed(&world)
+        .arg("--state-dir")
+        .arg(world.state())
+        .arg("--socket")
+        .arg(&other)
+        .output()
+        .unwrap();
     assert_eq!(out.status.code(), Some(5), "{out:?}");
     assert!(!other.exists());
     assert_eq!(world.info()["pid"], first.pid());
@@ -57,9 +67,13 @@ fn sigterm_drains_and_the_run_goes_on_at_the_next_start() {
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("");
     let run = world.start_run("t/stubborn");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.signal(Signal::SIGTERM);
-    until("the step to be asked to stop", || world.project().join("asked").exists().then_some(()));
+    until("the step to be asked to stop", || {
+        world.project().join("asked").exists().then_some(())
+    });
     let status = daemon.ended();
     assert_eq!(status.code(), Some(0));
     assert!(!world.socket().exists());
@@ -74,15 +88,24 @@ fn a_second_signal_skips_the_grace() {
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("shutdown_grace_seconds: 60\n");
     let _run = world.start_run("t/stubborn");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     let began = Instant::now();
     daemon.signal(Signal::SIGTERM);
-    until("the step to be asked to stop", || world.project().join("asked").exists().then_some(()));
+    until("the step to be asked to stop", || {
+        world.project().join("asked").exists().then_some(())
+    });
     daemon.signal(Signal::SIGTERM);
     let status = daemon.ended();
-    assert!(began.elapsed() < Duration::from_secs(20), "the grace was waited for");
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "the grace was waited for"
+    );
     assert!(status.code().is_some() || status.signal().is_some());
-    until("all processes to be gone", || world.processes().is_empty().then_some(()));
+    until("all processes to be gone", || {
+        world.processes().is_empty().then_some(())
+    });
     world.write("go", "");
 }
 
@@ -103,7 +126,9 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
     );
     let daemon = world.start("");
     let _run = world.start_run("t/tree");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.kill();
     let left = rye_tests::processes::left_after(Duration::from_secs(1), world.root());
     assert!(left.is_empty(), "{left:#?}");
@@ -129,13 +154,32 @@ fn print_config_shows_every_setting_and_the_flag_wins_over_the_environment_over_
         assert_eq!(out.status.code(), Some(0), "{out:?}");
         String::from_utf8(out.stdout).unwrap()
     };
-    let has = |text: &str, dir: &str| assert!(text.contains(&format!("state_dir: \"{dir}\"")), "{text}");
+    let has =
+        |text: &str, dir: &str| assert!(text.contains(&format!("state_dir: \"{dir}\"")), "{text}");
     has(&print("state_dir: /from/file\n", None, None), "/from/file");
-    has(&print("state_dir: /from/file\n", Some("/from/environment"), None), "/from/environment");
-    has(&print("state_dir: /from/file\n", Some("/from/environment"), Some("/from/flag")), "/from/flag");
+    has(
+        &print("state_dir: /from/file\n", Some("/from/environment"), None),
+        "/from/environment",
+    );
+    has(
+        &print(
+            "state_dir: /from/file\n",
+            Some("/from/environment"),
+            Some("/from/flag"),
+        ),
+        "/from/flag",
+    );
     let printed = print("durability: relaxed\n", None, None);
-    let values = |text: &str| text.lines().map(|line| line.split("  # ").next().unwrap_or(line).to_owned()).collect::<Vec<_>>();
-    assert_eq!(values(&print(&printed, None, None)), values(&printed), "what is printed is a settings file");
+    let values = |text: &str| {
+        text.lines()
+            .map(|line| line.split("  # ").next().unwrap_or(line).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        values(&print(&printed, None, None)),
+        values(&printed),
+        "what is printed is a settings file"
+    );
     assert!(!std::path::Path::new("/from").exists());
 }
 
@@ -158,7 +202,11 @@ fn a_configuration_with_a_mistake_is_refused_by_name_before_anything_is_made() {
 #[test]
 fn a_configuration_file_that_is_not_there_is_an_error() {
     let world = World::new();
-    let out = ryed(&world).arg("--config").arg(world.root().join("nowhere.yaml")).output().unwrap();
+    let out = ryed(&world)
+        .arg("--config")
+        .arg(world.root().join("nowhere.yaml"))
+        .output()
+        .unwrap();
     assert_eq!(out.status.code(), Some(2), "{out:?}");
     assert!(String::from_utf8_lossy(&out.stderr).contains("nowhere.yaml"));
 }
@@ -181,7 +229,9 @@ fn a_parked_run_ends_a_wait_with_75_and_can_be_cancelled() {
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("recovery: suspend\n");
     let run = world.start_run("t/stubborn");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.kill();
     let _status = daemon.ended();
     let _daemon = world.start("recovery: suspend\n");

@@ -26,7 +26,10 @@ fn finished() -> (World, String) {
     let world = World::new();
     world.graph("t/long", LONG);
     world.write("go", "");
-    let run = world.ryectl("run t/long --json").ok().json()["run_id"].as_str().unwrap().to_owned();
+    let run = world.ryectl("run t/long --json").ok().json()["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     (world, run)
 }
 
@@ -34,7 +37,9 @@ fn finished() -> (World, String) {
 fn whole_transcript(world: &World, run: &str) -> String {
     until("the transcript to be whole", || {
         let text = transcript(world, run);
-        (text.contains("\"graph_completed\"") && text.trim_end().lines().last()?.contains("\"checkpoint\"")).then_some(text)
+        (text.contains("\"graph_completed\"")
+            && text.trim_end().lines().last()?.contains("\"checkpoint\""))
+        .then_some(text)
     })
 }
 
@@ -45,24 +50,40 @@ fn following_survives_kill_9_without_gap_or_duplicate() {
     let daemon = world.start("");
     let run = world.start_run("t/long");
     let follower = world.ryectl("events --follow --json").arg(&run).spawn();
-    until("the third step", || world.project().join("in").exists().then_some(()));
+    until("the third step", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.kill();
     let _status = daemon.ended();
     fs::remove_file(world.project().join("in")).unwrap();
     let daemon = world.start("");
-    until("the third step again", || world.project().join("in").exists().then_some(()));
+    until("the third step again", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.kill_both();
     let _status = daemon.ended();
     let _daemon = world.start("");
     world.write("go", "");
     let seen = Outcome::of(follower).code(0).json_lines();
-    let seqs: Vec<u64> = seen.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    let seqs: Vec<u64> = seen
+        .iter()
+        .map(|event| event["seq"].as_u64().unwrap())
+        .collect();
     assert!(seqs.iter().copied().eq((1..).take(seqs.len())), "{seqs:?}");
-    let names: Vec<&str> = seen.iter().filter_map(|event| event["event_type"].as_str()).collect();
+    let names: Vec<&str> = seen
+        .iter()
+        .filter_map(|event| event["event_type"].as_str())
+        .collect();
     assert_eq!(names.first(), Some(&"run_created"));
     assert_eq!(names.last(), Some(&"graph_completed"));
-    assert_eq!(names.iter().filter(|name| **name == "run_started").count(), 3);
-    assert_eq!(world.ryectl("events --json").arg(&run).ok().json_lines(), seen);
+    assert_eq!(
+        names.iter().filter(|name| **name == "run_started").count(),
+        3
+    );
+    assert_eq!(
+        world.ryectl("events --json").arg(&run).ok().json_lines(),
+        seen
+    );
     assert_eq!(world.settled(&run)["output"], 4);
 }
 
@@ -88,7 +109,9 @@ fn a_transcript_stays_whole_over_kill_9() {
     world.graph("t/long", LONG);
     let daemon = world.start("");
     let run = world.start_run("t/long");
-    until("the third step", || world.project().join("in").exists().then_some(()));
+    until("the third step", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.kill_both();
     let _status = daemon.ended();
     world.write("go", "");
@@ -104,11 +127,19 @@ fn the_check_of_transcripts_finds_what_it_is_there_for() {
     let text = whole_transcript(&world, &run);
     let lines: Vec<&str> = text.lines().collect();
     let without = |left_out: usize| {
-        let kept: Vec<&str> = lines.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, line)| *line).collect();
+        let kept: Vec<&str> = lines
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != left_out)
+            .map(|(_, line)| *line)
+            .collect();
         kept.join("\n")
     };
     for left_out in 0..lines.len() - 1 {
-        assert!(check(&without(left_out), &run, &key).is_err(), "line {left_out} is not missed");
+        assert!(
+            check(&without(left_out), &run, &key).is_err(),
+            "line {left_out} is not missed"
+        );
     }
     assert!(check(&text.replacen("{\"d\":4}", "{\"d\":5}", 1), &run, &key).is_err());
     assert!(check(&text, "another-run", &key).is_err());
@@ -123,19 +154,26 @@ fn a_lost_transcript_is_written_again_byte_for_byte() {
     world.graph("t/long", LONG);
     let daemon = world.start("");
     let run = world.start_run("t/long");
-    until("the third step", || world.project().join("in").exists().then_some(()));
+    until("the third step", || {
+        world.project().join("in").exists().then_some(())
+    });
     let before = until("the second step in the transcript", || {
         let text = transcript(&world, &run);
         (text.matches("\"step_completed\"").count() >= 2).then_some(text)
     });
     daemon.kill_both();
     let _status = daemon.ended();
-    let path = world.project().join(format!(".ai/state/threads/{run}/transcript.jsonl"));
+    let path = world
+        .project()
+        .join(format!(".ai/state/threads/{run}/transcript.jsonl"));
     fs::remove_file(&path).unwrap();
     world.write("go", "");
     assert_eq!(world.settled(&run)["status"], "completed");
     let after = whole_transcript(&world, &run);
-    assert!(after.starts_with(before.trim_end()), "before:\n{before}\nafter:\n{after}");
+    assert!(
+        after.starts_with(before.trim_end()),
+        "before:\n{before}\nafter:\n{after}"
+    );
     check(&after, &run, &world.node_key()).unwrap();
 }
 
@@ -148,15 +186,41 @@ fn the_state_file_is_signed_and_holds_the_final_state() {
         text.contains("status: completed").then_some(text)
     });
     let (front, json) = front_and_state(&text);
-    for field in ["id:", "title:", "entry_type: graph_state", "category:", "version:", "graph_id:", "graph_run_id:", "parent_thread_id:", "status: completed", "current_node:", "step_count: 6", "started_at:", "updated_at:", "tags:"] {
+    for field in [
+        "id:",
+        "title:",
+        "entry_type: graph_state",
+        "category:",
+        "version:",
+        "graph_id:",
+        "graph_run_id:",
+        "parent_thread_id:",
+        "status: completed",
+        "current_node:",
+        "step_count: 6",
+        "started_at:",
+        "updated_at:",
+        "tags:",
+    ] {
         assert!(front.contains(field), "no `{field}` in\n{front}");
     }
     assert_eq!(json, world.ryectl("state").arg(&run).ok().json());
     assert!(text.contains("rye:signed:"));
-    let out = world.ryectl("verify --json").arg(world.project().join(&path)).ok();
+    let out = world
+        .ryectl("verify --json")
+        .arg(world.project().join(&path))
+        .ok();
     assert_eq!(out.json()[0]["verdict"], "full");
-    fs::write(world.project().join(&path), text.replacen("step_count: 6", "step_count: 7", 1)).unwrap();
-    let _changed = world.ryectl("verify").arg(world.project().join(&path)).run().code(1);
+    fs::write(
+        world.project().join(&path),
+        text.replacen("step_count: 6", "step_count: 7", 1),
+    )
+    .unwrap();
+    let _changed = world
+        .ryectl("verify")
+        .arg(world.project().join(&path))
+        .run()
+        .code(1);
 }
 
 /// The YAML fence and the JSON of a state file.

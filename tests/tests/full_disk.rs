@@ -25,7 +25,16 @@ impl SmallDisk {
         fs::create_dir_all(world.state()).unwrap();
         let script = r#"mount -t tmpfs -o "$1,mode=700" tmpfs "$2" && exec "$3" --state-dir "$2" --socket "$4""#;
         let mut daemon = in_clean_environment("unshare", &world.home(), world.root())
-            .args(["--mount", "--propagation", "private", "sh", "-c", script, "sh", SIZE])
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                script,
+                "sh",
+                SIZE,
+            ])
             .arg(world.state())
             .arg(binaries::ryed())
             .arg(world.root().join("ryed.sock"))
@@ -46,7 +55,11 @@ impl SmallDisk {
     }
 
     fn ryectl(&self, words: &str) -> Ryectl {
-        self.world.ryectl(words).arg("--no-autostart").arg("--socket").arg(self.world.root().join("ryed.sock"))
+        self.world
+            .ryectl(words)
+            .arg("--no-autostart")
+            .arg("--socket")
+            .arg(self.world.root().join("ryed.sock"))
     }
 
     fn storage(&self) -> String {
@@ -58,12 +71,18 @@ impl SmallDisk {
     fn ballast(&self) -> PathBuf {
         let state = self.world.state();
         let inside = state.strip_prefix("/").unwrap();
-        PathBuf::from(format!("/proc/{}/root", self.daemon.id())).join(inside).join("ballast")
+        PathBuf::from(format!("/proc/{}/root", self.daemon.id()))
+            .join(inside)
+            .join("ballast")
     }
 
     /// Writes until nothing more goes in.
     fn fill(&self) {
-        let mut file = fs::File::options().create(true).append(true).open(self.ballast()).unwrap();
+        let mut file = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.ballast())
+            .unwrap();
         for size in [1 << 20, 1 << 12, 1] {
             while file.write_all(&vec![0; size]).is_ok() {}
         }
@@ -85,18 +104,34 @@ fn a_full_disk_refuses_new_runs_loses_nothing_and_recovers() {
     let first = disk.ryectl("run t/echo --json -i text=x").ok().json();
     let id = first["run_id"].as_str().unwrap();
     disk.fill();
-    world.write("in.json", serde_json::json!({"text": "y".repeat(256 << 10)}).to_string());
+    world.write(
+        "in.json",
+        serde_json::json!({"text": "y".repeat(256 << 10)}).to_string(),
+    );
     let refused = until("a start to be refused", || {
-        let out = disk.ryectl("run t/echo --quiet --json --input @in.json").run();
+        let out = disk
+            .ryectl("run t/echo --quiet --json --input @in.json")
+            .run();
         (out.json_or_null()["status"] != "completed").then_some(out)
     });
     let told = refused.stderr();
-    assert!(["disk", "storage", "space"].iter().any(|word| told.contains(word)), "{refused:?}");
-    assert_eq!(disk.ryectl("get --json").arg(id).ok().json(), first, "what is there can be read");
+    assert!(
+        ["disk", "storage", "space"]
+            .iter()
+            .any(|word| told.contains(word)),
+        "{refused:?}"
+    );
+    assert_eq!(
+        disk.ryectl("get --json").arg(id).ok().json(),
+        first,
+        "what is there can be read"
+    );
     assert_ne!(disk.storage(), "ok");
 
     fs::remove_file(disk.ballast()).unwrap();
-    until("new runs to be taken on again", || (disk.storage() == "ok").then_some(()));
+    until("new runs to be taken on again", || {
+        (disk.storage() == "ok").then_some(())
+    });
     let _ran = disk.ryectl("run t/echo --quiet --input @in.json").ok();
     assert_eq!(disk.ryectl("get --json").arg(id).ok().json(), first);
 }

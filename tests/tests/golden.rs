@@ -47,12 +47,19 @@ fn later(case: &str) -> bool {
 fn expected(run: &Value, ruling: Option<&Value>) -> BTreeMap<&'static str, Value> {
     let result = &run["result"];
     let failed = result.get("error").is_some();
-    let status = if failed { json!("error") } else { result["status"].clone() };
+    let status = if failed {
+        json!("error")
+    } else {
+        result["status"].clone()
+    };
     let mut all = BTreeMap::from([
         ("status", status),
         ("nodes", run["nodes"].clone()),
         ("state", run["final_state"].clone()),
-        ("suppressed", result.get("errors").cloned().unwrap_or(json!([]))),
+        (
+            "suppressed",
+            result.get("errors").cloned().unwrap_or(json!([])),
+        ),
     ]);
     if failed {
         all.insert("error", result["error"].clone());
@@ -60,7 +67,16 @@ fn expected(run: &Value, ruling: Option<&Value>) -> BTreeMap<&'static str, Value
     } else if status_is_success(&all) {
         all.insert("output", result["output"].clone());
     }
-    for key in ["status", "nodes", "state", "suppressed", "error", "node", "output", "code"] {
+    for key in [
+        "status",
+        "nodes",
+        "state",
+        "suppressed",
+        "error",
+        "node",
+        "output",
+        "code",
+    ] {
         match ruling.and_then(|ruling| ruling.get(key)) {
             Some(Value::String(word)) if word == "(unchecked)" => {
                 all.remove(key);
@@ -78,14 +94,22 @@ fn expected(run: &Value, ruling: Option<&Value>) -> BTreeMap<&'static str, Value
 }
 
 fn status_is_success(all: &BTreeMap<&'static str, Value>) -> bool {
-    matches!(all["status"].as_str(), Some("completed" | "completed_with_errors"))
+    matches!(
+        all["status"].as_str(),
+        Some("completed" | "completed_with_errors")
+    )
 }
 
 /// What our run of a case came to, in the same terms.
 fn observed(world: &World, run: &Value) -> BTreeMap<&'static str, Value> {
     let id = run["run_id"].as_str().unwrap();
     let steps = world.ryectl("steps --json").arg(id).ok().json();
-    let nodes = steps.as_array().unwrap().iter().map(|step| step["node"].clone()).collect();
+    let nodes = steps
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["node"].clone())
+        .collect();
     let error = |field: &str| run["error"].get(field).cloned().unwrap_or(Value::Null);
     BTreeMap::from([
         ("status", run["status"].clone()),
@@ -103,33 +127,62 @@ fn observed(world: &World, run: &Value) -> BTreeMap<&'static str, Value> {
 fn walk(world: &World, project: &Path, graph: &str, params: &Value) -> Value {
     let mut inputs = params.clone();
     let mut command = world.ryectl("run --json --quiet").within(project);
-    if let Some(caps) = inputs.as_object_mut().and_then(|inputs| inputs.remove("capabilities")) {
+    if let Some(caps) = inputs
+        .as_object_mut()
+        .and_then(|inputs| inputs.remove("capabilities"))
+    {
         for cap in caps.as_array().unwrap() {
             command = command.arg("--cap").arg(cap.as_str().unwrap());
         }
     }
-    let child = command.arg(format!("golden/{graph}")).arg("--input").arg(inputs.to_string()).into_command();
+    let child = command
+        .arg(format!("golden/{graph}"))
+        .arg("--input")
+        .arg(inputs.to_string())
+        .into_command();
     // A step that wants the run to be cancelled says so, and goes on when it has been.
     thread::scope(|scope| {
         let mut child = child;
         let ended = scope.spawn(move || child.output().unwrap());
         if graph == "cancel" {
-            until("the step that is to be cancelled", || project.join(".stub/cancel").exists().then_some(()));
-            let run = world.ryectl("ps --json").ok().json().as_array().unwrap().iter().find(|run| run["item_id"] == "golden/cancel").unwrap()["run_id"].clone();
+            until("the step that is to be cancelled", || {
+                project.join(".stub/cancel").exists().then_some(())
+            });
+            let run = world
+                .ryectl("ps --json")
+                .ok()
+                .json()
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|run| run["item_id"] == "golden/cancel")
+                .unwrap()["run_id"]
+                .clone();
             let _asked = world.ryectl("cancel").arg(run.as_str().unwrap()).ok();
             fs::write(project.join(".stub/cancelled"), "").unwrap();
         }
         let output = ended.join().unwrap();
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| json!({"stderr": String::from_utf8_lossy(&output.stderr)}))
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| json!({"stderr": String::from_utf8_lossy(&output.stderr)}))
     })
 }
 
-fn disagreement(world: &World, signed: &Path, case: &Value, ruling: Option<&Value>) -> Option<String> {
+fn disagreement(
+    world: &World,
+    signed: &Path,
+    case: &Value,
+    ruling: Option<&Value>,
+) -> Option<String> {
     let id = case["id"].as_str().unwrap();
     let project = world.home().join("cases").join(id);
     copy(signed, &project.join(".ai"));
     let recorded = &case["runs"][0];
-    let run = walk(world, &project, case["graph"].as_str().unwrap(), &recorded["params"]);
+    let run = walk(
+        world,
+        &project,
+        case["graph"].as_str().unwrap(),
+        &recorded["params"],
+    );
     if run.get("run_id").is_none() {
         return Some(format!("{id}: no run: {}", run["stderr"]));
     }
@@ -137,7 +190,12 @@ fn disagreement(world: &World, signed: &Path, case: &Value, ruling: Option<&Valu
     let wrong: Vec<String> = expected(recorded, ruling)
         .into_iter()
         .filter(|(key, value)| observed[key] != *value)
-        .map(|(key, value)| format!("  {key}: expected {value}\n  {key}: observed {}", observed[key]))
+        .map(|(key, value)| {
+            format!(
+                "  {key}: expected {value}\n  {key}: observed {}",
+                observed[key]
+            )
+        })
         .collect();
     (!wrong.is_empty()).then(|| format!("{id}:\n{}", wrong.join("\n")))
 }
@@ -182,7 +240,12 @@ fn recorded_graphs_come_to_the_recorded_end_or_to_ours() {
 
     let cases = read("graphs.json");
     let rulings = read("rulings.json");
-    let now: Vec<&Value> = cases.as_array().unwrap().iter().filter(|case| !later(case["id"].as_str().unwrap())).collect();
+    let now: Vec<&Value> = cases
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|case| !later(case["id"].as_str().unwrap()))
+        .collect();
     assert!(now.len() > 60, "only {} cases are walked", now.len());
     let next = AtomicUsize::new(0);
     let wrong: Vec<String> = thread::scope(|scope| {
@@ -198,9 +261,18 @@ fn recorded_graphs_come_to_the_recorded_end_or_to_ours() {
                 })
             })
             .collect();
-        walkers.into_iter().flat_map(|walker| walker.join().unwrap()).collect()
+        walkers
+            .into_iter()
+            .flat_map(|walker| walker.join().unwrap())
+            .collect()
     });
-    assert!(wrong.is_empty(), "{} of {} cases disagree:\n{}", wrong.len(), now.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} cases disagree:\n{}",
+        wrong.len(),
+        now.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -208,11 +280,30 @@ fn every_ruling_is_about_a_case_that_is_walked_and_gives_its_reason() {
     let cases = read("graphs.json");
     let rulings = read("rulings.json");
     for (id, ruling) in rulings.as_object().unwrap() {
-        assert!(cases.as_array().unwrap().iter().any(|case| case["id"] == *id), "{id} is not recorded");
+        assert!(
+            cases
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|case| case["id"] == *id),
+            "{id} is not recorded"
+        );
         assert!(!later(id), "{id} is ruled on and left for later");
-        assert!(ruling["because"].as_str().is_some_and(|because| because.len() > 10), "{id} gives no reason");
+        assert!(
+            ruling["because"]
+                .as_str()
+                .is_some_and(|because| because.len() > 10),
+            "{id} gives no reason"
+        );
     }
     for (prefix, _) in LATER {
-        assert!(cases.as_array().unwrap().iter().any(|case| case["id"].as_str().unwrap().starts_with(prefix)), "{prefix} names no case");
+        assert!(
+            cases
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|case| case["id"].as_str().unwrap().starts_with(prefix)),
+            "{prefix} names no case"
+        );
     }
 }

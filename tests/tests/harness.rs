@@ -35,9 +35,14 @@ fn waiting_ends_at_its_deadline() {
 #[test]
 fn commands_get_nothing_of_our_environment() {
     let world = World::bare();
-    let out = rye_tests::command::in_clean_environment("env", &world.home(), world.root()).output().unwrap();
+    let out = rye_tests::command::in_clean_environment("env", &world.home(), world.root())
+        .output()
+        .unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
-    let mut names: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let mut names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| Some(line.split_once('=')?.0))
+        .collect();
     names.sort_unstable();
     assert_eq!(names, ["HOME", "LANG", "PATH"]);
 }

@@ -33,7 +33,10 @@ fn assert_stats(world: &World) {
             {"language": "Python", "files": 1, "lines": 4},
         ])
     );
-    assert_eq!(output["largest"], json!({"path": "tools/long.py", "bytes": 506}));
+    assert_eq!(
+        output["largest"],
+        json!({"path": "tools/long.py", "bytes": 506})
+    );
     assert_eq!(result["state"]["report"], output["report"]);
     let _shown = out.tells(&[
         "[graph:rye/examples/project-stats] step 1/9 count ✓",
@@ -45,7 +48,10 @@ fn assert_stats(world: &World) {
 #[test]
 fn the_example_runs_in_the_root_of_the_repository() {
     let world = World::bare();
-    copy(&binaries::clone_root().join(".ai"), &world.project().join(".ai"));
+    copy(
+        &binaries::clone_root().join(".ai"),
+        &world.project().join(".ai"),
+    );
     fill(&world);
     assert_stats(&world);
 }
@@ -56,10 +62,25 @@ fn the_example_runs_in_any_other_project() {
     let _made = world.ryectl("init").ok();
     fill(&world);
     assert_stats(&world);
-    let run = world.ryectl("ps --all --json").ok().json()[0]["run_id"].as_str().unwrap().to_owned();
-    let state = world.read(&format!(".ai/knowledge/graphs/rye/examples/project-stats/{run}.md"));
-    assert!(state.contains("```yaml") && state.contains("entry_type: graph_state"), "{state}");
-    assert_eq!(world.read(&format!(".ai/state/threads/{run}/transcript.jsonl")).lines().next().map(|line| line.contains("run_created")), Some(true));
+    let run = world.ryectl("ps --all --json").ok().json()[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let state = world.read(&format!(
+        ".ai/knowledge/graphs/rye/examples/project-stats/{run}.md"
+    ));
+    assert!(
+        state.contains("```yaml") && state.contains("entry_type: graph_state"),
+        "{state}"
+    );
+    assert_eq!(
+        world
+            .read(&format!(".ai/state/threads/{run}/transcript.jsonl"))
+            .lines()
+            .next()
+            .map(|line| line.contains("run_created")),
+        Some(true)
+    );
     assert_ne!(world.read(".ai/state/.gitignore"), "");
 }
 
@@ -70,7 +91,12 @@ fn in_a_directory_without_a_project_nothing_is_created() {
     let before = listing(&world.project());
     assert_stats(&world);
     assert_eq!(listing(&world.project()), before);
-    assert_eq!(fs::read_dir(world.state().join("projects")).unwrap().count(), 1);
+    assert_eq!(
+        fs::read_dir(world.state().join("projects"))
+            .unwrap()
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -83,7 +109,10 @@ fn an_empty_directory_takes_the_other_branch() {
 #[test]
 fn a_directory_that_is_not_there_fails_the_first_step() {
     let world = World::bare();
-    let out = world.ryectl("run rye/examples/project-stats -i directory=nowhere").run().code(1);
+    let out = world
+        .ryectl("run rye/examples/project-stats -i directory=nowhere")
+        .run()
+        .code(1);
     assert_eq!(out.json()["node"], "count");
     let _told = out.tells(&["nowhere"]);
 }

@@ -57,7 +57,10 @@ fn a_state_directory_that_others_can_enter_is_closed_or_refused() {
     fs::create_dir_all(world.state()).unwrap();
     fs::set_permissions(world.state(), fs::Permissions::from_mode(0o755)).unwrap();
     let out = world.ryectl("daemon start").run();
-    assert!(mode(&world.state()) == 0o700 || !world.socket().exists(), "{out:?}");
+    assert!(
+        mode(&world.state()) == 0o700 || !world.socket().exists(),
+        "{out:?}"
+    );
 }
 
 #[test]
@@ -75,7 +78,10 @@ fn another_user_does_not_reach_the_socket() {
             .as_user(NOBODY)
             .run()
     };
-    let _refused = call(&world.socket()).code(4).prints_nothing().tells(&["another user"]);
+    let _refused = call(&world.socket())
+        .code(4)
+        .prints_nothing()
+        .tells(&["another user"]);
 }
 
 #[test]
@@ -106,7 +112,11 @@ fn a_private_key_that_others_can_read_is_refused() {
     world.python("t/value", "return 1");
     let key = private_key(&world);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
-    let _refused = world.ryectl("sign tool:t/value").run().code(4).tells(&["chmod 600"]);
+    let _refused = world
+        .ryectl("sign tool:t/value")
+        .run()
+        .code(4)
+        .tells(&["chmod 600"]);
 }
 
 #[test]

@@ -33,13 +33,19 @@ fn tool_files(world: &World, extension: &str, text: &str) -> Vec<PathBuf> {
 }
 
 fn sample_graph(world: &World) -> String {
-    let graph = tool_files(world, "yaml", "tool_type: graph").pop().expect("init writes a sample graph");
-    let relative = graph.strip_prefix(world.project().join(".ai/tools")).unwrap();
+    let graph = tool_files(world, "yaml", "tool_type: graph")
+        .pop()
+        .expect("init writes a sample graph");
+    let relative = graph
+        .strip_prefix(world.project().join(".ai/tools"))
+        .unwrap();
     relative.with_extension("").to_str().unwrap().to_owned()
 }
 
 fn sample_python_tool(world: &World) -> PathBuf {
-    tool_files(world, "py", "def execute").pop().expect("init writes a Python tool")
+    tool_files(world, "py", "def execute")
+        .pop()
+        .expect("init writes a Python tool")
 }
 
 fn edit(path: &PathBuf) {
@@ -54,7 +60,10 @@ fn init_writes_a_signed_sample_that_runs() {
     let out = world.ryectl("run").arg(sample_graph(&world)).ok();
     assert_eq!(out.json()["status"], "completed");
     assert!(!tool_files(&world, "py", "rye:signed:").is_empty());
-    assert!(!tool_files(&world, "yaml", "rye/bash").is_empty() || !tool_files(&world, "yaml", "runtimes/bash").is_empty());
+    assert!(
+        !tool_files(&world, "yaml", "rye/bash").is_empty()
+            || !tool_files(&world, "yaml", "runtimes/bash").is_empty()
+    );
 }
 
 #[test]
@@ -76,10 +85,20 @@ fn an_edited_tool_is_refused_until_it_is_signed_again() {
 #[test]
 fn a_refused_start_leaves_no_run() {
     let world = initialised();
-    let graph = tool_files(&world, "yaml", "tool_type: graph").pop().unwrap();
+    let graph = tool_files(&world, "yaml", "tool_type: graph")
+        .pop()
+        .unwrap();
     edit(&graph);
-    let _refused = world.ryectl("run").arg(sample_graph(&world)).run().code(4).tells(&["ryectl sign"]);
-    assert_eq!(world.ryectl("ps --all --json").ok().json(), Value::Array(Vec::new()));
+    let _refused = world
+        .ryectl("run")
+        .arg(sample_graph(&world))
+        .run()
+        .code(4)
+        .tells(&["ryectl sign"]);
+    assert_eq!(
+        world.ryectl("ps --all --json").ok().json(),
+        Value::Array(Vec::new())
+    );
 }
 
 #[test]
@@ -107,7 +126,12 @@ fn the_users_key_is_private_and_made_once() {
                 open.push(path);
             } else if fs::read_to_string(&path).is_ok_and(|text| text.contains("PRIVATE KEY")) {
                 private += 1;
-                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+                assert_eq!(
+                    fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                    0o600,
+                    "{}",
+                    path.display()
+                );
             }
         }
     }
@@ -119,7 +143,10 @@ fn local_verbs_start_no_daemon() {
     let world = initialised();
     let _listed = world.ryectl("key list").ok();
     let _signed = world.ryectl("sign tool:*").run();
-    let _verified = world.ryectl("verify").arg(format!("tool:{}", sample_graph(&world))).ok();
+    let _verified = world
+        .ryectl("verify")
+        .arg(format!("tool:{}", sample_graph(&world)))
+        .ok();
     assert!(!world.socket().exists());
     assert_eq!(world.processes(), []);
 }

@@ -28,7 +28,10 @@ fn channel(world: &World) -> Channel {
 
 fn start_request(world: &World, item: &str) -> v1::StartRequest {
     v1::StartRequest {
-        item: Some(v1::ItemRef { r#type: v1::ItemType::Tool.into(), id: item.to_owned() }),
+        item: Some(v1::ItemRef {
+            r#type: v1::ItemType::Tool.into(),
+            id: item.to_owned(),
+        }),
         project: world.project().display().to_string(),
         ..v1::StartRequest::default()
     }
@@ -40,7 +43,9 @@ async fn health_is_told_for_each_service() {
     let _daemon = world.start("");
     let mut health = HealthClient::new(channel(&world));
     for service in ["", "rye.v1.Runs", "rye.v1.Items", "rye.v1.Node"] {
-        let request = HealthCheckRequest { service: service.to_owned() };
+        let request = HealthCheckRequest {
+            service: service.to_owned(),
+        };
         let answer = health.check(request).await.unwrap().into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
     }
@@ -55,13 +60,26 @@ async fn reflection_lists_the_services() {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),
     };
-    let mut answers = reflection.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+    let mut answers = reflection
+        .server_reflection_info(tokio_stream::once(request))
+        .await
+        .unwrap()
+        .into_inner();
     let answer = answers.next().await.unwrap().unwrap();
     let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
         panic!("not a list of services: {answer:?}");
     };
-    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
-    for service in ["rye.v1.Runs", "rye.v1.Items", "rye.v1.Node", "grpc.health.v1.Health"] {
+    let names: Vec<String> = list
+        .service
+        .into_iter()
+        .map(|service| service.name)
+        .collect();
+    for service in [
+        "rye.v1.Runs",
+        "rye.v1.Items",
+        "rye.v1.Node",
+        "grpc.health.v1.Health",
+    ] {
         assert!(names.iter().any(|name| name == service), "{names:?}");
     }
 }
@@ -73,19 +91,52 @@ async fn malformed_requests_are_refused_with_a_reason() {
     let mut runs = RunsClient::new(channel(&world));
     let good = start_request(&world, "rye/core/echo");
     for (name, bad) in [
-        ("no item", v1::StartRequest { item: None, ..good.clone() }),
+        (
+            "no item",
+            v1::StartRequest {
+                item: None,
+                ..good.clone()
+            },
+        ),
         ("an id that leaves", start_request(&world, "../echo")),
-        ("a relative project", v1::StartRequest { project: "project".to_owned(), ..good.clone() }),
-        ("inputs that are no JSON", v1::StartRequest { inputs_json: "{".to_owned(), ..good.clone() }),
-        ("inputs that are no object", v1::StartRequest { inputs_json: "[]".to_owned(), ..good.clone() }),
+        (
+            "a relative project",
+            v1::StartRequest {
+                project: "project".to_owned(),
+                ..good.clone()
+            },
+        ),
+        (
+            "inputs that are no JSON",
+            v1::StartRequest {
+                inputs_json: "{".to_owned(),
+                ..good.clone()
+            },
+        ),
+        (
+            "inputs that are no object",
+            v1::StartRequest {
+                inputs_json: "[]".to_owned(),
+                ..good.clone()
+            },
+        ),
     ] {
         let status = runs.start(bad).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{name}: {status}");
-        assert!(status.metadata().contains_key("rye-reason"), "{name}: {status:?}");
+        assert!(
+            status.metadata().contains_key("rye-reason"),
+            "{name}: {status:?}"
+        );
     }
-    let missing = runs.start(start_request(&world, "no/such")).await.unwrap_err();
+    let missing = runs
+        .start(start_request(&world, "no/such"))
+        .await
+        .unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
-    let bad = v1::StreamRequest { run_id: "no-such-1-aaaaaaaaaa".to_owned(), ..v1::StreamRequest::default() };
+    let bad = v1::StreamRequest {
+        run_id: "no-such-1-aaaaaaaaaa".to_owned(),
+        ..v1::StreamRequest::default()
+    };
     assert_eq!(runs.stream(bad).await.unwrap_err().code(), Code::NotFound);
 }
 
@@ -95,7 +146,13 @@ async fn a_message_over_the_limit_is_refused_and_the_daemon_lives() {
     let _daemon = world.start("");
     let mut runs = RunsClient::new(channel(&world)).max_encoding_message_size(64 << 20);
     let inputs_json = format!("{{\"text\":\"{}\"}}", "x".repeat(17 << 20));
-    let status = runs.start(v1::StartRequest { inputs_json, ..start_request(&world, "rye/core/echo") }).await.unwrap_err();
+    let status = runs
+        .start(v1::StartRequest {
+            inputs_json,
+            ..start_request(&world, "rye/core/echo")
+        })
+        .await
+        .unwrap_err();
     assert_ne!(status.code(), Code::Ok);
     assert_eq!(world.info()["live_runs"], 0);
 }
@@ -108,17 +165,31 @@ async fn a_client_that_disconnects_mid_stream_harms_nobody() {
         "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}",
     );
     let daemon = world.start("");
-    let open_files = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let open_files = || {
+        std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
+            .unwrap()
+            .count()
+    };
     let run = world.start_run("t/gate");
     let before = open_files();
     for _ in 0..20 {
         let mut runs = RunsClient::new(channel(&world));
-        let request = v1::StreamRequest { run_id: run.clone(), cursor: String::new(), follow: true };
+        let request = v1::StreamRequest {
+            run_id: run.clone(),
+            cursor: String::new(),
+            follow: true,
+        };
         let mut events = runs.stream(request).await.unwrap().into_inner();
-        let first = tokio::time::timeout(Duration::from_secs(10), events.message()).await.unwrap().unwrap().unwrap();
+        let first = tokio::time::timeout(Duration::from_secs(10), events.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(first.event.unwrap().seq, 1);
     }
-    until("the connections to be given back", || (open_files() <= before + 2).then_some(()));
+    until("the connections to be given back", || {
+        (open_files() <= before + 2).then_some(())
+    });
     world.write("go", "");
     assert_eq!(world.settled(&run)["status"], "completed");
 }
@@ -127,17 +198,30 @@ async fn a_client_that_disconnects_mid_stream_harms_nobody() {
 async fn a_cursor_goes_on_behind_its_event() {
     let world = World::new();
     world.graph("t/echo", "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}");
-    let run = world.ryectl("run t/echo --json").ok().json()["run_id"].as_str().unwrap().to_owned();
+    let run = world.ryectl("run t/echo --json").ok().json()["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let mut runs = RunsClient::new(channel(&world));
     let mut all = Vec::new();
-    let whole = v1::StreamRequest { run_id: run.clone(), ..v1::StreamRequest::default() };
+    let whole = v1::StreamRequest {
+        run_id: run.clone(),
+        ..v1::StreamRequest::default()
+    };
     let mut events = runs.stream(whole).await.unwrap().into_inner();
     while let Some(answer) = events.message().await.unwrap() {
         all.extend(answer.event);
     }
-    assert!(all.iter().zip(1..).all(|(event, seq)| event.seq == seq), "{all:?}");
+    assert!(
+        all.iter().zip(1..).all(|(event, seq)| event.seq == seq),
+        "{all:?}"
+    );
     for event in &all {
-        let rest = v1::StreamRequest { run_id: run.clone(), cursor: event.cursor.clone(), follow: true };
+        let rest = v1::StreamRequest {
+            run_id: run.clone(),
+            cursor: event.cursor.clone(),
+            follow: true,
+        };
         let mut events = runs.stream(rest).await.unwrap().into_inner();
         let mut next = event.seq + 1;
         while let Some(answer) = events.message().await.unwrap() {
@@ -146,6 +230,13 @@ async fn a_cursor_goes_on_behind_its_event() {
         }
         assert_eq!(next, all.last().unwrap().seq + 1);
     }
-    let forged = v1::StreamRequest { run_id: run, cursor: "forged".to_owned(), follow: false };
-    assert_eq!(runs.stream(forged).await.unwrap_err().code(), Code::InvalidArgument);
+    let forged = v1::StreamRequest {
+        run_id: run,
+        cursor: "forged".to_owned(),
+        follow: false,
+    };
+    assert_eq!(
+        runs.stream(forged).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
 }

@@ -16,7 +16,10 @@ fn with_history() -> (World, Value) {
     let world = World::new();
     world.graph("t/echo", GRAPH);
     for n in 0..8 {
-        let _ran = world.ryectl("run t/echo --quiet -i").arg(format!("n:={n}")).ok();
+        let _ran = world
+            .ryectl("run t/echo --quiet -i")
+            .arg(format!("n:={n}"))
+            .ok();
     }
     let history = history(&world);
     assert_eq!(history.as_array().map(Vec::len), Some(8));
@@ -108,7 +111,10 @@ fn nothing_that_was_answered_is_lost_by_kill_9() {
         if n > 0 {
             assert_eq!(history(&world), before, "life {n}");
         }
-        let _ran = world.ryectl("run t/echo --quiet -i").arg(format!("n:={n}")).ok();
+        let _ran = world
+            .ryectl("run t/echo --quiet -i")
+            .arg(format!("n:={n}"))
+            .ok();
         before = history(&world);
         kill(daemon);
     }
@@ -124,7 +130,8 @@ fn a_torn_tail_of_the_log_is_cut_and_the_daemon_goes_on() {
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     // Half a frame, as a power cut leaves it: its beginning is there, its end is not.
     let file = File::options().write(true).open(&last).unwrap();
-    file.write_all_at(&bytes[..20], u64::try_from(end).unwrap()).unwrap();
+    file.write_all_at(&bytes[..20], u64::try_from(end).unwrap())
+        .unwrap();
     assert_eq!(history(&world), before);
 }
 
@@ -144,10 +151,17 @@ fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
     let status = until("ryed to end", || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(70));
     let log = world.log();
-    assert!(log.contains(segment.to_str().unwrap()) && log.contains("damaged at byte"), "{log}");
+    assert!(
+        log.contains(segment.to_str().unwrap()) && log.contains("damaged at byte"),
+        "{log}"
+    );
     assert_eq!(fs::read(&segment).unwrap(), damaged);
     assert_eq!(listing(&world), files);
-    let _told = world.ryectl("ps").run().code(69).tells(&["damaged at byte"]);
+    let _told = world
+        .ryectl("ps")
+        .run()
+        .code(69)
+        .tells(&["damaged at byte"]);
 
     fs::write(&segment, &healthy).unwrap();
     assert_eq!(history(&world), before);
@@ -156,7 +170,13 @@ fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
 /// Segments that hold frames, oldest first.
 fn used(world: &World) -> Vec<PathBuf> {
     let mut used = segments(world);
-    used.retain(|path| fs::read(path).unwrap().iter().take(64).any(|byte| *byte != 0));
+    used.retain(|path| {
+        fs::read(path)
+            .unwrap()
+            .iter()
+            .take(64)
+            .any(|byte| *byte != 0)
+    });
     used
 }
 
@@ -164,7 +184,9 @@ fn used(world: &World) -> Vec<PathBuf> {
 fn listing(world: &World) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for directory in ["log", "archive", "base"] {
-        let Ok(entries) = fs::read_dir(world.state().join(directory)) else { continue };
+        let Ok(entries) = fs::read_dir(world.state().join(directory)) else {
+            continue;
+        };
         for entry in entries {
             let entry = entry.unwrap();
             found.push((entry.path(), entry.metadata().unwrap().len()));
@@ -215,7 +237,15 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 fn a_daemon_without_work_writes_nothing() {
     let (world, _) = with_history();
     let modified = || -> Vec<_> {
-        segments(&world).iter().map(|path| (path.clone(), fs::metadata(path).unwrap().modified().unwrap())).collect()
+        segments(&world)
+            .iter()
+            .map(|path| {
+                (
+                    path.clone(),
+                    fs::metadata(path).unwrap().modified().unwrap(),
+                )
+            })
+            .collect()
     };
     // What is still being written down behind the last answer comes to rest first.
     let mut before = modified();

@@ -64,16 +64,32 @@ fn assert_rows(source: &str, rows: &[(&str, u8)], listed_order: impl Fn(u8) -> b
     let declared = modules(&source.join("lib.rs"));
     let mut named: Vec<&str> = rows.iter().map(|(module, _)| *module).collect();
     named.sort_unstable();
-    assert_eq!(declared, named, "the rows of {} are not those of its modules", source.display());
-    let place: BTreeMap<&str, (u8, usize)> = rows.iter().enumerate().map(|(at, (module, row))| (*module, (*row, at))).collect();
+    assert_eq!(
+        declared,
+        named,
+        "the rows of {} are not those of its modules",
+        source.display()
+    );
+    let place: BTreeMap<&str, (u8, usize)> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, (module, row))| (*module, (*row, at)))
+        .collect();
     let mut wrong = Vec::new();
     for (module, (row, at)) in &place {
         for file in files_of(&source, module) {
             for (line, used) in uses(&file) {
-                let Some((used_row, used_at)) = place.get(used.as_str()) else { continue };
-                let fine = used == *module || used_row < row || (used_row == row && listed_order(*row) && used_at < at);
+                let Some((used_row, used_at)) = place.get(used.as_str()) else {
+                    continue;
+                };
+                let fine = used == *module
+                    || used_row < row
+                    || (used_row == row && listed_order(*row) && used_at < at);
                 if !fine {
-                    wrong.push(format!("{}:{line}: `{module}` (row {row}) uses `{used}` (row {used_row})", file.display()));
+                    wrong.push(format!(
+                        "{}:{line}: `{module}` (row {row}) uses `{used}` (row {used_row})",
+                        file.display()
+                    ));
                 }
             }
         }
@@ -96,7 +112,11 @@ fn modules(lib: &Path) -> Vec<String> {
 
 fn files_of(source: &Path, module: &str) -> Vec<PathBuf> {
     let mut files = vec![source.join(format!("{module}.rs"))];
-    files.extend(rust_files(&source.join(module)).into_iter().filter(|path| !is_tests(path)));
+    files.extend(
+        rust_files(&source.join(module))
+            .into_iter()
+            .filter(|path| !is_tests(path)),
+    );
     files
 }
 
@@ -112,7 +132,11 @@ fn uses(file: &Path) -> Vec<(usize, String)> {
                 None => vec![rest],
             };
             for head in heads {
-                let name: String = head.trim().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                let name: String = head
+                    .trim()
+                    .chars()
+                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                    .collect();
                 found.push((number + 1, name));
             }
         }
@@ -126,7 +150,8 @@ fn without_tests(text: &str) -> &str {
 }
 
 fn is_tests(path: &Path) -> bool {
-    path.file_stem().is_some_and(|stem| stem == "tests") || path.components().any(|part| part.as_os_str() == "tests")
+    path.file_stem().is_some_and(|stem| stem == "tests")
+        || path.components().any(|part| part.as_os_str() == "tests")
 }
 
 fn rust_files(root: &Path) -> Vec<PathBuf> {
@@ -138,7 +163,9 @@ fn files(root: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(directory) = open.pop() {
-        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
         for entry in entries {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -176,7 +203,10 @@ fn documents_name_no_path_of_somebodys_machine() {
         for path in files(clone_root(), extension) {
             let text = fs::read_to_string(&path).unwrap_or_default();
             for (number, line) in text.lines().enumerate() {
-                if ["/home/", "/Users/", "/root/", "/work/", "C:\\"].iter().any(|machine| line.contains(machine)) {
+                if ["/home/", "/Users/", "/root/", "/work/", "C:\\"]
+                    .iter()
+                    .any(|machine| line.contains(machine))
+                {
                     wrong.push(format!("{}:{}: {line}", path.display(), number + 1));
                 }
             }
@@ -192,6 +222,12 @@ fn the_readme_begins_with_the_two_commands_that_ci_runs() {
     let second = readme.find("cargo test --workspace");
     assert!(first.is_some() && first < second, "{first:?} {second:?}");
     let fences: Vec<usize> = readme.match_indices("```").map(|(at, _)| at).collect();
-    assert!(fences.first() < first.as_ref(), "the first command stands in the first block");
-    assert!(readme.contains("python3"), "the README says what the tests need");
+    assert!(
+        fences.first() < first.as_ref(),
+        "the first command stands in the first block"
+    );
+    assert!(
+        readme.contains("python3"),
+        "the README says what the tests need"
+    );
 }

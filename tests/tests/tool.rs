@@ -6,13 +6,20 @@ use rye_tests::{Outcome, World, binaries, until};
 use serde_json::{Value, json};
 
 fn bash(world: &World, params: &Value) -> Outcome {
-    world.ryectl("execute tool rye/bash --json --params -").stdin(params.to_string()).run()
+    world
+        .ryectl("execute tool rye/bash --json --params -")
+        .stdin(params.to_string())
+        .run()
 }
 
 /// Asserts that nothing but the daemon and its parent is there.
 fn assert_nothing_left(world: &World) {
     until("the processes of the tool to be gone", || {
-        world.processes().iter().all(|process| process.name == "ryed").then_some(())
+        world
+            .processes()
+            .iter()
+            .all(|process| process.name == "ryed")
+            .then_some(())
     });
 }
 
@@ -32,7 +39,10 @@ fn any_json_value_is_a_result() {
         json!({"body": {}}),
         json!({"body": {"path": "kept", "chain": [], "metadata": {"source": 1}}}),
     ] {
-        let out = world.ryectl("execute tool t/value --json --params -").stdin(body.to_string()).ok();
+        let out = world
+            .ryectl("execute tool t/value --json --params -")
+            .stdin(body.to_string())
+            .ok();
         let envelope = out.json();
         assert_eq!(envelope["status"], "success", "{body}");
         assert_eq!(envelope["data"], body["body"], "{body}");
@@ -44,8 +54,15 @@ fn any_json_value_is_a_result() {
 #[test]
 fn a_tool_that_says_it_failed_has_failed() {
     let world = World::new();
-    world.python("t/fails", "return {'success': False, 'error': 'no luck', 'kept': 1}");
-    let out = world.ryectl("execute tool t/fails --json").run().code(1).tells(&["no luck"]);
+    world.python(
+        "t/fails",
+        "return {'success': False, 'error': 'no luck', 'kept': 1}",
+    );
+    let out = world
+        .ryectl("execute tool t/fails --json")
+        .run()
+        .code(1)
+        .tells(&["no luck"]);
     let envelope = out.json();
     assert_eq!(envelope["status"], "error");
     assert_eq!(envelope["data"]["kept"], 1);
@@ -55,20 +72,38 @@ fn a_tool_that_says_it_failed_has_failed() {
 fn a_tool_that_raises_fails_with_its_traceback() {
     let world = World::new();
     world.python("t/raises", "raise ValueError('the reason')");
-    let _failed = world.ryectl("execute tool t/raises").run().code(1).tells(&["ValueError: the reason"]);
+    let _failed = world
+        .ryectl("execute tool t/raises")
+        .run()
+        .code(1)
+        .tells(&["ValueError: the reason"]);
 }
 
 #[test]
 fn a_gigabyte_of_output_is_cut_and_the_daemon_stays_small() {
     let world = World::new();
     let daemon = world.start("");
-    let out = bash(&world, &json!({"command": "head -c 1073741824 /dev/zero | tr '\\0' x"})).code(0);
+    let out = bash(
+        &world,
+        &json!({"command": "head -c 1073741824 /dev/zero | tr '\\0' x"}),
+    )
+    .code(0);
     let data = &out.json()["data"];
     let kept = data["stdout"].as_str().unwrap();
-    assert!(kept.len() >= 8 << 20 && kept.len() < 9 << 20, "{} bytes were kept", kept.len());
-    assert!(data.to_string().contains("truncated"), "the cut is not marked");
+    assert!(
+        kept.len() >= 8 << 20 && kept.len() < 9 << 20,
+        "{} bytes were kept",
+        kept.len()
+    );
+    assert!(
+        data.to_string().contains("truncated"),
+        "the cut is not marked"
+    );
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(kib < 256 << 10, "the daemon grew to {kib} KiB");
     assert_nothing_left(&world);
@@ -78,7 +113,9 @@ fn a_gigabyte_of_output_is_cut_and_the_daemon_stays_small() {
 fn a_tool_that_hangs_is_ended_with_all_it_started() {
     let world = World::new();
     let command = "sleep 1000 & (trap '' TERM; sleep 1000) & sleep 1000";
-    let out = bash(&world, &json!({"command": command, "timeout": 0.3})).code(1).tells(&["timed out"]);
+    let out = bash(&world, &json!({"command": command, "timeout": 0.3}))
+        .code(1)
+        .tells(&["timed out"]);
     assert_eq!(out.json()["status"], "error");
     assert_nothing_left(&world);
 }
@@ -86,7 +123,11 @@ fn a_tool_that_hangs_is_ended_with_all_it_started() {
 #[test]
 fn a_tool_that_leaves_a_process_behind_is_cleaned_up_after() {
     let world = World::new();
-    let out = bash(&world, &json!({"command": "sleep 1000 >/dev/null 2>&1 & echo started"})).code(0);
+    let out = bash(
+        &world,
+        &json!({"command": "sleep 1000 >/dev/null 2>&1 & echo started"}),
+    )
+    .code(0);
     assert_eq!(out.json()["data"]["stdout"], "started\n");
     assert_nothing_left(&world);
 }
@@ -95,14 +136,22 @@ fn a_tool_that_leaves_a_process_behind_is_cleaned_up_after() {
 fn a_tool_ended_by_a_signal_says_so() {
     let world = World::new();
     let out = bash(&world, &json!({"command": "echo before; kill -SEGV $$"})).code(1);
-    assert!(out.stderr().contains("SIGSEGV") || out.stderr().contains("signal 11"), "{out:?}");
+    assert!(
+        out.stderr().contains("SIGSEGV") || out.stderr().contains("signal 11"),
+        "{out:?}"
+    );
     assert_eq!(out.json()["data"]["stdout"], "before\n");
 }
 
 #[test]
 fn an_exit_code_other_than_zero_is_a_failure_that_keeps_the_output() {
     let world = World::new();
-    let out = bash(&world, &json!({"command": "echo out; echo the reason >&2; exit 3"})).code(1).tells(&["the reason"]);
+    let out = bash(
+        &world,
+        &json!({"command": "echo out; echo the reason >&2; exit 3"}),
+    )
+    .code(1)
+    .tells(&["the reason"]);
     let data = &out.json()["data"];
     assert_eq!(data["stdout"], "out\n");
     assert_eq!(data["return_code"], 3);
@@ -122,7 +171,10 @@ fn data_is_never_read_as_a_template_or_as_shell_code() {
     let out = bash(&world, &json!({"command": "printf %s \"$1\"; printf %s \"$DATA\"", "args": [nasty], "env": {"DATA": nasty}})).code(0);
     assert_eq!(out.json()["data"]["stdout"], format!("{nasty}{nasty}"));
     world.python("t/echo", "return params");
-    let out = world.ryectl("execute tool t/echo --json --params -").stdin(json!({"v": nasty}).to_string()).ok();
+    let out = world
+        .ryectl("execute tool t/echo --json --params -")
+        .stdin(json!({"v": nasty}).to_string())
+        .ok();
     assert_eq!(out.json()["data"]["v"], nasty);
     assert!(!world.project().join("pwned").exists());
 }
@@ -132,7 +184,10 @@ fn params_cannot_take_the_place_of_what_the_tool_fixes() {
     let world = World::new();
     world.python("t/echo", "return params");
     let params = json!({"command": "/bin/false", "args": ["x"], "env": {"A": "1"}, "timeout": 0, "cwd": "/"});
-    let out = world.ryectl("execute tool t/echo --json --params -").stdin(params.to_string()).ok();
+    let out = world
+        .ryectl("execute tool t/echo --json --params -")
+        .stdin(params.to_string())
+        .ok();
     assert_eq!(out.json()["data"], params);
 }
 
@@ -149,11 +204,17 @@ fn tools_see_only_the_environment_that_is_theirs() {
     let stdout = data["data"]["stdout"].as_str().unwrap().to_owned();
     for line in stdout.lines() {
         let name = line.split('=').next().unwrap();
-        let known = matches!(name, "PATH" | "HOME" | "LANG" | "TZ" | "FROM_PROJECT" | "PWD" | "OLDPWD" | "SHLVL" | "_") || name.starts_with("RYE_");
+        let known = matches!(
+            name,
+            "PATH" | "HOME" | "LANG" | "TZ" | "FROM_PROJECT" | "PWD" | "OLDPWD" | "SHLVL" | "_"
+        ) || name.starts_with("RYE_");
         assert!(known, "a tool sees {line}");
     }
     assert!(stdout.contains("FROM_PROJECT=yes"));
-    assert!(!stdout.contains("/nowhere") && !stdout.contains("forged"), "{stdout}");
+    assert!(
+        !stdout.contains("/nowhere") && !stdout.contains("forged"),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -165,8 +226,22 @@ fn a_tool_that_calls_the_socket_is_refused() {
     let out = bash(&world, &json!({"command": call, "args": args})).code(0);
     let data = out.json()["data"].clone();
     assert_eq!(data["stdout"], "code 4\n");
-    assert!(data["stderr"].as_str().unwrap().contains("a process that a run started"), "{data}");
-    assert_eq!(world.ryectl("ps --all --json").ok().json().as_array().map(Vec::len), Some(1));
+    assert!(
+        data["stderr"]
+            .as_str()
+            .unwrap()
+            .contains("a process that a run started"),
+        "{data}"
+    );
+    assert_eq!(
+        world
+            .ryectl("ps --all --json")
+            .ok()
+            .json()
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
 }
 
 #[test]
@@ -195,14 +270,31 @@ fn killing_a_run_ends_even_what_left_the_process_group() {
     let world = World::new();
     world.graph("t/hang", "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"setsid sleep 1000 & (setsid sleep 1000 &); touch in; sleep 1000\"}}\n    next: done\n  done: {type: return}");
     let run = world.start_run("t/hang");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     let out = world.ryectl("kill --grace 0.2 --json").arg(&run).ok();
     let receipt = out.json();
     assert_eq!(receipt["run_id"], run);
     assert_eq!(receipt["survivors"], json!([]));
-    let names: Vec<&str> = receipt["processes"].as_array().unwrap().iter().filter_map(|process| process["comm"].as_str()).collect();
-    assert!(names.contains(&"sleep") && names.contains(&"bash"), "{receipt}");
-    assert!(world.processes().iter().all(|process| process.name == "ryed"), "{:?}", world.processes());
+    let names: Vec<&str> = receipt["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|process| process["comm"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"sleep") && names.contains(&"bash"),
+        "{receipt}"
+    );
+    assert!(
+        world
+            .processes()
+            .iter()
+            .all(|process| process.name == "ryed"),
+        "{:?}",
+        world.processes()
+    );
     assert_eq!(world.record(&run)["status"], "killed");
     let _over = world.ryectl("cancel").arg(&run).run().code(5);
 }
@@ -212,7 +304,9 @@ fn a_cancelled_step_gets_its_grace_and_is_ended() {
     let world = World::new();
     world.graph("t/hang", "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"trap 'touch asked; exit 0' TERM; touch in; while :; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}");
     let run = world.start_run("t/hang");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     let _asked = world.ryectl("cancel").arg(&run).ok();
     assert_eq!(world.settled(&run)["status"], "cancelled");
     assert_nothing_left(&world);
@@ -224,7 +318,9 @@ fn a_step_that_repeats_has_the_same_key_and_another_attempt() {
     world.graph("t/keys", "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"echo $RYE_IDEMPOTENCY_KEY >>keys; touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: b\n  b:\n    action: {item_id: rye/bash, params: {command: \"echo $RYE_IDEMPOTENCY_KEY >>keys\"}}\n    next: done\n  done: {type: return}");
     let daemon = world.start("");
     let run = world.start_run("t/keys");
-    until("the step to run", || world.project().join("in").exists().then_some(()));
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     daemon.kill();
     let _status = daemon.ended();
     world.write("go", "");
@@ -240,9 +336,21 @@ fn a_step_that_repeats_has_the_same_key_and_another_attempt() {
         .json_lines()
         .iter()
         .filter(|event| event["event_type"] == "step_started")
-        .map(|event| (event["payload"]["step"].clone(), event["payload"]["attempt"].clone()))
+        .map(|event| {
+            (
+                event["payload"]["step"].clone(),
+                event["payload"]["attempt"].clone(),
+            )
+        })
         .collect();
-    assert_eq!(attempts, [(json!(1), json!(1)), (json!(1), json!(2)), (json!(2), json!(1))]);
+    assert_eq!(
+        attempts,
+        [
+            (json!(1), json!(1)),
+            (json!(1), json!(2)),
+            (json!(2), json!(1))
+        ]
+    );
 }
 
 #[test]
@@ -252,6 +360,9 @@ fn a_script_tool_of_bash_gets_its_params_on_stdin() {
         "t/script.yaml",
         "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\nname: script\ndescription: \"A script.\"\nconfig:\n  script: |\n    cat\n",
     );
-    let out = world.ryectl("execute tool t/script --json --params -").stdin(r#"{"a": [1]}"#).ok();
+    let out = world
+        .ryectl("execute tool t/script --json --params -")
+        .stdin(r#"{"a": [1]}"#)
+        .ok();
     assert_eq!(out.json()["data"], json!({"a": [1]}));
 }

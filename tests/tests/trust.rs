@@ -17,9 +17,16 @@ fn an_unsigned_tool_is_refused_by_name() {
     let world = World::new();
     world.python("t/value", VALUE);
     let text = world.read(".ai/tools/t/value.py");
-    let unsigned: String = text.lines().filter(|line| !line.contains("rye:signed:")).fold(String::new(), |all, line| all + line + "\n");
+    let unsigned: String = text
+        .lines()
+        .filter(|line| !line.contains("rye:signed:"))
+        .fold(String::new(), |all, line| all + line + "\n");
     world.write(".ai/tools/t/value.py", unsigned);
-    let _refused = world.ryectl("execute tool t/value").run().code(4).tells(&["t/value.py", "not signed", "ryectl sign"]);
+    let _refused = world.ryectl("execute tool t/value").run().code(4).tells(&[
+        "t/value.py",
+        "not signed",
+        "ryectl sign",
+    ]);
     assert_eq!(verdict(&world, "tool:t/value"), "unsigned");
 }
 
@@ -28,9 +35,17 @@ fn a_modified_tool_is_refused_whatever_byte_was_changed() {
     let world = World::new();
     world.python("t/value", VALUE);
     let signed = world.read(".ai/tools/t/value.py");
-    for (from, to) in [("'n': 1", "'n': 2"), ("A tool", "a tool"), ("\"1.0.0\"", "\"1.0.1\"")] {
+    for (from, to) in [
+        ("'n': 1", "'n': 2"),
+        ("A tool", "a tool"),
+        ("\"1.0.0\"", "\"1.0.1\""),
+    ] {
         world.write(".ai/tools/t/value.py", signed.replacen(from, to, 1));
-        let _refused = world.ryectl("execute tool t/value").run().code(4).tells(&["t/value.py", "ryectl sign"]);
+        let _refused = world
+            .ryectl("execute tool t/value")
+            .run()
+            .code(4)
+            .tells(&["t/value.py", "ryectl sign"]);
         assert_eq!(verdict(&world, "tool:t/value"), "modified", "{from}");
     }
     world.write(".ai/tools/t/value.py", &signed);
@@ -44,16 +59,28 @@ fn a_tool_signed_by_a_stranger_is_refused_until_the_key_is_trusted() {
     stranger.python("t/value", VALUE);
     let key = stranger.ryectl("key show").ok().stdout();
     let world = World::new();
-    world.write(".ai/tools/t/value.py", stranger.read(".ai/tools/t/value.py"));
-    let _refused = world.ryectl("execute tool t/value").run().code(4).tells(&["t/value.py", "ryectl key trust"]);
+    world.write(
+        ".ai/tools/t/value.py",
+        stranger.read(".ai/tools/t/value.py"),
+    );
+    let _refused = world
+        .ryectl("execute tool t/value")
+        .run()
+        .code(4)
+        .tells(&["t/value.py", "ryectl key trust"]);
     assert_eq!(verdict(&world, "tool:t/value"), "untrusted");
 
-    let begin = key.find("-----BEGIN PUBLIC KEY").expect("`key show` prints the public key as PEM");
+    let begin = key
+        .find("-----BEGIN PUBLIC KEY")
+        .expect("`key show` prints the public key as PEM");
     let pem = world.write("stranger.pem", &key[begin..]);
     let _trusted = world.ryectl("key trust").arg(pem).ok();
     let _runs = world.ryectl("execute tool t/value").ok();
 
-    let fingerprint = stranger.ryectl("key show --json").ok().json()["fingerprint"].as_str().unwrap().to_owned();
+    let fingerprint = stranger.ryectl("key show --json").ok().json()["fingerprint"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let _forgotten = world.ryectl("key untrust").arg(fingerprint).ok();
     let _refused = world.ryectl("execute tool t/value").run().code(4);
 }
@@ -63,12 +90,18 @@ fn a_key_that_a_project_brings_along_counts_for_nothing() {
     let stranger = World::new();
     stranger.python("t/value", VALUE);
     let world = World::new();
-    world.write(".ai/tools/t/value.py", stranger.read(".ai/tools/t/value.py"));
+    world.write(
+        ".ai/tools/t/value.py",
+        stranger.read(".ai/tools/t/value.py"),
+    );
     let trusted = stranger.home().join(".ai/config/keys/trusted");
     for entry in fs::read_dir(trusted).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        world.write(&format!(".ai/config/keys/trusted/{name}"), fs::read(path).unwrap());
+        world.write(
+            &format!(".ai/config/keys/trusted/{name}"),
+            fs::read(path).unwrap(),
+        );
     }
     let _refused = world.ryectl("execute tool t/value").run().code(4);
 }
@@ -85,7 +118,12 @@ fn a_signed_file_copied_to_another_id_is_refused() {
     world.write(".ai/tools/t/renamed.yaml", &graph);
     for id in ["other/value", "other/graph", "t/renamed"] {
         let file = id.rsplit('/').next().unwrap();
-        let _refused = world.ryectl("execute tool").arg(id).run().code(4).tells(&[file, "move the file"]);
+        let _refused = world
+            .ryectl("execute tool")
+            .arg(id)
+            .run()
+            .code(4)
+            .tells(&[file, "move the file"]);
     }
 }
 
@@ -105,14 +143,27 @@ fn an_item_behind_a_symbolic_link_out_of_its_space_is_refused() {
 fn a_project_may_not_replace_what_a_shipped_runtime_rests_on() {
     let world = World::new();
     world.python("t/value", VALUE);
-    let shipped = fs::read_to_string(rye_tests::binaries::clone_root().join(".ai/tools/rye/core/runtimes/python/function.yaml")).unwrap();
+    let shipped = fs::read_to_string(
+        rye_tests::binaries::clone_root().join(".ai/tools/rye/core/runtimes/python/function.yaml"),
+    )
+    .unwrap();
     let changed: String = shipped
         .lines()
         .filter(|line| !line.contains("rye:signed:"))
-        .map(|line| if line.contains("timeout: 300") { "  timeout: 299\n".to_owned() } else { format!("{line}\n") })
+        .map(|line| {
+            if line.contains("timeout: 300") {
+                "  timeout: 299\n".to_owned()
+            } else {
+                format!("{line}\n")
+            }
+        })
         .collect();
     world.write(".ai/tools/rye/core/runtimes/python/function.yaml", changed);
-    let _refused = world.ryectl("execute tool t/value").run().code(4).tells(&["function.yaml"]);
+    let _refused = world
+        .ryectl("execute tool t/value")
+        .run()
+        .code(4)
+        .tells(&["function.yaml"]);
 }
 
 #[test]
@@ -132,7 +183,9 @@ fn a_run_that_has_started_keeps_the_graph_it_started_with() {
     let gate = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return, output: OUTPUT}";
     world.graph("t/gate", &gate.replace("OUTPUT", "first"));
     let run = world.start_run("t/gate");
-    rye_tests::until("the first step to run", || world.project().join("in").exists().then_some(()));
+    rye_tests::until("the first step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
     world.graph("t/gate", &gate.replace("OUTPUT", "second"));
     world.write("go", "");
     assert_eq!(world.settled(&run)["output"], "first");

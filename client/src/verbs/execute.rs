@@ -24,7 +24,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         })),
         project: session.project().display().to_string(),
         params_json,
-        trace: false,
+        trace: execute.trace,
     };
     let answer = session.client().await?.execute(request).await?;
     let envelope = envelope(&answer.envelope_json)?;
@@ -32,6 +32,14 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     match output.format() {
         Format::Json => output.json(&envelope)?,
         Format::Text => {
+            for step in envelope
+                .get("trace")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                output.note(&step.to_string());
+            }
             if let Some(data) = envelope.get("data").filter(|data| !data.is_null()) {
                 output.json(data)?;
             }

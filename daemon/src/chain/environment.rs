@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use rye_item::Item;
 use serde_json::Value;
 
-use super::{Chain, Error};
+use super::{Chain, Error, Origin};
 use crate::config::Config;
-use crate::dispatch::Origin;
 
 /// Most bytes read of a project's `.env`.
 const DOT_ENV_BYTES: u64 = 64 * 1024;

@@ -14,9 +14,8 @@ use rye_item::Space;
 use serde_json::Value;
 
 use super::environment::{self, Environment};
-use super::{Chain, Error};
+use super::{Chain, Error, Origin};
 use crate::config::Config;
-use crate::dispatch::Origin;
 use crate::process::{self, file_path};
 
 /// Keys of `config` that this version carries out; any other key of a runtime is refused.

@@ -1,0 +1,312 @@
+//! The phases of a run and the only transition between them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Event, Outcome, ProcessIdentity, Suspension};
+use crate::clock::Timestamp;
+use crate::error::{ErrorKind, Kinded};
+
+/// Where a running run stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "activity", rename_all = "snake_case")]
+pub enum Activity {
+    /// Owned by a task that has not begun its work.
+    Idle,
+    /// Before a node.
+    Before {
+        /// The node attempted next.
+        node: String,
+    },
+    /// A step is in flight.
+    InStep(StepInFlight),
+    /// The last node is done; only the terminal event is missing.
+    Leaving,
+}
+
+/// A step, or a tool call, that has started and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInFlight {
+    /// Number of the step, from 1.
+    pub step: u32,
+    /// The node; the item id for a tool run.
+    pub node: String,
+    /// How often this node was entered before, in this run.
+    pub visit: u32,
+    /// Try of this step, from 1.
+    pub attempt: u32,
+    /// `_now` of the step: the same in every try.
+    pub now: Timestamp,
+    /// The process that carries it out, once there is one.
+    pub process: Option<ProcessIdentity>,
+}
+
+/// The life of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum Phase {
+    /// Accepted and durable, not started.
+    Created,
+    /// Owned by a task of this daemon.
+    Running {
+        /// Where it stands.
+        at: Activity,
+    },
+    /// Parked; goes on from `at` under the same id.
+    Suspended {
+        /// Why.
+        why: Suspension,
+        /// Where it stands.
+        at: Activity,
+    },
+    /// Over. An ended run is never relabelled.
+    Ended {
+        /// What it came to.
+        outcome: Outcome,
+    },
+}
+
+/// The word for a phase, as users see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Accepted, not started.
+    Created,
+    /// Owned by a task.
+    Running,
+    /// Parked.
+    Suspended,
+    /// Ended well.
+    Completed,
+    /// Ended well, errors were suppressed.
+    CompletedWithErrors,
+    /// Failed.
+    Error,
+    /// Stopped on request.
+    Cancelled,
+    /// Ended by force.
+    Killed,
+}
+
+impl Status {
+    /// Every status, in the order of a life.
+    pub const ALL: [Self; 8] = [
+        Self::Created,
+        Self::Running,
+        Self::Suspended,
+        Self::Completed,
+        Self::CompletedWithErrors,
+        Self::Error,
+        Self::Cancelled,
+        Self::Killed,
+    ];
+
+    /// The word used on the wire, in files and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Completed => "completed",
+            Self::CompletedWithErrors => "completed_with_errors",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Killed => "killed",
+        }
+    }
+
+    /// Whether nothing can follow.
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Created | Self::Running | Self::Suspended => false,
+            Self::Completed
+            | Self::CompletedWithErrors
+            | Self::Error
+            | Self::Cancelled
+            | Self::Killed => true,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An event that the run's phase does not allow: a bug in whoever committed it, or a task that lost its run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a run that is {phase} cannot take the event `{event}`")]
+pub struct Illegal {
+    /// The phase, with its activity.
+    pub phase: String,
+    /// The event's type.
+    pub event: &'static str,
+}
+
+impl Kinded for Illegal {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Precondition
+    }
+}
+
+impl Phase {
+    /// The status users see.
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::Created => Status::Created,
+            Self::Running { .. } => Status::Running,
+            Self::Suspended { .. } => Status::Suspended,
+            Self::Ended { outcome } => match outcome {
+                Outcome::Completed { .. } => Status::Completed,
+                Outcome::CompletedWithErrors { .. } => Status::CompletedWithErrors,
+                Outcome::Error { .. } => Status::Error,
+                Outcome::Cancelled { .. } => Status::Cancelled,
+                Outcome::Killed { .. } => Status::Killed,
+            },
+        }
+    }
+
+    /// The only transition.
+    pub fn next(&self, event: &Event) -> Result<Self, Illegal> {
+        let illegal = || Illegal {
+            phase: self.describe(),
+            event: event.name(),
+        };
+        if let Some(outcome) = event.outcome() {
+            return match self {
+                Self::Ended { .. } => Err(illegal()),
+                Self::Created | Self::Running { .. } | Self::Suspended { .. } => {
+                    Ok(Self::Ended { outcome })
+                }
+            };
+        }
+        match (self, event) {
+            (Self::Created, Event::RunStarted { .. }) => Ok(Self::Running { at: Activity::Idle }),
+            (Self::Running { at }, Event::RunStarted { .. })
+            | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
+                Ok(Self::Running { at: at.clone() })
+            }
+            (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
+                why: why.clone(),
+                at: at.clone(),
+            }),
+            (Self::Created, Event::RunSuspended(why)) => Ok(Self::Suspended {
+                why: why.clone(),
+                at: Activity::Idle,
+            }),
+            (
+                Self::Created | Self::Running { .. } | Self::Suspended { .. },
+                Event::CancelRequested { .. },
+            ) => Ok(self.clone()),
+            (Self::Running { at: here }, _) => here
+                .next(event)
+                .map(|at| Self::Running { at })
+                .ok_or_else(illegal),
+            (Self::Created | Self::Suspended { .. } | Self::Ended { .. }, _) => Err(illegal()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Running {
+                at: Activity::Before { node },
+            } => format!("running before `{node}`"),
+            Self::Running {
+                at: Activity::InStep(step),
+            } => format!("running step {} (`{}`)", step.step, step.node),
+            Self::Running {
+                at: Activity::Idle | Activity::Leaving,
+            }
+            | Self::Created
+            | Self::Suspended { .. }
+            | Self::Ended { .. } => self.status().to_string(),
+        }
+    }
+}
+
+impl Activity {
+    /// The node it stands at, if it stands at one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Self::Before { node } => Some(node),
+            Self::InStep(step) => Some(&step.node),
+            Self::Idle | Self::Leaving => None,
+        }
+    }
+
+    /// Where `event` leads from here; `None` if it cannot happen here.
+    fn next(&self, event: &Event) -> Option<Self> {
+        match (self, event) {
+            (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
+                node: start_node.clone(),
+            }),
+            (Self::Idle | Self::Before { .. }, Event::StepStarted { node, .. })
+                if self.is_before(node) =>
+            {
+                StepInFlight::begun_by(event).map(Self::InStep)
+            }
+            (Self::InStep(running), Event::StepStarted { .. }) => StepInFlight::begun_by(event)
+                .filter(|again| running.is_retried_by(again))
+                .map(Self::InStep),
+            (Self::InStep(running), Event::ProcessStarted { step, process })
+                if running.step == *step =>
+            {
+                Some(Self::InStep(StepInFlight {
+                    process: Some(process.clone()),
+                    ..running.clone()
+                }))
+            }
+            (
+                Self::InStep(StepInFlight { node: here, .. }) | Self::Before { node: here },
+                Event::StepCompleted {
+                    node, next_node, ..
+                },
+            ) if here == node => Some(
+                next_node
+                    .as_ref()
+                    .map_or(Self::Leaving, |node| Self::Before { node: node.clone() }),
+            ),
+            (Self::Idle | Self::Before { .. } | Self::InStep(_) | Self::Leaving, _) => None,
+        }
+    }
+
+    /// Whether `node` may start here: a tool run's one call starts from idle.
+    fn is_before(&self, node: &str) -> bool {
+        match self {
+            Self::Idle => true,
+            Self::Before { node: here } => here == node,
+            Self::InStep(_) | Self::Leaving => false,
+        }
+    }
+}
+
+impl StepInFlight {
+    fn begun_by(event: &Event) -> Option<Self> {
+        let Event::StepStarted {
+            step,
+            node,
+            visit,
+            attempt,
+            now,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        Some(Self {
+            step: *step,
+            node: node.clone(),
+            visit: *visit,
+            attempt: *attempt,
+            now: *now,
+            process: None,
+        })
+    }
+
+    fn is_retried_by(&self, again: &Self) -> bool {
+        (again.step, again.node.as_str(), again.attempt)
+            == (self.step, self.node.as_str(), self.attempt + 1)
+    }
+}

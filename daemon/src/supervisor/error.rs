@@ -1,0 +1,72 @@
+//! Why the supervisor did not do what it was asked.
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemRef, RunId};
+
+use crate::{chain, journal, libraries};
+
+/// Why the supervisor did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The run is not known.
+    #[error("there is no run `{run}`")]
+    UnknownRun {
+        /// Its id.
+        run: RunId,
+    },
+    /// The run is over.
+    #[error("run `{run}` has ended ({status}); an ended run cannot be {wanted}")]
+    Over {
+        /// Its id.
+        run: RunId,
+        /// Its status.
+        status: rye_core::model::Status,
+        /// What was asked, in the past tense.
+        wanted: &'static str,
+    },
+    /// The project directory cannot be used.
+    #[error(transparent)]
+    Project(#[from] libraries::Error),
+    /// The item is refused or not there.
+    #[error("failed to start `{item}`")]
+    Item {
+        /// The item.
+        item: ItemRef,
+        /// Why.
+        #[source]
+        source: Box<chain::Error>,
+    },
+    /// A capability to start is missing.
+    #[error("{message}")]
+    Denied {
+        /// Which, and which layer lacks it.
+        message: String,
+    },
+    /// The item is of a type that does not run.
+    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs", kind = item.kind)]
+    NotRunnable {
+        /// The item.
+        item: ItemRef,
+    },
+    /// The daemon is stopping.
+    #[error("the daemon is stopping and starts nothing new; try again when it is up")]
+    Stopping,
+    /// The journal did not take it.
+    #[error("failed to record the run")]
+    Journal(#[from] journal::Error),
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownRun { .. } => ErrorKind::NotFound,
+            Self::Over { .. } => ErrorKind::Precondition,
+            Self::Project(source) => source.kind(),
+            Self::Item { source, .. } => source.kind(),
+            Self::Denied { .. } => ErrorKind::Denied,
+            Self::NotRunnable { .. } => ErrorKind::Invalid,
+            Self::Stopping => ErrorKind::Unavailable,
+            Self::Journal(source) => source.kind(),
+        }
+    }
+}
