@@ -183,7 +183,7 @@ mod tests {
         let started = event(
             "step_started",
             &json!({"step": 1, "node": "n", "visit": 0, "attempt": 1, "action_id": "tool:x", "effect": "idempotent",
-                    "key": "k"}),
+                    "key": "k", "now": 0}),
         );
         assert_eq!(
             Steps::new("g", 3, Style::Plain).line(&started),
