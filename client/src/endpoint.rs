@@ -132,16 +132,20 @@ impl Endpoint {
     }
 }
 
-/// Waits until nothing listens on the socket of a daemon that was asked to stop.
+/// Waits until a daemon that was asked to stop has ended: removing its socket is the last thing it does.
 pub async fn wait_until_gone(client: &Client) -> Result<(), Error> {
     let deadline = Instant::now() + STOP_PATIENCE;
     let mut pause = Pause::default();
-    while Client::connect(client.socket()).await.is_ok() {
+    while client.socket().exists() {
         if Instant::now() >= deadline {
-            return Err(Error::StillRunning {
-                socket: client.socket().to_owned(),
-                seconds: STOP_PATIENCE.as_secs(),
-            });
+            return match Client::connect(client.socket()).await {
+                Ok(_) => Err(Error::StillRunning {
+                    socket: client.socket().to_owned(),
+                    seconds: STOP_PATIENCE.as_secs(),
+                }),
+                // It died on the way and left its socket.
+                Err(_) => Ok(()),
+            };
         }
         pause.rest().await;
     }
