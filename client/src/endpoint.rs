@@ -132,20 +132,20 @@ impl Endpoint {
     }
 }
 
-/// Waits until a daemon that was asked to stop has ended: removing its socket is the last thing it does.
+/// Waits until nothing listens on the socket of a daemon that was asked to stop.
 pub async fn wait_until_gone(client: &Client) -> Result<(), Error> {
     let deadline = Instant::now() + STOP_PATIENCE;
     let mut pause = Pause::default();
+    // The daemon removes its socket when all is written down; one that died on the way leaves it behind.
     while client.socket().exists() {
         if Instant::now() >= deadline {
-            return match Client::connect(client.socket()).await {
-                Ok(_) => Err(Error::StillRunning {
-                    socket: client.socket().to_owned(),
-                    seconds: STOP_PATIENCE.as_secs(),
-                }),
-                // It died on the way and left its socket.
-                Err(_) => Ok(()),
-            };
+            if Client::connect(client.socket()).await.is_err() {
+                return Ok(());
+            }
+            return Err(Error::StillRunning {
+                socket: client.socket().to_owned(),
+                seconds: STOP_PATIENCE.as_secs(),
+            });
         }
         pause.rest().await;
     }

@@ -12,10 +12,9 @@ pub mod object;
 
 pub mod journal;
 
-pub mod process;
-
 pub mod libraries;
 pub mod native;
+pub mod process;
 
 pub mod chain;
 
