@@ -235,11 +235,12 @@ impl Client {
     }
 }
 
-/// Whether connecting failed because no daemon is there, as opposed to one that cannot be used.
+/// Whether connecting failed because no daemon is there, as opposed to one that cannot be used. A daemon that dies
+/// while we stand in its queue resets the connection.
 pub(crate) fn nothing_listens(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
     )
 }
 

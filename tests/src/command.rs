@@ -322,11 +322,6 @@ impl Outcome {
         parsed.unwrap_or_default()
     }
 
-    /// Standard output as one JSON document, null if it is none.
-    pub fn json_or_null(&self) -> Value {
-        serde_json::from_slice(&self.stdout).unwrap_or_default()
-    }
-
     /// Standard output as one JSON document a line.
     ///
     /// # Panics

@@ -1,6 +1,8 @@
 //! A daemon that was started by hand.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 
 use nix::sys::signal::Signal;
@@ -15,6 +17,7 @@ use crate::{World, binaries, processes};
 pub struct Daemon {
     parent: Child,
     pid: i32,
+    socket: PathBuf,
 }
 
 impl Daemon {
@@ -33,6 +36,7 @@ impl Daemon {
         Self {
             parent,
             pid: pid.expect("a daemon tells its pid"),
+            socket: world.socket(),
         }
     }
 
@@ -84,9 +88,13 @@ impl Daemon {
         processes::send(self.pid, Signal::SIGKILL);
     }
 
-    /// Waits for the end of the parent.
+    /// Waits for the end of both processes; how the parent ended.
     pub fn ended(mut self) -> ExitStatus {
-        until("ryed to end", || {
+        // A killed process is a zombie before its last thread has let go of its files.
+        until("the daemon to let go of its socket", || {
+            UnixStream::connect(&self.socket).is_err().then_some(())
+        });
+        until("its parent to end", || {
             self.parent.try_wait().expect("it is our child")
         })
     }

@@ -183,52 +183,60 @@ fn the_state_file_is_signed_and_holds_the_final_state() {
     let path = format!(".ai/knowledge/graphs/t/long/{run}.md");
     let text = until("the final state file", || {
         let text = world.read(&path);
-        text.contains("status: completed").then_some(text)
+        text.contains("status: \"completed\"").then_some(text)
     });
-    let (front, json) = front_and_state(&text);
-    for field in [
-        "id:",
-        "title:",
-        "entry_type: graph_state",
-        "category:",
-        "version:",
-        "graph_id:",
-        "graph_run_id:",
-        "parent_thread_id:",
-        "status: completed",
-        "current_node:",
-        "step_count: 6",
-        "started_at:",
-        "updated_at:",
-        "tags:",
+    let (fields, state) = front_and_state(&text);
+    let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    for name in [
+        "id",
+        "title",
+        "entry_type",
+        "category",
+        "version",
+        "graph_id",
+        "graph_run_id",
+        "parent_thread_id",
+        "status",
+        "current_node",
+        "step_count",
+        "started_at",
+        "updated_at",
+        "tags",
     ] {
-        assert!(front.contains(field), "no `{field}` in\n{front}");
+        assert!(names.contains(&name), "no `{name}` in {names:?}");
     }
-    assert_eq!(json, world.ryectl("state").arg(&run).ok().json());
-    assert!(text.contains("rye:signed:"));
-    let out = world
-        .ryectl("verify --json")
-        .arg(world.project().join(&path))
-        .ok();
+    let field = |name: &str| {
+        fields
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.clone())
+    };
+    assert_eq!(field("entry_type").as_deref(), Some("\"graph_state\""));
+    assert_eq!(field("graph_run_id"), Some(format!("\"{run}\"")));
+    assert_eq!(field("step_count").as_deref(), Some("6"));
+    assert_eq!(state, world.ryectl("state").arg(&run).ok().json());
+
+    let file = world.project().join(&path);
+    let out = world.ryectl("verify --json").arg(&file).ok();
     assert_eq!(out.json()[0]["verdict"], "full");
-    fs::write(
-        world.project().join(&path),
-        text.replacen("step_count: 6", "step_count: 7", 1),
-    )
-    .unwrap();
-    let _changed = world
-        .ryectl("verify")
-        .arg(world.project().join(&path))
-        .run()
-        .code(1);
+    fs::write(&file, text.replacen("step_count: 6", "step_count: 7", 1)).unwrap();
+    let out = world.ryectl("verify --json").arg(&file).run().code(1);
+    assert_eq!(out.json()[0]["verdict"], "modified");
 }
 
-/// The YAML fence and the JSON of a state file.
-fn front_and_state(text: &str) -> (String, Value) {
-    let (_, rest) = text.split_once("```yaml\n").unwrap();
-    let (front, rest) = rest.split_once("\n```").unwrap();
-    let json = &rest[rest.find('{').unwrap()..=rest.rfind('}').unwrap()];
-    (front.to_owned(), serde_json::from_str(json).unwrap())
+/// The fields of the YAML fence and the JSON of a state file.
+fn front_and_state(text: &str) -> (Vec<(String, String)>, Value) {
+    let fence = |kind: &str| {
+        let (_, rest) = text.split_once(&format!("```{kind}\n")).unwrap();
+        rest.split_once("\n```").unwrap().0
+    };
+    let fields = fence("yaml")
+        .lines()
+        .filter_map(|line| line.split_once(": "));
+    let fields = fields
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    (fields, serde_json::from_str(fence("json")).unwrap())
 }
 
 #[test]

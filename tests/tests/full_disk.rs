@@ -8,9 +8,10 @@ use std::process::{Child, Stdio};
 use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
 use rye_tests::{Ryectl, World, binaries, processes, until};
+use serde_json::{Value, json};
 
-/// Room for the segments that the log prepares, and not for much more.
-const SIZE: &str = "size=64m";
+/// Room for the segments that the log prepares, and for some more once the ballast is gone.
+const SIZE: &str = "size=160m";
 
 /// A daemon whose state directory is a small file system that only it can see.
 struct SmallDisk {
@@ -91,47 +92,64 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
+        drop(fs::remove_file(self.ballast()));
         processes::send(i32::try_from(self.daemon.id()).unwrap(), Signal::SIGTERM);
         self.daemon.wait().unwrap();
     }
 }
 
+/// Puts the input into the state, over and over, until the step limit of the run is reached.
+const FILL: &str = "start: a\nmax_steps: 100000\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {text: \"${inputs.text}\"}}, assign: {got: \"${result.text}\"}, next: a}";
+
 #[test]
-fn a_full_disk_refuses_new_runs_loses_nothing_and_recovers() {
+fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_room() {
     let Some(disk) = SmallDisk::new() else { return };
     let world = &disk.world;
-    world.graph("t/echo", "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {text: \"${inputs.text}\"}}, assign: {got: \"${result.text}\"}, next: done}\n  done: {type: return}");
-    let first = disk.ryectl("run t/echo --json -i text=x").ok().json();
-    let id = first["run_id"].as_str().unwrap();
+    world.graph("t/fill", FILL);
+    world.write("in.json", json!({"text": "y".repeat(40 << 10)}).to_string());
+    let fill = |steps: u32| {
+        let words = format!("run t/fill --quiet --json --input @in.json --limit steps={steps}");
+        disk.ryectl(&words)
+    };
+    let before = fill(10).run().code(1).json();
+    let id = |run: &Value| run["run_id"].as_str().unwrap().to_owned();
     disk.fill();
-    world.write(
-        "in.json",
-        serde_json::json!({"text": "y".repeat(256 << 10)}).to_string(),
-    );
-    let refused = until("a start to be refused", || {
-        let out = disk
-            .ryectl("run t/echo --quiet --json --input @in.json")
-            .run();
-        (out.json_or_null()["status"] != "completed").then_some(out)
-    });
-    let told = refused.stderr();
-    assert!(
-        ["disk", "storage", "space"]
-            .iter()
-            .any(|word| told.contains(word)),
-        "{refused:?}"
-    );
-    assert_eq!(
-        disk.ryectl("get --json").arg(id).ok().json(),
-        first,
-        "what is there can be read"
-    );
-    assert_ne!(disk.storage(), "ok");
+
+    // 40 KiB in each step: what is prepared of the log is used up on the way.
+    let parked = fill(900).run().code(75).tells(&["storage"]).json();
+    assert_eq!(parked["status"], "suspended");
+    assert_eq!(parked["suspend"]["reason"], "storage");
+    assert_eq!(disk.storage(), "full");
+    let _refused = fill(1)
+        .run()
+        .code(5)
+        .prints_nothing()
+        .tells(&["disk", "full"]);
+    let record = |run: &Value| disk.ryectl("get --json").arg(id(run)).ok().json();
+    assert_eq!(record(&before), before, "what is there can be read");
 
     fs::remove_file(disk.ballast()).unwrap();
-    until("new runs to be taken on again", || {
-        (disk.storage() == "ok").then_some(())
+    let ended = until("the run to go on by itself and to end", || {
+        let now = record(&parked);
+        (!matches!(now["status"].as_str(), Some("running" | "suspended"))).then_some(now)
     });
-    let _ran = disk.ryectl("run t/echo --quiet --input @in.json").ok();
-    assert_eq!(disk.ryectl("get --json").arg(id).ok().json(), first);
+    assert_eq!(
+        ended["error"]["code"], "max_steps_exceeded",
+        "{}",
+        ended["error"]
+    );
+    assert_eq!(ended["steps"], 900);
+    let steps = disk.ryectl("steps --json").arg(id(&parked)).ok().json();
+    assert!(
+        steps
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(1..)
+            .all(|(step, number)| step["step"] == number)
+    );
+    assert_eq!(steps.as_array().map(Vec::len), Some(900));
+    assert_eq!(disk.storage(), "ok");
+    assert_eq!(record(&before), before);
+    let _runs = fill(1).run().code(1);
 }

@@ -70,7 +70,7 @@ fn the_example_runs_in_any_other_project() {
         ".ai/knowledge/graphs/rye/examples/project-stats/{run}.md"
     ));
     assert!(
-        state.contains("```yaml") && state.contains("entry_type: graph_state"),
+        state.contains("```yaml") && state.contains("entry_type: \"graph_state\""),
         "{state}"
     );
     assert_eq!(
