@@ -1,6 +1,6 @@
 //! From an item to what its primitive will do.
 //!
-//! **Owns** the walk tool → runtime → primitive ([`resolve`]), its rules, and the making of a [`Plan`] ([`plan`]).
+//! **Owns** the walk tool → runtime → primitive ([`resolve`]), its rules, and the making of a [`Plan`] ([`plan()`]).
 //! **Never** runs anything, and never reads a file again that has been verified: a plan holds the verified bytes.
 //!
 //! ```text

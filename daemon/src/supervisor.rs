@@ -15,32 +15,34 @@
 
 mod admission;
 mod error;
+mod request;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use rye_core::capability::Layer;
 use rye_core::error::chain as told;
-use rye_core::id::{Epoch, ItemRef, RunId};
+use rye_core::id::{Epoch, RunId};
 use rye_core::model::{
-    Activity, Durability, Event, Failure, KillReceipt, Limits, Object, Phase, Recovery, Run,
-    RunKind, SuspendReason, Suspension,
+    Activity, Event, Failure, KillReceipt, Phase, Recovery, Run, RunKind, SuspendReason, Suspension,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
+use self::admission::Admitted;
 pub use self::error::Error;
+pub use self::request::{Start, Started};
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::Libraries;
 use crate::stop::{Left, Stop, Urgency};
-use crate::task::Scope;
+use crate::task::{self, Scope};
 use crate::{call, graph};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
@@ -51,40 +53,6 @@ const RESUME_PAUSE: Duration = Duration::from_millis(2);
 const PARKED: &str = "run_suspended";
 /// A run that was taken up this often without finishing a step is taken to bring the daemon down.
 const MOST_REVIVALS: u32 = 3;
-
-/// What a caller asks for.
-#[derive(Debug, Clone)]
-pub struct Start {
-    /// The item.
-    pub item: ItemRef,
-    /// The project, or the directory the caller stands in.
-    pub directory: PathBuf,
-    /// Typed inputs.
-    pub inputs: Object,
-    /// Inputs as text, read as the type the graph declares.
-    pub text_inputs: BTreeMap<String, String>,
-    /// Patterns that narrow the run's authority.
-    pub capabilities: Option<Vec<String>>,
-    /// Limits.
-    pub limits: Limits,
-    /// Durability, where the caller has a wish.
-    pub durability: Option<Durability>,
-    /// A second start with this key is the first one.
-    pub start_key: Option<String>,
-    /// Who asks, and what they may do.
-    pub caller: Layer,
-}
-
-/// An accepted run.
-#[derive(Debug, Clone)]
-pub struct Started {
-    /// Its id.
-    pub run: RunId,
-    /// What the caller should know.
-    pub warnings: Vec<String>,
-    /// Whether it had been started before, with the same key.
-    pub existed: bool,
-}
 
 /// The owner of all runs; clones share it.
 #[derive(Debug, Clone)]
@@ -105,11 +73,30 @@ struct Shared {
 }
 
 /// A run that is to get its task.
-#[derive(Debug)]
 struct Launch {
-    run: Arc<Run>,
-    stop: Stop,
+    begin: Begin,
     asker: Option<Asker>,
+}
+
+/// How the task of a run begins.
+enum Begin {
+    /// With its creation.
+    Create {
+        run: RunId,
+        admitted: Box<Admitted>,
+        reply: oneshot::Sender<Result<Started, Error>>,
+    },
+    /// With what an earlier life of the daemon left.
+    TakeUp(Arc<Run>),
+}
+
+impl Begin {
+    fn run(&self) -> &RunId {
+        match self {
+            Self::Create { run, .. } => run,
+            Self::TakeUp(run) => &run.id,
+        }
+    }
 }
 
 /// Who waits for the envelope of a tool run.
@@ -157,8 +144,9 @@ impl Supervisor {
         loop {
             tokio::select! {
                 Some(launch) = launches.0.recv() => {
+                    let span = tracing::info_span!("run", run = %launch.begin.run());
                     let supervisor = self.clone();
-                    tasks.spawn("run", |_| supervisor.run(launch));
+                    tasks.spawn("run", |_| supervisor.run(launch).instrument(span));
                 }
                 Some(_) = tasks.next_ended() => {}
                 () = self.shared.stopping.cancelled() => break,
@@ -246,53 +234,60 @@ impl Supervisor {
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
         let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
+        let (reply, created) = oneshot::channel();
+        let begin = Begin::Create {
+            run: id,
+            admitted: Box::new(admitted),
+            reply,
+        };
+        self.launch(Launch { begin, asker }).await?;
+        created.await.unwrap_or(Err(Error::Stopping))
+    }
+
+    async fn launch(&self, launch: Launch) -> Result<(), Error> {
+        let sent = self.shared.launches.send(launch).await;
+        sent.map_err(|_closed| Error::Stopping)
+    }
+
+    /// Creates a run; `None` as its record if it ended at once, or if another start with the same key was faster.
+    async fn create(
+        &self,
+        id: RunId,
+        admitted: Admitted,
+    ) -> Result<(Started, Option<Arc<Run>>), Error> {
+        let journal = &self.shared.journal;
         let birth = Arc::new(admitted.birth);
         let mut changes = vec![Change::create(&id, Arc::clone(&birth))];
-        if let Some(error) = &admitted.fault {
-            let error = error.clone();
-            changes.push(Change::event(
-                &id,
-                Event::GraphError {
-                    error,
-                    steps: 0,
-                    elapsed_ms: 0,
-                },
-            ));
+        let fails = admitted.fault.is_some();
+        if let Some(error) = admitted.fault {
+            let end = Event::GraphError {
+                error,
+                steps: 0,
+                elapsed_ms: 0,
+            };
+            changes.push(Change::event(&id, end));
         }
         let ticket = match journal.commit(changes).await {
             Err(journal::Error::KeyTaken { run }) => {
-                // Another start with the same key came first, between our look and our commit.
-                self.run_of(&run).await?;
-                return Ok(Started {
+                let started = Started {
                     run,
                     warnings: Vec::new(),
                     existed: true,
-                });
+                };
+                // It was not durable when we looked for the key; now it is.
+                self.run_of(&started.run).await?;
+                return Ok((started, None));
             }
             committed => committed?,
         };
         journal.published(ticket).await?;
-        if admitted.fault.is_none() {
-            let run = Arc::new(Run::create(id.clone(), journal.now(), birth));
-            self.launch(run, asker).await?;
-        }
-        Ok(Started {
+        let run = Arc::new(Run::create(id.clone(), journal.now(), birth));
+        let started = Started {
             run: id,
             warnings: admitted.warnings,
             existed: false,
-        })
-    }
-
-    async fn launch(&self, run: Arc<Run>, asker: Option<Asker>) -> Result<(), Error> {
-        let stop = Stop::new();
-        self.live().insert(run.id.clone(), stop.clone());
-        let id = run.id.clone();
-        let launch = Launch { run, stop, asker };
-        if self.shared.launches.send(launch).await.is_err() {
-            self.live().remove(&id);
-            return Err(Error::Stopping);
-        }
-        Ok(())
+        };
+        Ok((started, (!fails).then_some(run)))
     }
 
     /// Asks a run to stop before its next step; answers when the request is durable.
@@ -419,7 +414,8 @@ impl Supervisor {
         } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
             SuspendReason::Restart
         } else {
-            return self.launch(Arc::clone(run), None).await;
+            let begin = Begin::TakeUp(Arc::clone(run));
+            return self.launch(Launch { begin, asker: None }).await;
         };
         let node = at.and_then(Activity::node).map(str::to_owned);
         let why = Suspension {
@@ -432,9 +428,45 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The life of one run's task.
+    /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
+    /// cannot leave behind a run that nobody drives.
     async fn run(self, launch: Launch) {
-        let Launch { run, stop, asker } = launch;
+        let Launch { begin, asker } = launch;
+        let run = match begin {
+            Begin::TakeUp(run) => run,
+            Begin::Create {
+                run,
+                admitted,
+                reply,
+            } => {
+                let created = self.create(run, *admitted).await;
+                let (answer, run) = match created {
+                    Ok((started, run)) => (Ok(started), run),
+                    Err(error) => (Err(error), None),
+                };
+                let stop = run.as_ref().map(|run| self.enter(&run.id));
+                task::reply(reply, answer);
+                match (run, stop) {
+                    (Some(run), Some(stop)) => return self.own_run(run, stop, asker).await,
+                    (None | Some(_), _) => return,
+                }
+            }
+        };
+        let stop = self.enter(&run.id);
+        self.own_run(run, stop, asker).await;
+    }
+
+    /// From here on the run has a task that can be told to stop.
+    fn enter(&self, id: &RunId) -> Stop {
+        let stop = Stop::new();
+        self.live().insert(id.clone(), stop.clone());
+        if self.shared.stopping.is_cancelled() {
+            stop.shut_down();
+        }
+        stop
+    }
+
+    async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
         // It may have been cancelled before it had a task.
         if let Ok(Some(record)) = self.shared.journal.run(&run.id).await
             && let Some(cause) = &record.cancel
@@ -513,7 +545,7 @@ impl Supervisor {
                 let (left, answer) =
                     call::drive(journal, dispatcher, &library, *epoch, run, stop, trace).await?;
                 if let (Some(asker), Some(answer)) = (asker, answer) {
-                    crate::task::reply(asker.envelope, answer);
+                    task::reply(asker.envelope, answer);
                 }
                 Ok(left)
             }
