@@ -331,16 +331,20 @@ impl Chain {
         self.tool().metadata.config_schema.as_ref()
     }
 
-    /// The parameters with the schema's defaults put in, if they fit it.
-    pub fn check_params(&self, params: Object) -> Result<Object, Error> {
+    /// What the tool takes, compiled from its `config_schema`.
+    pub fn inputs(&self) -> Result<Inputs, Error> {
         let Some(schema) = self.schema() else {
-            return Ok(params);
+            return Ok(Inputs::default());
         };
-        let inputs = Inputs::new(schema).map_err(|(place, problem)| Error::Malformed {
+        Inputs::new(schema).map_err(|(place, problem)| Error::Malformed {
             path: self.tool().path.clone(),
             field: format!("`config_schema{}`", place.replace('/', ".")),
             problem,
-        })?;
+        })
+    }
+
+    /// The parameters with the defaults of `inputs` put in, if they fit it.
+    pub fn fit(&self, inputs: &Inputs, params: Object) -> Result<Object, Error> {
         match inputs.resolve(params) {
             Ok((params, _undeclared)) => Ok(params),
             Err(failure) => Err(Error::Params {

@@ -5,10 +5,12 @@
 //! returned as data. **Failure.** Everything that goes wrong with the action itself, a refused item included, is a
 //! failed [`Envelope`]; there is no error type.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rye_core::capability::{self, Capability, Primary};
+use rye_core::definition::Inputs;
 use rye_core::error::{ErrorKind, Kinded, chain as told};
 use rye_core::id::ItemRef;
 use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity};
@@ -23,6 +25,9 @@ use crate::stop::{Stop, Urgency};
 
 /// How long the call in flight of a cancelled run may go on to end by itself (design §8).
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Compiled schemas that are kept; more tools than this in use at once are compiled again.
+const MOST_SCHEMAS: usize = 1000;
 
 /// An action to carry out.
 #[derive(Debug, Clone)]
@@ -127,12 +132,33 @@ impl Envelope {
 pub struct Dispatcher {
     config: Arc<Config>,
     spawner: Spawner,
+    /// Compiled schemas by content hash of their tool: compiling costs more than a native call.
+    schemas: Mutex<HashMap<String, Arc<Inputs>>>,
 }
 
 impl Dispatcher {
     /// A dispatcher that starts its processes through `spawner`.
     pub fn new(config: Arc<Config>, spawner: Spawner) -> Self {
-        Self { config, spawner }
+        Self {
+            config,
+            spawner,
+            schemas: Mutex::default(),
+        }
+    }
+
+    /// What the tool of `chain` takes; compiled once for each content.
+    fn inputs(&self, chain: &Chain) -> Result<Arc<Inputs>, chain::Error> {
+        let hash = &chain.tool().content_hash;
+        let mut schemas = self.schemas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inputs) = schemas.get(hash) {
+            return Ok(Arc::clone(inputs));
+        }
+        if schemas.len() >= MOST_SCHEMAS {
+            schemas.clear();
+        }
+        let inputs = Arc::new(chain.inputs()?);
+        schemas.insert(hash.clone(), Arc::clone(&inputs));
+        Ok(inputs)
     }
 
     /// Carries out `order`. `note_process` is told of the process as soon as there is one.
@@ -188,8 +214,9 @@ impl Dispatcher {
         let resolved =
             chain::resolve(library, item, work.trace.as_mut()).map_err(|error| refused(&error))?;
         let resolved = work.chain.insert(resolved);
-        let params = resolved
-            .check_params(order.params.clone())
+        let params = self
+            .inputs(resolved)
+            .and_then(|inputs| resolved.fit(&inputs, order.params.clone()))
             .map_err(|error| refused(&error))?;
         match &resolved.terminal {
             Terminal::Native(tool) => native::call(*tool, params).map_err(Into::into),

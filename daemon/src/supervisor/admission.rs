@@ -101,7 +101,8 @@ fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admi
         params.insert(key, value);
     }
     birth.inputs = resolved
-        .check_params(params)
+        .inputs()
+        .and_then(|inputs| resolved.fit(&inputs, params))
         .map_err(|source| refused(&birth.item, source))?;
     Ok(Admitted {
         birth,
