@@ -1,6 +1,6 @@
 //! The gRPC face of the daemon.
 //!
-//! **Owns** who may call ([`caller`]), decoding, encoding and the mapping of errors to statuses ([`status`]). The only code
+//! **Owns** who may call (`caller`), decoding, encoding and the mapping of errors to statuses (`status`). The only code
 //! that names wire types and the model together. **Never** decides anything about a run. **Order.** Every answer waits until
 //! what it shows is durable; that is the journal's promise, not ours.
 
