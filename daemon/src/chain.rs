@@ -74,15 +74,9 @@ pub struct Origin {
 /// Why an item cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is refused or not there.
-    #[error("failed to resolve `{item}`")]
-    Item {
-        /// The element of the chain.
-        item: ItemRef,
-        /// Why.
-        #[source]
-        source: Box<library::Error>,
-    },
+    /// It is refused or not there; the item's own error names it, its file and the mend.
+    #[error(transparent)]
+    Item(Box<library::Error>),
     /// `executor_id` is not an id.
     #[error("`executor_id` of `{path}` is malformed")]
     ExecutorId {
@@ -164,7 +158,7 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Item { source, .. } => source.kind(),
+            Self::Item(error) => error.kind(),
             Self::NoInterpreter { .. } => ErrorKind::Unavailable,
             Self::ExecutorId { .. }
             | Self::Circular { .. }
@@ -234,10 +228,7 @@ pub fn resolve(
         }
         let element = library
             .resolve(&next, referrer)
-            .map_err(|source| Error::Item {
-                item: next.clone(),
-                source: Box::new(source),
-            })?;
+            .map_err(|error| Error::Item(Box::new(error)))?;
         if let Some(trace) = trace.as_deref_mut() {
             note(trace, library, &element, referrer);
         }

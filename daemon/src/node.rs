@@ -153,7 +153,10 @@ fn claim(config: &Config) -> Result<Flock<File>, Error> {
             .map_err(failed("lock"))?;
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut locked) => {
-                name_socket(&mut locked, &config.socket).map_err(failed("lock"))?;
+                if let Err(error) = name_socket(&mut locked, &config.socket) {
+                    // Only the next one that wants the lock misses it; a full disk must not stop the start.
+                    tracing::warn!(%error, "the lock file does not name the socket");
+                }
                 return Ok(locked);
             }
             Err((file, _held)) => file,
@@ -226,8 +229,9 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
         closing.clone(),
         Duration::from_millis(500),
     ));
+    let mut serving = true;
     let ended = tokio::select! {
-        end = &mut server => end.map_err(Error::Serve),
+        end = &mut server => { serving = false; end.map_err(Error::Serve) }
         failure = journal.failed() => Err(journal::Error::Failed(failure).into()),
         () = signals.next() => { tracing::info!("stopping"); Ok(()) }
         () = supervisor.stopped() => Ok(()),
@@ -242,7 +246,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
         () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
     }
     closing.cancel();
-    if let Err(error) = server.await {
+    if serving && let Err(error) = server.await {
         tracing::debug!(error = %told(&error), "the server ended");
     }
     let closed = match ended {

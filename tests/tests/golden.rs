@@ -45,7 +45,7 @@ const WORDINGS: &[(&str, &str, &str)] = &[
         "permission denied: ",
         "permission_denied",
     ),
-    ("Tool not found: ", "failed to resolve ", "item_not_found"),
+    ("Tool not found: ", " does not exist in ", "item_not_found"),
     ("Graph validation failed: ", "/", "graph_validation_failed"),
     (
         "Input validation failed: ",

@@ -1,6 +1,7 @@
 //! The contract `rye.v1` as a client of another make sees it.
 
 use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use rye_proto::v1;
@@ -189,6 +190,35 @@ fn a_client_that_disconnects_mid_stream_harms_nobody() {
     });
     world.write("go", "");
     assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+/// Callers who go away at every moment between sending a start and getting its answer.
+#[tokio::test]
+async fn a_caller_who_goes_away_leaves_no_run_that_nobody_drives() {
+    let world = World::new();
+    world.graph(
+        "t/echo",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}",
+    );
+    let _first = world.ryectl("run t/echo").ok();
+    for moment in 0..60 {
+        let mut runs = RunsClient::new(channel(&world));
+        let request = start_request(&world, "t/echo");
+        let patience = Duration::from_micros(200 * moment);
+        if let Ok(answered) = tokio::time::timeout(patience, runs.start(request)).await {
+            answered.unwrap();
+        }
+    }
+    let listed = || world.ryectl("ps --all --json").ok().json();
+    until("every run that was created to end", || {
+        let all = listed();
+        let ended = all
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|run| run["status"] == "completed");
+        ended.then_some(())
+    });
 }
 
 #[tokio::test]

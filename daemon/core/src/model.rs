@@ -106,6 +106,8 @@ pub struct GraphSource {
     pub category: String,
     /// `version` of the file.
     pub version: String,
+    /// Number of its nodes.
+    pub nodes: u32,
 }
 
 /// Everything about a run that is fixed when it is accepted.

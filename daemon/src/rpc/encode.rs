@@ -88,7 +88,7 @@ pub(super) fn read_limits(limits: Option<v1::Limits>) -> Limits {
 }
 
 /// A record, whole.
-pub(super) fn run(run: &Run, nodes: u32) -> v1::Run {
+pub(super) fn run(run: &Run) -> v1::Run {
     let progress = &run.progress;
     let (error, suspend) = match &run.phase {
         Phase::Ended {
@@ -126,7 +126,7 @@ pub(super) fn run(run: &Run, nodes: u32) -> v1::Run {
                 patterns: layer.patterns.clone(),
             })
             .collect(),
-        nodes,
+        nodes: run.birth.graph.as_ref().map_or(0, |graph| graph.nodes),
         ..summary(&Summary::of(run))
     }
 }

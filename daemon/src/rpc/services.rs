@@ -10,7 +10,6 @@ use futures_util::{Stream, StreamExt as _};
 use nix::unistd::Pid;
 use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
-use rye_core::definition;
 use rye_core::id::{Epoch, ItemId, RunId, Seq};
 use rye_core::model::{Event, Object, Run, RunKind};
 use rye_proto::v1;
@@ -59,21 +58,6 @@ impl RunsService {
     pub(super) fn new(supervisor: Supervisor) -> Self {
         Self { supervisor }
     }
-
-    fn whole(run: &Run) -> v1::Run {
-        encode::run(run, nodes(run))
-    }
-}
-
-fn nodes(run: &Run) -> u32 {
-    let parsed = run
-        .birth
-        .graph
-        .as_ref()
-        .and_then(|graph| definition::parse(&graph.text).ok());
-    parsed.map_or(0, |(graph, _)| {
-        u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX)
-    })
 }
 
 fn run_id(text: &str) -> Result<RunId, Status> {
@@ -175,7 +159,7 @@ impl Runs for RunsService {
                 .run_of(id)
                 .await
                 .map_err(|error| of(&error))?;
-            runs.push(Self::whole(&run));
+            runs.push(encode::run(&run));
         }
         Ok(Response::new(v1::WaitResponse { runs, timed_out }))
     }
@@ -197,7 +181,7 @@ impl Runs for RunsService {
             .await
             .map_err(|error| of(&error))?;
         Ok(Response::new(v1::CancelResponse {
-            run: Some(Self::whole(&run)),
+            run: Some(encode::run(&run)),
         }))
     }
 
@@ -215,7 +199,7 @@ impl Runs for RunsService {
             .map_err(|error| of(&error))?;
         let receipt = encode::receipt(&run);
         Ok(Response::new(v1::KillResponse {
-            run: Some(Self::whole(&run)),
+            run: Some(encode::run(&run)),
             receipt: Some(receipt),
         }))
     }
@@ -231,7 +215,7 @@ impl Runs for RunsService {
             .await
             .map_err(|error| of(&error))?;
         Ok(Response::new(v1::GetResponse {
-            run: Some(Self::whole(&run)),
+            run: Some(encode::run(&run)),
         }))
     }
 

@@ -148,6 +148,7 @@ fn admit_graph(
         text,
         category: graph.category.clone(),
         version: graph.version.clone(),
+        nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
     });
     birth.recovery = graph.recovery.unwrap_or(birth.recovery);
     birth.durability = request

@@ -41,6 +41,7 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
             text: String::new(),
             category: "t".into(),
             version: "1.0.0".into(),
+            nodes: 0,
         }),
         start_key: None,
     };

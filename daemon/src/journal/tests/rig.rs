@@ -157,6 +157,7 @@ impl Rig {
                 text: "start: a".into(),
                 category: "demo".into(),
                 version: "1.0.0".into(),
+                nodes: 1,
             }),
             start_key: None,
         }
