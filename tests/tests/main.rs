@@ -15,6 +15,7 @@ mod project;
 
 mod bad_input;
 mod capability;
+mod chain;
 mod golden;
 mod tool;
 mod trust;

@@ -1,0 +1,182 @@
+//! Tool → runtime → primitive: what a chain may be made of, and what is said when it may not.
+
+use rye_tests::World;
+use serde_json::json;
+
+/// The text of a YAML tool `t/<name>` that rests on `executor`; `more` are further keys.
+fn element(name: &str, executor: &str, more: &str) -> String {
+    format!(
+        "version: \"1.0.0\"\ntool_type: tool\nexecutor_id: {executor}\ncategory: t\nname: {name}\n\
+         description: \"Part of a chain.\"\n{more}\n"
+    )
+}
+
+fn write(world: &World, name: &str, executor: &str, more: &str) {
+    world.tool(&format!("t/{name}.yaml"), &element(name, executor, more));
+}
+
+const BASH: &str = "rye/core/runtimes/bash";
+const EXECUTE: &str = "rye/core/primitives/execute";
+
+#[test]
+fn a_chain_that_cannot_work_is_refused_with_what_is_wrong_and_leaves_no_run() {
+    let world = World::new();
+    write(&world, "round", "t/about", "");
+    write(&world, "about", "t/round", "");
+    for n in 0..10 {
+        write(&world, &format!("deep{n}"), &format!("t/deep{}", n + 1), "");
+    }
+    write(&world, "deep10", EXECUTE, "");
+    write(&world, "dead", "null", "");
+    write(&world, "astray", "t/nowhere", "");
+    write(&world, "climbing", "../secret", "");
+    write(
+        &world,
+        "anchored",
+        BASH,
+        "anchor: {enabled: true}\nconfig: {script: cat}",
+    );
+    write(
+        &world,
+        "odd",
+        EXECUTE,
+        "config: {command: /bin/cat, umask: 7}",
+    );
+    write(&world, "on-odd", "t/odd", "");
+    write(&world, "slotless", BASH, "");
+    write(&world, "late", BASH, "config: {script: cat, timeout: soon}");
+    write(
+        &world,
+        "listless",
+        EXECUTE,
+        "config: {command: /bin/echo, args: [1]}",
+    );
+    write(
+        &world,
+        "no-tongue",
+        EXECUTE,
+        "env_config: {interpreter: {type: local_binary, binary: no-such-tongue, search_paths: [.venv/bin], var: RYE_TONGUE, fallback: no-tongue-3}}\n\
+         config: {command: \"${RYE_TONGUE}\", args: [\"{tool_path}\"]}",
+    );
+    write(
+        &world,
+        "newer",
+        EXECUTE,
+        "env_config: {interpreter: {type: command, var: X}}\nconfig: {command: \"${X}\"}",
+    );
+    for (tool, code, told) in [
+        ("round", 2, vec!["circular", "t/round", "about.yaml"]),
+        ("deep0", 2, vec!["longer than 10"]),
+        (
+            "dead",
+            2,
+            vec![
+                "dead.yaml",
+                "executor_id",
+                "rye/core/runtimes/python/function",
+            ],
+        ),
+        ("astray", 3, vec!["t/nowhere", "does not exist"]),
+        ("climbing", 2, vec!["climbing.yaml", "executor_id", ".."]),
+        (
+            "anchored",
+            2,
+            vec!["anchored.yaml", "`anchor`", "not supported"],
+        ),
+    ] {
+        let _refused = world
+            .ryectl("execute tool")
+            .arg(format!("t/{tool}"))
+            .run()
+            .code(code)
+            .tells(&told);
+    }
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+    // What only the plan shows ends the run, before anything is started.
+    for (tool, told) in [
+        ("on-odd", vec!["odd.yaml", "config.umask", "not supported"]),
+        ("slotless", vec!["config.script"]),
+        ("late", vec!["config.timeout", "seconds"]),
+        ("listless", vec!["config.args", "list of texts"]),
+        (
+            "no-tongue",
+            vec!["no-such-tongue", "no-tongue-3", ".venv/bin", "PATH"],
+        ),
+        ("newer", vec!["env_config.interpreter.type", "local_binary"]),
+    ] {
+        let _failed = world
+            .ryectl("execute tool")
+            .arg(format!("t/{tool}"))
+            .run()
+            .code(1)
+            .tells(&told);
+    }
+}
+
+#[test]
+fn the_tool_wins_over_its_runtime() {
+    let world = World::new();
+    write(
+        &world,
+        "base",
+        EXECUTE,
+        "env_config: {env: {A: base, B: base}}\n\
+         config:\n  command: /bin/bash\n  args: [\"-c\", \"{script}\", bash, \"{project_path}\"]\n  input_data: \"{params_json}\"\n  timeout: 20",
+    );
+    write(
+        &world,
+        "mine",
+        "t/base",
+        "env_config: {env: {B: mine}}\nconfig:\n  script: |\n    printf '{\"a\": \"%s\", \"b\": \"%s\", \"project\": \"%s\", \"stdin\": %s}' \"$A\" \"$B\" \"$1\" \"$(cat)\"",
+    );
+    let out = world
+        .ryectl("execute tool t/mine --json --params -")
+        .stdin(r#"{"x": "{script}"}"#)
+        .ok()
+        .json();
+    assert_eq!(
+        out["data"],
+        json!({"a": "base", "b": "mine", "project": world.project(), "stdin": {"x": "{script}"}})
+    );
+    let chain: Vec<_> = out["chain"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|element| element["item_id"].as_str().unwrap())
+        .collect();
+    assert_eq!(chain, ["t/mine", "t/base", EXECUTE]);
+}
+
+#[test]
+fn a_trace_tells_the_files_what_they_shadow_and_who_signed() {
+    let world = World::new();
+    write(&world, "mine", BASH, "config: {script: cat}");
+    let out = world
+        .ryectl("execute tool t/mine --json --trace")
+        .ok()
+        .json();
+    let trace = out["trace"].as_array().unwrap();
+    let steps: Vec<_> = trace
+        .iter()
+        .map(|step| {
+            format!(
+                "{} {}",
+                step["step"].as_str().unwrap(),
+                step["item_id"].as_str().unwrap()
+            )
+        })
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            "resolve t/mine",
+            "verify_integrity t/mine",
+            &format!("resolve {BASH}"),
+            &format!("verify_integrity {BASH}"),
+            &format!("resolve {EXECUTE}"),
+            &format!("verify_integrity {EXECUTE}"),
+        ]
+    );
+    assert_eq!(trace[0]["space"], "project");
+    assert!(trace[1]["key_fp"].is_string());
+}
