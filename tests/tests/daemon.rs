@@ -122,7 +122,7 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
     let world = World::new();
     world.graph(
         "t/tree",
-        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &); touch in; sleep 1000\"}}\n    next: done\n  done: {type: return}",
+        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"sleep 1000 & (setsid sh -c 'touch up; exec sleep 1000' &); until [ -e up ]; do sleep 0.01; done; touch in; sleep 1000\"}}\n    next: done\n  done: {type: return}",
     );
     let daemon = world.start("");
     let _run = world.start_run("t/tree");

@@ -123,11 +123,10 @@ fn a_tool_that_hangs_is_ended_with_all_it_started() {
 #[test]
 fn a_tool_that_leaves_a_process_behind_is_cleaned_up_after() {
     let world = World::new();
-    let out = bash(
-        &world,
-        &json!({"command": "sleep 1000 >/dev/null 2>&1 & echo started"}),
-    )
-    .code(0);
+    // The second one has left the group and the session, and its parent is gone.
+    let command =
+        "sleep 1000 >/dev/null 2>&1 & (setsid sleep 1000 >/dev/null 2>&1 &) ; echo started";
+    let out = bash(&world, &json!({"command": command})).code(0);
     assert_eq!(out.json()["data"]["stdout"], "started\n");
     assert_nothing_left(&world);
 }
@@ -268,7 +267,18 @@ fn inside_a_run_ryectl_starts_no_daemon() {
 #[test]
 fn killing_a_run_ends_even_what_left_the_process_group() {
     let world = World::new();
-    world.graph("t/hang", "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"setsid sleep 1000 & (setsid sleep 1000 &); touch in; sleep 1000\"}}\n    next: done\n  done: {type: return}");
+    let away = "setsid sh -c 'touch NAME; exec sleep 1000'";
+    let command = format!(
+        "{} & ({} &); until [ -e one -a -e two ]; do sleep 0.01; done; touch in; sleep 1000",
+        away.replace("NAME", "one"),
+        away.replace("NAME", "two"),
+    );
+    world.graph(
+        "t/hang",
+        &format!(
+            "start: a\nnodes:\n  a:\n    action: {{item_id: rye/bash, params: {{command: \"{command}\"}}}}\n    next: done\n  done: {{type: return}}"
+        ),
+    );
     let run = world.start_run("t/hang");
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
