@@ -19,7 +19,7 @@ const BASH: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
 #[test]
-fn a_chain_that_cannot_work_is_refused_with_what_is_wrong_and_leaves_no_run() {
+fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run() {
     let world = World::new();
     write(&world, "round", "t/about", "");
     write(&world, "about", "t/round", "");
@@ -36,80 +36,84 @@ fn a_chain_that_cannot_work_is_refused_with_what_is_wrong_and_leaves_no_run() {
         BASH,
         "anchor: {enabled: true}\nconfig: {script: cat}",
     );
-    write(
-        &world,
-        "odd",
-        EXECUTE,
-        "config: {command: /bin/cat, umask: 7}",
-    );
-    write(&world, "on-odd", "t/odd", "");
-    write(&world, "slotless", BASH, "");
-    write(&world, "late", BASH, "config: {script: cat, timeout: soon}");
-    write(
-        &world,
-        "listless",
-        EXECUTE,
-        "config: {command: /bin/echo, args: [1]}",
-    );
-    write(
-        &world,
-        "no-tongue",
-        EXECUTE,
-        "env_config: {interpreter: {type: local_binary, binary: no-such-tongue, search_paths: [.venv/bin], var: RYE_TONGUE, fallback: no-tongue-3}}\n\
-         config: {command: \"${RYE_TONGUE}\", args: [\"{tool_path}\"]}",
-    );
-    write(
-        &world,
-        "newer",
-        EXECUTE,
-        "env_config: {interpreter: {type: command, var: X}}\nconfig: {command: \"${X}\"}",
-    );
-    for (tool, code, told) in [
-        ("round", 2, vec!["circular", "t/round", "about.yaml"]),
-        ("deep0", 2, vec!["longer than 10"]),
+    let cases: [(&str, i32, &[&str]); 6] = [
+        ("round", 2, &["circular", "t/round", "about.yaml"]),
+        ("deep0", 2, &["longer than 10"]),
         (
             "dead",
             2,
-            vec![
+            &[
                 "dead.yaml",
                 "executor_id",
                 "rye/core/runtimes/python/function",
             ],
         ),
-        ("astray", 3, vec!["t/nowhere", "does not exist"]),
-        ("climbing", 2, vec!["climbing.yaml", "executor_id", ".."]),
+        ("astray", 3, &["t/nowhere", "does not exist"]),
+        ("climbing", 2, &["climbing.yaml", "executor_id", ".."]),
         (
             "anchored",
             2,
-            vec!["anchored.yaml", "`anchor`", "not supported"],
+            &["anchored.yaml", "`anchor`", "not supported"],
         ),
-    ] {
+    ];
+    for (tool, code, told) in cases {
+        let id = format!("t/{tool}");
         let _refused = world
             .ryectl("execute tool")
-            .arg(format!("t/{tool}"))
+            .arg(id)
             .run()
             .code(code)
-            .tells(&told);
+            .tells(told);
     }
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
-    // What only the plan shows ends the run, before anything is started.
-    for (tool, told) in [
-        ("on-odd", vec!["odd.yaml", "config.umask", "not supported"]),
-        ("slotless", vec!["config.script"]),
-        ("late", vec!["config.timeout", "seconds"]),
-        ("listless", vec!["config.args", "list of texts"]),
+}
+
+#[test]
+fn what_only_the_plan_shows_ends_the_run_before_anything_is_started() {
+    let world = World::new();
+    for (name, executor, more) in [
+        ("odd", EXECUTE, "config: {command: /bin/cat, umask: 7}"),
+        ("on-odd", "t/odd", ""),
+        ("slotless", BASH, ""),
+        ("late", BASH, "config: {script: cat, timeout: soon}"),
+        (
+            "listless",
+            EXECUTE,
+            "config: {command: /bin/echo, args: [1]}",
+        ),
         (
             "no-tongue",
-            vec!["no-such-tongue", "no-tongue-3", ".venv/bin", "PATH"],
+            EXECUTE,
+            "env_config: {interpreter: {type: local_binary, binary: no-such-tongue, search_paths: [.venv/bin], var: RYE_TONGUE, fallback: no-tongue-3}}\n\
+             config: {command: \"${RYE_TONGUE}\", args: [\"{tool_path}\"]}",
         ),
-        ("newer", vec!["env_config.interpreter.type", "local_binary"]),
+        (
+            "newer",
+            EXECUTE,
+            "env_config: {interpreter: {type: command, var: X}}\nconfig: {command: \"${X}\"}",
+        ),
     ] {
+        write(&world, name, executor, more);
+    }
+    let cases: [(&str, &[&str]); 6] = [
+        ("on-odd", &["odd.yaml", "config.umask", "not supported"]),
+        ("slotless", &["config.script"]),
+        ("late", &["config.timeout", "seconds"]),
+        ("listless", &["config.args", "list of texts"]),
+        (
+            "no-tongue",
+            &["no-such-tongue", "no-tongue-3", ".venv/bin", "PATH"],
+        ),
+        ("newer", &["env_config.interpreter.type", "local_binary"]),
+    ];
+    for (tool, told) in cases {
+        let id = format!("t/{tool}");
         let _failed = world
             .ryectl("execute tool")
-            .arg(format!("t/{tool}"))
+            .arg(id)
             .run()
             .code(1)
-            .tells(&told);
+            .tells(told);
     }
 }
 
