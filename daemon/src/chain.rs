@@ -27,7 +27,7 @@ use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
-pub use self::plan::{Answer, Plan, plan};
+pub use self::plan::{Answer, Plan, plan, tag};
 use crate::native;
 
 /// Most elements of a chain, the primitive included.

@@ -27,17 +27,19 @@ use nix::unistd::Pid;
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded, chain as told};
 use rye_core::model::{Activity, Phase, Run};
+use rye_core::walker::idempotency_key;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use self::host::HostClock;
 use self::identity::NodeKey;
+use crate::chain;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::journal::{self, Journal};
 use crate::libraries::Libraries;
-use crate::process::{self, Spawner};
+use crate::process::{self, Leftover, Spawner};
 use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::Scope;
@@ -261,7 +263,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
 
 /// Ends what an earlier life of the daemon left running.
 fn end_leftovers(live: &[Arc<Run>]) {
-    let leaders: Vec<_> = live
+    let calls: Vec<_> = live
         .iter()
         .filter_map(|run| match &run.phase {
             Phase::Running {
@@ -270,14 +272,21 @@ fn end_leftovers(live: &[Arc<Run>]) {
             | Phase::Suspended {
                 at: Activity::InStep(step),
                 ..
-            } => step.process.clone(),
+            } => {
+                let root = run.birth.chain_root.as_str();
+                let key = idempotency_key(root, &step.node, step.visit);
+                Some(Leftover {
+                    leader: step.process.clone(),
+                    tag: chain::tag(&run.id, &key, step.attempt),
+                })
+            }
             Phase::Created
             | Phase::Running { .. }
             | Phase::Suspended { .. }
             | Phase::Ended { .. } => None,
         })
         .collect();
-    let receipt = process::end_leftovers(&leaders);
+    let receipt = process::end_leftovers(&calls);
     for ended in &receipt.processes {
         tracing::warn!(pid = ended.pid, comm = %ended.comm, "ended a process that an earlier daemon had left");
     }

@@ -57,7 +57,7 @@ pub use image::file_path;
 pub use peer::{Lineage, Peer};
 pub use running::Running;
 pub use spawn::Spawner;
-pub use sweep::end_leftovers;
+pub use sweep::{Leftover, end_leftovers};
 
 /// The variable that carries the tag of an attempt in the environment of its processes.
 pub const ATTEMPT_VARIABLE: &str = "RYE_ATTEMPT";

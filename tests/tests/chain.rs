@@ -184,3 +184,39 @@ fn a_trace_tells_the_files_what_they_shadow_and_who_signed() {
     assert_eq!(trace[0]["space"], "project");
     assert!(trace[1]["key_fp"].is_string());
 }
+
+#[test]
+fn a_caller_cannot_steer_the_loader_an_interpreter_or_rye_by_environment() {
+    let world = World::new();
+    for name in [
+        "PATH",
+        "LD_PRELOAD",
+        "PYTHONPATH",
+        "RYE_RUN_ID",
+        "USER_SPACE",
+        "NOT A NAME",
+    ] {
+        let _refused = world
+            .ryectl("execute tool rye/bash --params -")
+            .stdin(json!({"command": "env", "env": {name: "x"}}).to_string())
+            .run()
+            .code(1)
+            .tells(&[name, "env"]);
+    }
+}
+
+#[test]
+fn an_item_of_the_project_is_never_taken_for_a_part_of_the_daemon() {
+    let world = World::new();
+    world.tool(
+        "rye/core/echo.yaml",
+        &element("echo", BASH, "config: {script: \"echo 7\"}")
+            .replace("category: t", "category: rye/core"),
+    );
+    let out = world
+        .ryectl("execute tool rye/core/echo --json --params -")
+        .stdin(r#"{"x": 1}"#)
+        .ok();
+    assert_eq!(out.json()["data"], json!(7));
+    assert_eq!(out.json()["chain"][0]["space"], "project");
+}

@@ -118,6 +118,39 @@ fn sigint_stops_it_as_sigterm_does() {
 }
 
 #[test]
+fn what_an_earlier_life_left_behind_is_ended_at_the_next_start() {
+    let world = World::new();
+    world.graph(
+        "t/brood",
+        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e in ] && exit 0; sleep 1000 & touch in; wait\"}}\n    next: done\n  done: {type: return}",
+    );
+    let daemon = world.start("");
+    let run = world.start_run("t/brood");
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    daemon.kill_both();
+    let _status = daemon.ended();
+    assert!(
+        world
+            .processes()
+            .iter()
+            .any(|process| process.name == "sleep"),
+        "the kernel ends the leader only"
+    );
+    let _next = world.start("");
+    assert_eq!(world.settled(&run)["status"], "completed");
+    assert!(
+        world
+            .processes()
+            .iter()
+            .all(|process| process.name == "ryed"),
+        "{:?}",
+        world.processes()
+    );
+}
+
+#[test]
 fn when_the_daemon_dies_its_parent_ends_what_it_started() {
     let world = World::new();
     world.graph(

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rye_core::id::ItemRef;
+use rye_core::id::{ItemRef, RunId};
 use rye_core::model::Object;
 use rye_item::Space;
 use serde_json::Value;
@@ -95,19 +95,14 @@ pub fn plan(
             grace: process::DEFAULT_GRACE,
             output_limit: config.limits.output_bytes.get(),
         },
-        tag: tag(origin),
+        tag: tag(&origin.run, &origin.key, origin.attempt),
         answer: Answer::Json,
     })
 }
 
 /// Names one attempt: found in the environment of all its processes.
-fn tag(origin: &Origin) -> String {
-    format!(
-        "{}.{}.{}",
-        origin.run,
-        &origin.key[..16.min(origin.key.len())],
-        origin.attempt
-    )
+pub fn tag(run: &RunId, key: &str, attempt: u32) -> String {
+    format!("{run}.{}.{attempt}", &key[..16.min(key.len())])
 }
 
 /// `rye/bash`: an argv, built from typed parameters.
@@ -176,7 +171,7 @@ fn shell(
             grace: process::DEFAULT_GRACE,
             output_limit: config.limits.output_bytes.get(),
         },
-        tag: tag(origin),
+        tag: tag(&origin.run, &origin.key, origin.attempt),
         answer: Answer::Shell,
     })
 }

@@ -52,13 +52,17 @@ impl Stat {
 
     /// Whether the environment it was started with holds the variable `name`, with `value` if one is asked for.
     pub(super) fn has_variable(&self, name: &str, value: Option<&str>) -> bool {
-        let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else {
-            return false;
-        };
+        let found = self.variable(name);
+        found.is_some_and(|found| value.is_none_or(|value| found == value.as_bytes()))
+    }
+
+    /// The value of the variable `name` in the environment it was started with.
+    pub(super) fn variable(&self, name: &str) -> Option<Vec<u8>> {
+        let environment = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
         environment
             .split(|&byte| byte == 0)
-            .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-            .any(|found| value.is_none_or(|value| found == value.as_bytes()))
+            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+            .map(<[u8]>::to_vec)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ending what a process leaves behind. Everything here blocks, for two seconds at worst.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -98,33 +98,47 @@ fn receipt(ending: impl Iterator<Item = (Held, Signal)>) -> KillReceipt {
     receipt
 }
 
+/// A call that was in flight when the daemon went down.
+#[derive(Debug, Clone)]
+pub struct Leftover {
+    /// Its process, if that was written down in time.
+    pub leader: Option<ProcessIdentity>,
+    /// The tag of its attempt.
+    pub tag: String,
+}
+
 /// Ends what earlier lives of the daemon left running on this boot of the machine: the named leaders, the members of
-/// their sessions, and what descends from these. Blocks, usually for milliseconds.
+/// their sessions, whatever carries the tag of a call that was in flight, and what descends from these. Blocks, usually
+/// for milliseconds.
 ///
 /// A leader is known by pid and start time. If it is gone, its session members are known by two facts: their session,
 /// and that they carry some attempt's tag. (A number is not given away while a session has it; but after the last
-/// member went, an unrelated session may have got it.)
-pub fn end_leftovers(leaders: &[ProcessIdentity]) -> KillReceipt {
-    let boot = procfs::boot_id();
-    let ours: Vec<&ProcessIdentity> = leaders
-        .iter()
-        .filter(|leader| leader.boot_id == boot)
-        .collect();
-    if ours.is_empty() {
+/// member went, an unrelated session may have got it.) A process outside these sessions is known by the very tag of the
+/// attempt that the log announced and that never ended: it may have been started just before its leader was recorded.
+pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
+    if calls.is_empty() {
         return KillReceipt::default();
     }
-    let held = members(&ours)
+    let boot = procfs::boot_id();
+    let leaders: Vec<&ProcessIdentity> = calls
+        .iter()
+        .filter_map(|call| call.leader.as_ref())
+        .filter(|leader| leader.boot_id == boot)
+        .collect();
+    let find = || members(&leaders, calls);
+    let held = find()
         .into_iter()
         .flat_map(|member| procfs::tree(member.pid))
         .filter_map(Held::take)
         .map(|held| (held, Signal::SIGKILL))
         .collect();
-    end(held, || members(&ours))
+    end(held, find)
 }
 
-/// The living members of the sessions that `leaders` opened.
-fn members(leaders: &[&ProcessIdentity]) -> Vec<Stat> {
+/// The living members of the sessions that `leaders` opened, and the living processes tagged as one of `calls`.
+fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Vec<Stat> {
     let processes = procfs::all();
+    let tags: HashSet<&[u8]> = calls.iter().map(|call| call.tag.as_bytes()).collect();
     let is_member = |stat: &Stat, leader: &ProcessIdentity| {
         stat.session == leader.pid
             && match processes.iter().find(|other| other.pid == leader.pid) {
@@ -132,9 +146,15 @@ fn members(leaders: &[&ProcessIdentity]) -> Vec<Stat> {
                 None => stat.has_variable(ATTEMPT_VARIABLE, None),
             }
     };
+    let is_ours = |stat: &Stat| {
+        leaders.iter().any(|leader| is_member(stat, leader))
+            || stat
+                .variable(ATTEMPT_VARIABLE)
+                .is_some_and(|tag| tags.contains(tag.as_slice()))
+    };
     processes
         .iter()
-        .filter(|stat| stat.is_alive() && leaders.iter().any(|leader| is_member(stat, leader)))
+        .filter(|stat| stat.is_alive() && is_ours(stat))
         .cloned()
         .collect()
 }

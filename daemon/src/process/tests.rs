@@ -507,9 +507,12 @@ async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
     let (mut younger, mut elsewhere) = (identity.clone(), identity.clone());
     younger.start_time += 1;
     elsewhere.boot_id = "another".into();
-    assert_eq!(end_leftovers(&[younger, elsewhere]), KillReceipt::default());
+    assert_eq!(
+        end_leftovers(&[untagged(younger), untagged(elsewhere)]),
+        KillReceipt::default()
+    );
     assert!(is_alive(child));
-    let mut ended: Vec<i32> = end_leftovers(std::slice::from_ref(&identity))
+    let mut ended: Vec<i32> = end_leftovers(&[untagged(identity.clone())])
         .processes
         .iter()
         .map(|ended| ended.pid)
@@ -519,6 +522,31 @@ async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
     expected.sort_unstable();
     assert_eq!(ended, expected);
     assert!(!is_alive(child));
+}
+
+#[tokio::test]
+async fn a_call_whose_process_was_never_recorded_is_known_by_its_tag() {
+    let bench = Bench::new();
+    let mut ready = bench.fifo("ready");
+    let script = "setsid sh -c 'echo $$ > ready; exec sleep 1000' & wait";
+    let running = bench.start(bench.shell(script), "announced.1").await;
+    let child = ready.pid().await;
+    let call = |tag: &str| Leftover {
+        leader: None,
+        tag: tag.into(),
+    };
+    assert_eq!(
+        end_leftovers(&[call("announced.2")]),
+        KillReceipt::default()
+    );
+    assert!(is_alive(child));
+    let ended = end_leftovers(&[call("announced.1")]);
+    assert!(
+        ended.processes.iter().any(|ended| ended.pid == child),
+        "{ended:?}"
+    );
+    assert!(!is_alive(child));
+    drop(running);
 }
 
 #[tokio::test]
@@ -539,7 +567,7 @@ async fn members_of_a_session_without_leader_need_the_tag_too() {
             start_time: 1,
             boot_id: procfs::boot_id(),
         };
-        let receipt = end_leftovers(&[leader]);
+        let receipt = end_leftovers(&[untagged(leader)]);
         assert_eq!(is_alive(member), survives, "{environment}: {receipt:?}");
         if survives {
             kill(Pid::from_raw(member), Signal::SIGKILL).unwrap();
@@ -568,4 +596,12 @@ async fn a_caller_below_the_daemon_is_inside_and_a_dead_one_unknown() {
     });
     assert_eq!(exited.unwrap().exit, Exit::Code(0));
     assert_eq!(peer.lineage(None), Lineage::Unknown);
+}
+
+/// A call whose tag no process carries.
+fn untagged(leader: ProcessIdentity) -> Leftover {
+    Leftover {
+        leader: Some(leader),
+        tag: "nobody.carries.this".into(),
+    }
 }
