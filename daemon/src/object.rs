@@ -130,6 +130,9 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
+            Self::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                ErrorKind::Exhausted
+            }
             Self::Store { .. } => ErrorKind::Unavailable,
             Self::Read { .. } | Self::Damaged { .. } => ErrorKind::DataLoss,
         }

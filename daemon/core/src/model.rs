@@ -394,6 +394,10 @@ pub struct Run {
 impl Run {
     /// The record right after `run_created`.
     pub fn create(id: RunId, at: Timestamp, birth: Arc<Birth>) -> Self {
+        let mut progress = Progress::default();
+        if birth.kind == RunKind::Graph {
+            progress.set("inputs", Value::Object(birth.inputs.clone()));
+        }
         Self {
             id,
             birth,
@@ -406,7 +410,7 @@ impl Run {
             revivals: 0,
             cancel: None,
             phase: Phase::Created,
-            progress: Progress::default(),
+            progress,
         }
     }
 
