@@ -93,6 +93,8 @@ pub(super) fn of_track(
     first: Seq,
     last: Seq,
 ) -> Result<Vec<Line>, Error> {
+    // Nothing stands before the first event, in particular no transcript that would have to be there.
+    let first = first.max(Seq(1));
     loop {
         let (anchor, places) = {
             let published = track.published();
