@@ -17,6 +17,7 @@
 //! **Order.** Events of a run are applied one after the other under the journal's lock; each gets the next [`Seq`].
 //! **Failure.** An event that the phase does not allow is [`Illegal`]; nothing of its commit is applied.
 
+mod control;
 mod event;
 mod phase;
 
@@ -30,6 +31,7 @@ use crate::capability::Layer;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ItemRef, RunId, Seq};
 
+pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::Event;
 pub use self::phase::{Activity, Illegal, Phase, Status, StepInFlight};
 
@@ -87,6 +89,8 @@ pub enum Effect {
     Idempotent,
     /// No effect at all.
     Pure,
+    /// It must not happen twice: it is repeated only if it provably did not begin.
+    AtMostOnce,
 }
 
 /// Limits of one run; `None` means the default of the graph or the daemon.
@@ -232,22 +236,76 @@ impl StepStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendReason {
+    /// It reached a limit that may be raised.
+    Limit,
+    /// Its budget is used up.
+    Budget,
+    /// A node failed, and somebody is to look at it.
+    Error,
+    /// Somebody is to approve what comes next.
+    Approval,
     /// The daemon restarted and the run asked not to go on by itself.
     Restart,
+    /// A step that must not happen twice was in flight when the daemon went down, or its answer never came.
+    Uncertain,
     /// The disk that holds the log is full.
     Storage,
+    /// The run it waits for is parked.
+    Child,
     /// Resuming it brought the daemon down three times.
     CrashLoop,
+    /// Somebody asked.
+    User,
 }
 
 impl SuspendReason {
+    /// Every reason.
+    pub const ALL: [Self; 10] = [
+        Self::Limit,
+        Self::Budget,
+        Self::Error,
+        Self::Approval,
+        Self::Restart,
+        Self::Uncertain,
+        Self::Storage,
+        Self::Child,
+        Self::CrashLoop,
+        Self::User,
+    ];
+
     /// The word used on the wire and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Limit => "limit",
+            Self::Budget => "budget",
+            Self::Error => "error",
+            Self::Approval => "approval",
             Self::Restart => "restart",
+            Self::Uncertain => "uncertain",
             Self::Storage => "storage",
+            Self::Child => "child",
             Self::CrashLoop => "crash_loop",
+            Self::User => "user",
         }
+    }
+
+    /// The reason a hook may name; the error lists those.
+    fn asked(word: &str) -> Result<Self, String> {
+        const OPEN: [SuspendReason; 5] = [
+            SuspendReason::Limit,
+            SuspendReason::Budget,
+            SuspendReason::Error,
+            SuspendReason::Approval,
+            SuspendReason::User,
+        ];
+        let found = OPEN.into_iter().find(|reason| reason.as_str() == word);
+        found.ok_or_else(|| {
+            let words: Vec<_> = OPEN.iter().map(|reason| reason.as_str()).collect();
+            format!(
+                "`suspend_reason` is one of {}, not {word:?}",
+                words.join(", ")
+            )
+        })
     }
 }
 

@@ -1,0 +1,105 @@
+//! What a hook answers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::SuspendReason;
+
+/// Retries of a node that a hook grants if it names no number.
+pub const DEFAULT_RETRIES: u32 = 3;
+/// Steps by which a hook extends a run if it names no number.
+pub const DEFAULT_EXTENSION: u32 = 50;
+
+const ACTIONS: [&str; 7] = [
+    "retry", "fail", "abort", "suspend", "escalate", "continue", "skip",
+];
+
+/// The answer of a hook to the event it was asked about, as the tool `rye/agent/threads/internal/control` states it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Control {
+    /// Run the failed node again.
+    Retry {
+        /// Most retries of the node, counted from its entry by an edge.
+        max_retries: u32,
+    },
+    /// End the run with an error.
+    Fail {
+        /// Why, if the hook says.
+        error: Option<String>,
+    },
+    /// End the run with an error, because the hook says so.
+    Abort,
+    /// Park the run.
+    Suspend {
+        /// Why.
+        reason: SuspendReason,
+    },
+    /// Park the run at its limit, for whoever may raise it.
+    Escalate,
+    /// Go on: past the failed node, or beyond the limit.
+    Continue {
+        /// By how many steps a limit is raised.
+        additional_steps: u32,
+    },
+    /// Go on past the failed node as if it had not been there.
+    Skip,
+}
+
+impl Control {
+    /// Reads `{action: …}` with the parameters of `internal/control`. `None` if the value is no control answer at all;
+    /// the error says what is wrong with one.
+    pub fn parse(value: &Value) -> Result<Option<Self>, String> {
+        let Some(action) = value.get("action") else {
+            return Ok(None);
+        };
+        let number = |key: &str, default: u32| match value.get(key) {
+            None | Some(Value::Null) => Ok(default),
+            Some(given) => given
+                .as_u64()
+                .and_then(|given| u32::try_from(given).ok())
+                .ok_or_else(|| format!("`{key}` is a whole number from 0, not {given}")),
+        };
+        let word = |key: &str| value.get(key).and_then(Value::as_str);
+        let control = match action.as_str() {
+            Some("retry") => Self::Retry {
+                max_retries: number("max_retries", DEFAULT_RETRIES)?,
+            },
+            Some("fail") => Self::Fail {
+                error: word("error").map(str::to_owned),
+            },
+            Some("abort") => Self::Abort,
+            Some("suspend") => Self::Suspend {
+                reason: match word("suspend_reason") {
+                    None => SuspendReason::User,
+                    Some(reason) => SuspendReason::asked(reason)?,
+                },
+            },
+            Some("escalate") => Self::Escalate,
+            Some("continue") => Self::Continue {
+                additional_steps: number("additional_steps", DEFAULT_EXTENSION)?,
+            },
+            Some("skip") => Self::Skip,
+            Some(_) | None => {
+                return Err(format!(
+                    "{action} is no control action; there are {}",
+                    ACTIONS.join(", ")
+                ));
+            }
+        };
+        Ok(Some(control))
+    }
+
+    /// The word for this answer.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Retry { .. } => "retry",
+            Self::Fail { .. } => "fail",
+            Self::Abort => "abort",
+            Self::Suspend { .. } => "suspend",
+            Self::Escalate => "escalate",
+            Self::Continue { .. } => "continue",
+            Self::Skip => "skip",
+        }
+    }
+}
