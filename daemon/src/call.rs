@@ -7,27 +7,30 @@
 use std::sync::Arc;
 
 use rye_core::capability::Primary;
-use rye_core::id::Epoch;
-use rye_core::model::{Activity, Effect, Event, Failure, Phase, Run};
+use rye_core::definition::Authority;
+use rye_core::model::{Activity, Effect, Event, Failure, Phase, Run, Slot};
 use rye_core::walker::idempotency_key;
-use rye_item::Library;
 use serde_json::Value;
 
 use crate::chain::Origin;
-use crate::dispatch::{Dispatcher, Envelope, Order, Trace};
-use crate::journal::{self, Change, Journal};
+use crate::dispatch::{Envelope, Order, Ports, Trace};
+use crate::journal::{self, Change};
 use crate::stop::{Left, Stop};
 
 /// Carries out `run`; the envelope is there if the tool was called in this life of the daemon.
 pub async fn drive(
-    journal: &Journal,
-    dispatcher: &Dispatcher,
-    library: &Library,
-    epoch: Epoch,
+    ports: Ports<'_>,
     run: &Run,
     stop: &Stop,
     trace: Trace,
 ) -> Result<(Left, Option<Envelope>), journal::Error> {
+    let Ports {
+        journal,
+        dispatcher,
+        library,
+        runs,
+        epoch,
+    } = ports;
     let commit = async |events: Vec<Event>| {
         let changes = events
             .into_iter()
@@ -54,7 +57,7 @@ pub async fn drive(
         return Ok((Left::Ended, None));
     }
     let item = run.birth.item.clone();
-    let key = idempotency_key(run.birth.chain_root.as_str(), item.id.as_str(), 0);
+    let key = idempotency_key(run.birth.effect_scope(), item.id.as_str(), 0, None, None);
     let started = Event::StepStarted {
         step: 1,
         node: item.id.to_string(),
@@ -64,6 +67,9 @@ pub async fn drive(
         effect: Effect::Idempotent,
         key: key.clone(),
         now: journal.now(),
+        items: None,
+        child: None,
+        node_input_hash: None,
     };
     commit(vec![Event::RunStarted { epoch }, started]).await?;
 
@@ -78,15 +84,22 @@ pub async fn drive(
         item,
         params: run.birth.inputs.clone(),
         trace,
+        authority: Authority::Run,
+        timeout: None,
     };
     let note_process = |process| {
-        let event = Event::ProcessStarted { step: 1, process };
+        let event = Event::ProcessStarted {
+            step: 1,
+            slot: Slot::Action,
+            process,
+        };
         if let Err(error) = journal.note(&run.id, event) {
             tracing::warn!(error = %rye_core::error::chain(&error), "a process identity was not recorded");
         }
     };
+    let prepared = dispatcher.prepare(order, library);
     let reply = dispatcher
-        .carry_out(order, library, stop, &note_process)
+        .carry_out(prepared, runs, stop, &note_process)
         .await;
     if reply.stopped && stop.is_shutdown() {
         return Ok((Left::Interrupted(reply.receipt), Some(reply.envelope)));

@@ -317,6 +317,11 @@ impl Chain {
             .collect()
     }
 
+    /// Content hashes of its elements, tool first.
+    pub fn content_hashes(&self) -> impl Iterator<Item = String> {
+        self.elements.iter().map(|element| element.content_hash.clone())
+    }
+
     /// The tool's `config_schema`.
     pub fn schema(&self) -> Option<&Value> {
         self.tool().metadata.config_schema.as_ref()

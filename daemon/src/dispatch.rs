@@ -6,20 +6,24 @@
 //! failed [`Envelope`]; there is no error type.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rye_core::capability::{self, Capability, Primary};
-use rye_core::definition::Inputs;
+use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{ErrorKind, Kinded, chain as told};
-use rye_core::id::ItemRef;
+use rye_core::id::{Epoch, ItemRef};
 use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity};
+use rye_core::walker::Certainty;
 use rye_item::Library;
 use serde_json::{Value, json};
 
 use crate::chain::{self, Chain, Origin, Terminal};
 use crate::config::Config;
+use crate::journal::Journal;
 use crate::native;
+use crate::port::Runs;
 use crate::process::{Exit, Exited, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
 
@@ -28,6 +32,21 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// Compiled schemas that are kept; more tools than this in use at once are compiled again.
 const MOST_SCHEMAS: usize = 1000;
+
+/// What whoever drives a run works with.
+#[derive(Clone, Copy)]
+pub struct Ports<'a> {
+    /// The only door to state.
+    pub journal: &'a Journal,
+    /// The only door to effects.
+    pub dispatcher: &'a Dispatcher,
+    /// The items seen from the project.
+    pub library: &'a Library,
+    /// The owner of all runs.
+    pub runs: &'a dyn Runs,
+    /// This life of the daemon.
+    pub epoch: Epoch,
+}
 
 /// An action to carry out.
 #[derive(Debug, Clone)]
@@ -42,6 +61,10 @@ pub struct Order {
     pub params: Object,
     /// Whether the decisions on the way are told.
     pub trace: Trace,
+    /// Whose grant it needs.
+    pub authority: Authority,
+    /// Longest time it may take, if less than its own.
+    pub timeout: Option<Duration>,
 }
 
 /// Whether the decisions on the way to an action are told.
@@ -80,6 +103,52 @@ pub struct Reply {
     pub stopped: bool,
     /// Processes that had to be ended.
     pub receipt: KillReceipt,
+    /// What is known about its effect.
+    pub certainty: Certainty,
+    /// What its process wrote to stderr.
+    pub stderr: Vec<u8>,
+}
+
+/// An action that was looked up and checked, and has not begun.
+pub struct Prepared {
+    order: Order,
+    item: ItemRef,
+    started: Instant,
+    work: Work,
+    params: Result<Object, Box<Unsuccessful>>,
+}
+
+impl Prepared {
+    /// Whether it may begin; if not, carrying it out only tells why.
+    pub const fn is_ready(&self) -> bool {
+        self.params.is_ok()
+    }
+
+    /// Whether a graph run carries it out, and not this door.
+    pub fn is_graph(&self) -> bool {
+        let chain = self.work.chain.as_ref();
+        self.is_ready() && chain.is_some_and(|chain| chain.terminal == Terminal::Graph)
+    }
+
+    /// The item, after aliases are resolved.
+    pub const fn item(&self) -> &ItemRef {
+        &self.item
+    }
+
+    /// Content hashes of all elements of its chain, tool first.
+    pub fn content_hashes(&self) -> Vec<String> {
+        let chain = self.work.chain.iter();
+        chain.flat_map(Chain::content_hashes).collect()
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("item", &self.item)
+            .field("ready", &self.is_ready())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Envelope {
@@ -161,14 +230,8 @@ impl Dispatcher {
         Ok(inputs)
     }
 
-    /// Carries out `order`. `note_process` is told of the process as soon as there is one.
-    pub async fn carry_out(
-        &self,
-        order: Order,
-        library: &Library,
-        stop: &Stop,
-        note_process: &(dyn Fn(ProcessIdentity) + Send + Sync),
-    ) -> Reply {
+    /// Looks `order` up and checks it: alias, capability, chain, parameters. Nothing has begun when this returns.
+    pub fn prepare(&self, order: Order, library: &Library) -> Prepared {
         let started = Instant::now();
         let item = chain::canonical(&order.item);
         let mut work = Work {
@@ -176,10 +239,64 @@ impl Dispatcher {
             trace: (order.trace == Trace::Kept).then(Vec::new),
             stopped: false,
             receipt: KillReceipt::default(),
+            certainty: Certainty::NeverBegan,
+            stderr: Vec::new(),
         };
-        let done = self
-            .attempt(&order, &item, library, stop, note_process, &mut work)
-            .await;
+        let params = self.look_up(&order, &item, library, &mut work);
+        Prepared {
+            order,
+            item,
+            started,
+            work,
+            params,
+        }
+    }
+
+    fn look_up(
+        &self,
+        order: &Order,
+        item: &ItemRef,
+        library: &Library,
+        work: &mut Work,
+    ) -> Result<Object, Box<Unsuccessful>> {
+        match order.authority {
+            Authority::Run => permit(&order.origin.birth, order.primary, item)?,
+            Authority::Node => {}
+        }
+        let resolved =
+            chain::resolve(library, item, work.trace.as_mut()).map_err(|error| refused(&error))?;
+        let resolved = work.chain.insert(resolved);
+        if resolved.terminal == Terminal::Graph {
+            // A graph checks its inputs itself, and takes control parameters beside them.
+            return Ok(order.params.clone());
+        }
+        let inputs = self.inputs(resolved).map_err(|error| refused(&error))?;
+        let params = resolved.fit(&inputs, order.params.clone());
+        params.map_err(|error| refused(&error))
+    }
+
+    /// Carries out what was prepared. `note_process` is told of the process as soon as there is one.
+    pub async fn carry_out(
+        &self,
+        prepared: Prepared,
+        runs: &dyn Runs,
+        stop: &Stop,
+        note_process: &(dyn Fn(ProcessIdentity) + Send + Sync),
+    ) -> Reply {
+        let Prepared {
+            order,
+            item,
+            started,
+            mut work,
+            params,
+        } = prepared;
+        let done = match params {
+            Ok(params) => {
+                self.attempt(&order, params, runs, stop, note_process, &mut work)
+                    .await
+            }
+            Err(refused) => Err(refused),
+        };
         let (data, failure) = match done {
             Ok(data) => {
                 let failure = declared_failure(&data);
@@ -198,38 +315,61 @@ impl Dispatcher {
             },
             stopped: work.stopped,
             receipt: work.receipt,
+            certainty: work.certainty,
+            stderr: work.stderr,
         }
     }
 
     async fn attempt(
         &self,
         order: &Order,
-        item: &ItemRef,
-        library: &Library,
+        params: Object,
+        runs: &dyn Runs,
         stop: &Stop,
         note_process: &(dyn Fn(ProcessIdentity) + Send + Sync),
         work: &mut Work,
     ) -> Result<Value, Box<Unsuccessful>> {
-        permit(&order.origin.birth, order.primary, item)?;
-        let resolved =
-            chain::resolve(library, item, work.trace.as_mut()).map_err(|error| refused(&error))?;
-        let resolved = work.chain.insert(resolved);
-        let params = self
-            .inputs(resolved)
-            .and_then(|inputs| resolved.fit(&inputs, order.params.clone()))
-            .map_err(|error| refused(&error))?;
+        let Some(resolved) = work.chain.as_ref() else {
+            return Err(Failure::permanent("internal", "the action was not looked up").into());
+        };
         match &resolved.terminal {
-            Terminal::Native(tool) => native::call(*tool, params).map_err(Into::into),
-            Terminal::Graph => Err(Failure::permanent(
-                "not_supported",
-                format!("`{item}` is a graph; graphs within graphs are not supported by this version of ryed"),
-            )
-            .into()),
+            Terminal::Native(tool) => {
+                let session = native::Session {
+                    run: &order.origin.run,
+                    birth: &order.origin.birth,
+                    runs,
+                };
+                work.certainty = Certainty::Unknown;
+                let called = tokio::select! {
+                    called = native::call(*tool, params, &session) => called,
+                    () = time_is_up(order.timeout) => {
+                        return Err(timed_out(order.timeout.unwrap_or_default()).into());
+                    }
+                    () = patience(stop) => {
+                        work.stopped = true;
+                        return Err(Failure::permanent("stopped", "stopped on request").into());
+                    }
+                };
+                work.certainty = Certainty::Answered;
+                called.map_err(Into::into)
+            }
+            Terminal::Graph => {
+                let text = "a graph is carried out by a run of its own";
+                Err(Failure::permanent("internal", text).into())
+            }
             Terminal::Process => {
-                let plan = chain::plan(resolved, &params, &order.origin, &self.config)
+                let mut plan = chain::plan(resolved, &params, &order.origin, &self.config)
                     .map_err(|error| refused(&error))?;
+                if let Some(timeout) = order.timeout {
+                    plan.process.timeout = plan.process.timeout.min(timeout);
+                }
                 let timeout = plan.process.timeout;
-                let running = self.spawner.start(plan.process, &plan.tag).await.map_err(|error| refused(&error))?;
+                let running = self
+                    .spawner
+                    .start(plan.process, &plan.tag)
+                    .await
+                    .map_err(|error| refused(&error))?;
+                work.certainty = Certainty::Unknown;
                 note_process(running.identity().clone());
                 let stopper = Stopper::new();
                 let exited = tokio::select! {
@@ -237,24 +377,42 @@ impl Dispatcher {
                     never = press(stop, &stopper) => match never {},
                 };
                 let exited = exited.map_err(|error| refused(&error))?;
-                work.stopped = matches!(exited.ended_by, Some(StopReason::Cancel | StopReason::Kill));
+                work.stopped =
+                    matches!(exited.ended_by, Some(StopReason::Cancel | StopReason::Kill));
                 work.receipt.merge(exited.receipt.clone());
+                work.stderr.clone_from(&exited.stderr.bytes);
+                if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
+                    work.certainty = Certainty::Answered;
+                }
                 judge(plan.answer, &exited, timeout)
             }
         }
     }
 }
 
-/// Carries the run's stop signal to the process of its call, in the order of urgency.
-async fn press(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
-    let patience = async {
+/// Resolves when the time of an action is over; never without a limit.
+async fn time_is_up(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Resolves when the call in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
+async fn patience(stop: &Stop) {
+    let cancelled = async {
         stop.at_least(Urgency::Cancel).await;
         tokio::time::sleep(CANCEL_GRACE).await;
     };
     tokio::select! {
-        () = patience => {}
+        () = cancelled => {}
         () = stop.at_least(Urgency::Shutdown) => {}
     }
+}
+
+/// Carries the run's stop signal to the process of its call, in the order of urgency.
+async fn press(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
+    patience(stop).await;
     stopper.stop(StopReason::Cancel);
     stop.at_least(Urgency::Kill).await;
     tokio::time::sleep(stop.grace().unwrap_or_default()).await;
@@ -268,6 +426,8 @@ struct Work {
     trace: Option<Vec<Value>>,
     stopped: bool,
     receipt: KillReceipt,
+    certainty: Certainty,
+    stderr: Vec<u8>,
 }
 
 /// An action that failed, with what it gave back all the same.
@@ -363,11 +523,8 @@ fn judge(
     };
     let (code, message, retryable) = match (exited.ended_by, exited.exit) {
         (Some(StopReason::Timeout), _) => {
-            let text = format!(
-                "timed out after {} s; its whole process group was ended",
-                timeout.as_secs_f64()
-            );
-            ("timeout", text, true)
+            let Failure { message, .. } = timed_out(timeout);
+            ("timeout", format!("{message}; its whole process group was ended"), true)
         }
         (Some(StopReason::Cancel | StopReason::Kill), _) => {
             ("stopped", "stopped on request".to_owned(), true)
@@ -388,6 +545,13 @@ fn judge(
             retryable,
         },
     }))
+}
+
+fn timed_out(timeout: Duration) -> Failure {
+    Failure {
+        retryable: true,
+        ..Failure::permanent("timeout", format!("timed out after {} s", timeout.as_secs_f64()))
+    }
 }
 
 fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {

@@ -1,40 +1,47 @@
 //! Drives one graph run: asks the walker, commits, acts, asks again.
 //!
-//! **Owns** nothing but the loop. **Never** decides: [`Walker`] does, and [`crate::journal`] is the only door to state.
+//! **Owns** the calls in flight of its run, and nothing else. **Never** decides: [`Walker`] does, and [`crate::journal`] is
+//! the only door to state.
 //!
-//! **Order.** The end of a step and the start of the next are one commit, and no call starts before the commit that
-//! announces it is durable (unless the run is `relaxed`). Between two nodes the stop signal is looked at; a cancelled
-//! call gets the grace of [`crate::process`] to end by itself, and its result counts if it does.
+//! ```text
+//! walker ─Call─► prepare ─┬─ refused, cached: concluded on the spot
+//!    ▲                    ├─ effect:  StepStarted ───────────────► commit ─durable─► carry out ─┐
+//!    │                    └─ a graph: StepStarted + run_created ─► commit ─durable─► await ─────┤
+//!    └──────────────────────────────── conclude ◄───────────────────────────────────────────────┘
+//! ```
+//!
+//! **Order.** The end of an attempt and the start of the next are one commit, and no call starts before the commit that
+//! announces it is durable (unless the run is `relaxed`, and the effect may be repeated). Between two attempts the stop
+//! signal is looked at; a cancelled call gets the grace of [`crate::dispatch`] to end by itself, and its result counts if it
+//! does. A run below is created in the commit that starts its step; after a restart it is attached to, never started twice.
 //! **Failure.** A journal that refuses the run's events (it was killed meanwhile) ends the loop quietly; a journal that
 //! failed ends it with that error, and the supervisor ends the daemon.
 
+mod attend;
+
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
-use rye_core::error::chain as told;
-use rye_core::id::Epoch;
 use rye_core::model::{
-    Durability, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
+    Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
 };
-use rye_core::walker::{Answer, Call, Move, Walker};
-use rye_item::Library;
+use rye_core::policy::Policy;
+use rye_core::walker::{Call, Move, Walker};
 
-use crate::chain::Origin;
-use crate::dispatch::{Dispatcher, Order, Reply, Trace};
-use crate::journal::{self, Change, Journal, Storage};
+use self::attend::{Ended, Errand, Job};
+use crate::dispatch::Ports;
+use crate::journal::{self, Change, Storage};
 use crate::stop::{Left, Stop, Urgency};
 
-/// Walks `run` to its end, or until the daemon stops.
-pub async fn drive(
-    journal: &Journal,
-    dispatcher: &Dispatcher,
-    library: &Library,
-    epoch: Epoch,
-    run: &Run,
-    stop: &Stop,
-) -> Result<Left, journal::Error> {
-    let graph = match read(run) {
-        Ok(graph) => Arc::new(graph),
+/// Walks `run` to its end, until it parks, or until the daemon stops.
+pub async fn drive(ports: Ports<'_>, run: &Run, stop: &Stop) -> Result<Left, journal::Error> {
+    let journal = ports.journal;
+    let (graph, policy) = match read(run) {
+        Ok((graph, policy)) => (Arc::new(graph), Arc::new(policy)),
         Err(failure) => {
             let error = Event::GraphError {
                 error: failure,
@@ -47,20 +54,22 @@ pub async fn drive(
         }
     };
     let mut drive = Drive {
-        journal,
-        dispatcher,
-        library,
-        epoch,
+        ports,
         stop,
-        walker: Walker::new(Arc::clone(&graph), run.clone()),
+        walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
         graph,
-        pending: Vec::new(),
+        policy,
+        facts: Vec::new(),
+        plans: Vec::new(),
+        errands: Vec::new(),
+        strict: false,
     };
     drive.take_up();
+    let mut calls = FuturesUnordered::new();
     loop {
-        match drive.walk().await {
+        match drive.walk(&mut calls).await {
             Err(journal::Error::Full) => {
-                if let Some(left) = drive.wait_for_space().await? {
+                if let Some(left) = drive.wait_for_space(&mut calls).await? {
                     return Ok(left);
                 }
             }
@@ -69,168 +78,250 @@ pub async fn drive(
     }
 }
 
-/// The graph as it was verified when the run was accepted.
-fn read(run: &Run) -> Result<Graph, Failure> {
+/// The graph and the configuration as they were when the run was accepted.
+fn read(run: &Run) -> Result<(Graph, Policy), Failure> {
     let source = run
         .birth
         .graph
         .as_ref()
         .ok_or_else(|| Failure::permanent("graph_missing", "the run holds no graph"))?;
-    definition::parse(&source.text)
-        .map(|(graph, _)| graph)
-        .map_err(|findings| {
-            let first = findings
-                .into_iter()
-                .next()
-                .map(|finding| finding.to_string())
-                .unwrap_or_default();
-            Failure::permanent("graph_validation_failed", first)
-        })
+    let (graph, _) = definition::parse(&source.text).map_err(|findings| {
+        let first = findings.into_iter().next();
+        let first = first.map(|finding| finding.to_string());
+        Failure::permanent("graph_validation_failed", first.unwrap_or_default())
+    })?;
+    let policy = Policy::from_text(&source.policy)
+        .map_err(|problem| Failure::permanent("configuration_invalid", problem))?;
+    Ok((graph, policy))
 }
+
+/// Calls in flight.
+type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
 
 struct Drive<'a> {
-    journal: &'a Journal,
-    dispatcher: &'a Dispatcher,
-    library: &'a Library,
-    epoch: Epoch,
+    ports: Ports<'a>,
     stop: &'a Stop,
     graph: Arc<Graph>,
+    policy: Arc<Policy>,
     walker: Walker,
-    /// Events that wait for the next commit: each is a fact already, what follows it is not yet.
-    pending: Vec<Event>,
+    /// Events that tell what has happened; they wait for the next commit, and survive one that is refused.
+    facts: Vec<Event>,
+    /// What is to happen next; drawn up anew if the commit is refused.
+    plans: Vec<Change>,
+    /// Calls that begin once `plans` is durable.
+    errands: Vec<Errand>,
+    /// Whether one of them must not begin before that in any case.
+    strict: bool,
 }
 
-impl Drive<'_> {
+impl<'a> Drive<'a> {
     /// The run is ours from here on.
     fn take_up(&mut self) {
-        let epoch = self.epoch;
-        let event = match self.walker.run().phase {
-            Phase::Suspended { .. } => Event::RunResumed { epoch },
+        let epoch = self.ports.epoch;
+        let run = self.walker.run();
+        let event = match &run.phase {
+            Phase::Suspended { .. } => Event::RunResumed {
+                epoch,
+                max_steps: None,
+            },
+            // Whoever resumed it has said so already.
+            Phase::Running { .. } if run.epoch == epoch => return,
             Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => {
                 Event::RunStarted { epoch }
             }
         };
         self.walker
-            .observe(self.journal.now(), &event)
+            .observe(self.ports.journal.now(), &event)
             .expect("a run that is driven may start");
-        self.pending.push(event);
+        self.facts.push(event);
     }
 
-    async fn walk(&mut self) -> Result<Left, journal::Error> {
+    async fn walk(&mut self, calls: &mut Calls<'a>) -> Result<Left, journal::Error> {
         loop {
             if self.stop.is_shutdown() {
-                if !self.pending.is_empty() {
-                    self.commit(Vec::new()).await?;
-                }
-                return Ok(Left::Interrupted(KillReceipt::default()));
+                return self.leave(calls).await;
             }
-            self.heed_cancel();
-            let next = self.walker.next(self.journal.now());
+            self.heed_stop();
+            let next = self.walker.next(self.ports.journal.now());
             for note in self.walker.take_notes() {
                 tracing::warn!("{note}");
             }
             match next {
                 Move::Note(events) => {
-                    self.commit(events).await?;
+                    self.plan(events);
+                    self.commit().await?;
                     tokio::task::yield_now().await;
                 }
                 Move::Call(events, call) => {
-                    let ticket = self.commit(events).await?;
-                    if self.walker.run().birth.durability == Durability::Strict {
-                        self.journal.durable(ticket).await?;
-                    }
-                    let reply = self.act(&call).await;
-                    if reply.stopped && self.stop.is_shutdown() {
-                        return Ok(Left::Interrupted(reply.receipt));
-                    }
-                    self.take(reply);
+                    self.plan(events);
+                    self.admit(call).await;
                 }
-                Move::End(events) => {
-                    let ticket = self.commit(events).await?;
-                    self.journal.durable(ticket).await?;
+                Move::Wait(events, until) => {
+                    self.plan(events);
+                    self.set_out(calls).await?;
+                    self.wait(calls, until).await;
+                }
+                Move::Park(events) | Move::End(events) => {
+                    self.plan(events);
+                    let ticket = self.commit().await?;
+                    self.ports.journal.durable(ticket).await?;
                     return Ok(Left::Ended);
                 }
             }
         }
     }
 
-    /// A request to cancel was committed by the supervisor; the walker learns of it here.
-    fn heed_cancel(&mut self) {
+    /// Requests to stop or to park were made elsewhere; the walker learns of them here.
+    fn heed_stop(&mut self) {
+        let now = self.ports.journal.now();
         if let (None, Some(cause)) = (&self.walker.run().cancel, self.stop.cancel_cause()) {
             self.walker
-                .observe(self.journal.now(), &Event::CancelRequested { cause })
+                .observe(now, &Event::CancelRequested { cause })
                 .expect("a running run may be cancelled");
         }
+        if self.stop.is_held() {
+            self.walker.hold(Suspension::new(SuspendReason::User));
+        }
     }
 
-    async fn act(&self, call: &Call) -> Reply {
-        let run = self.walker.run();
-        let order = Order {
-            origin: Origin {
-                run: run.id.clone(),
-                birth: Arc::clone(&run.birth),
-                attempt: call.attempt,
-                key: call.key.clone(),
-            },
-            primary: call.primary,
-            item: call.item.clone(),
-            params: call.params.clone(),
-            trace: Trace::Dropped,
-        };
-        let note_process = |process| {
-            let event = Event::ProcessStarted {
-                step: call.step,
-                process,
-            };
-            if let Err(error) = self.journal.note(&run.id, event) {
-                tracing::warn!(error = %told(&error), "a process identity was not recorded");
+    fn plan(&mut self, events: Vec<Event>) {
+        let id = &self.walker.run().id;
+        let changes = events.into_iter().map(|event| Change::event(id, event));
+        self.plans.extend(changes);
+    }
+
+    /// Looks a call up, announces it, and makes ready what carries it out; or concludes it on the spot.
+    async fn admit(&mut self, call: Box<Call>) {
+        let job = attend::look_up(self.ports, &self.graph, self.walker.run(), &call).await;
+        let now = self.ports.journal.now();
+        match job {
+            Job::Answered(answer, announced) => {
+                let mut events = Vec::new();
+                if announced {
+                    let hash = answer.node_input_hash.clone();
+                    events = self.walker.start(now, &call, None, hash);
+                }
+                events.extend(self.walker.conclude(now, call.slot, &answer));
+                self.plan(events);
             }
-        };
-        self.dispatcher
-            .carry_out(order, self.library, self.stop, &note_process)
-            .await
+            Job::Begin {
+                errand,
+                created,
+                node_input_hash,
+            } => {
+                let child = created.as_ref().map(|created| created.run.clone());
+                let events = self.walker.start(now, &call, child, node_input_hash);
+                self.plan(events);
+                self.plans.extend(created.into_iter().flat_map(|created| created.changes));
+                self.strict |= call.effect == Effect::AtMostOnce;
+                self.errands.push(Errand {
+                    call,
+                    what: errand,
+                });
+            }
+        }
     }
 
-    /// What the call came to. A call that was stopped for a cancel leaves no completed step: it did not complete.
-    fn take(&mut self, reply: Reply) {
-        self.heed_cancel();
-        if reply.stopped && self.walker.run().cancel.is_some() {
+    /// Commits what is planned, and lets the planned calls begin when that is durable.
+    async fn set_out(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
+        if self.facts.is_empty() && self.plans.is_empty() && self.errands.is_empty() {
+            return Ok(());
+        }
+        let ticket = self.commit().await?;
+        let strict = self.walker.run().birth.durability == Durability::Strict || self.strict;
+        if strict && !self.errands.is_empty() {
+            self.ports.journal.durable(ticket).await?;
+        }
+        self.strict = false;
+        let (id, birth) = {
+            let run = self.walker.run();
+            (run.id.clone(), Arc::clone(&run.birth))
+        };
+        for errand in self.errands.drain(..) {
+            let attended = attend::attend(self.ports, self.stop, id.clone(), Arc::clone(&birth), errand);
+            calls.push(Box::pin(attended));
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a call, for a time, or for somebody who wants the run to stop.
+    async fn wait(&mut self, calls: &mut Calls<'a>, until: Option<Timestamp>) {
+        let mut signal = self.stop.changes();
+        if self.stop.is_shutdown() {
             return;
         }
-        let answer = Answer {
-            failure: reply.envelope.failure.clone(),
-            result: reply.envelope.unwrap_result(),
+        let pause = until.map(|until| {
+            let ms = until.ms_since(self.ports.journal.now());
+            std::time::Duration::from_millis(ms)
+        });
+        let ended = tokio::select! {
+            Some(ended) = calls.next() => Some(ended),
+            () = sleep(pause) => None,
+            () = signal.changed() => None,
         };
-        let events = self.walker.conclude(self.journal.now(), &answer);
-        self.pending.extend(events);
+        if let Some((call, ended)) = ended {
+            self.take(&call, ended);
+        }
     }
 
-    /// Commits what is pending and then `events`, as one. What is pending stays so if the journal refuses.
-    async fn commit(&mut self, events: Vec<Event>) -> Result<journal::Ticket, journal::Error> {
+    /// What a call came to. One that was stopped for a cancel leaves nothing behind: it did not complete.
+    fn take(&mut self, call: &Call, ended: Ended) {
+        self.heed_stop();
+        let now = self.ports.journal.now();
+        match ended {
+            Ended::Stopped(_) => self.walker.abandon(call.slot),
+            Ended::Parked(child) => self.walker.park(call.slot, child),
+            Ended::Answered(answer) => {
+                let events = self.walker.conclude(now, call.slot, &answer);
+                self.facts.extend(events);
+            }
+        }
+    }
+
+    /// The daemon stops, or the run is being killed: the calls in flight are told by their stop signal, and what they left
+    /// is gathered.
+    async fn leave(&mut self, calls: &mut Calls<'a>) -> Result<Left, journal::Error> {
+        let mut receipt = KillReceipt::default();
+        while let Some((call, ended)) = calls.next().await {
+            match ended {
+                Ended::Stopped(ended) => receipt.merge(ended),
+                answered @ (Ended::Answered(_) | Ended::Parked(_)) => self.take(&call, answered),
+            }
+        }
+        self.plans.clear();
+        self.errands.clear();
+        if !self.facts.is_empty() {
+            self.commit().await?;
+        }
+        Ok(Left::Interrupted(receipt))
+    }
+
+    /// Commits the facts and then the plans, as one. If the journal refuses, the facts stay.
+    async fn commit(&mut self) -> Result<journal::Ticket, journal::Error> {
         let id = &self.walker.run().id;
-        let changes = self
-            .pending
-            .iter()
-            .cloned()
-            .chain(events)
+        let facts = self.facts.iter().cloned();
+        let changes = facts
             .map(|event| Change::event(id, event))
+            .chain(self.plans.drain(..))
             .collect();
-        let ticket = self.journal.commit(changes).await?;
-        self.pending.clear();
+        let ticket = self.ports.journal.commit(changes).await?;
+        self.facts.clear();
         Ok(ticket)
     }
 
-    /// The disk is full: what is done is written down (the log keeps room for that), the run parks, and goes on from
-    /// its record when there is space again.
-    async fn wait_for_space(&mut self) -> Result<Option<Left>, journal::Error> {
-        let why = Suspension {
-            reason: SuspendReason::Storage,
-            code: None,
-            node: None,
-        };
-        self.commit(vec![Event::RunSuspended(why)]).await?;
+    /// The disk is full: what is in flight ends, what is done is written down (the log keeps room for that), the run parks,
+    /// and goes on from its record when there is space again.
+    async fn wait_for_space(&mut self, calls: &mut Calls<'a>) -> Result<Option<Left>, journal::Error> {
+        self.plans.clear();
+        self.errands.clear();
+        while let Some((call, ended)) = calls.next().await {
+            self.take(&call, ended);
+        }
+        self.facts
+            .push(Event::RunSuspended(Suspension::new(SuspendReason::Storage)));
+        self.commit().await?;
         tracing::warn!("the disk is full: the run is parked");
-        let mut storage = self.journal.storage();
+        let mut storage = self.ports.journal.storage();
         tokio::select! {
             space = storage.wait_for(|storage| *storage == Storage::Ok) => {
                 if space.is_err() {
@@ -244,11 +335,19 @@ impl Drive<'_> {
             () = self.stop.at_least(Urgency::Cancel) => return Ok(Some(Left::Ended)),
         }
         let id = self.walker.run().id.clone();
-        let Some(run) = self.journal.run(&id).await? else {
+        let Some(run) = self.ports.journal.run(&id).await? else {
             return Err(journal::Error::Unknown { run: id });
         };
-        self.walker = Walker::new(Arc::clone(&self.graph), Run::clone(&run));
+        let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
+        self.walker = Walker::new(graph, policy, Run::clone(&run));
         self.take_up();
         Ok(None)
+    }
+}
+
+async fn sleep(pause: Option<std::time::Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
     }
 }

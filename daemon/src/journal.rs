@@ -54,6 +54,7 @@ mod recovery;
 mod render;
 mod segment;
 mod sequencer;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -72,6 +73,7 @@ pub use index::IndexError;
 pub use listing::{Filter, Page};
 pub use mark::Failure;
 pub use segment::Storage;
+pub use steps::StepLine;
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.

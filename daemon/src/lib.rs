@@ -13,8 +13,10 @@ pub mod object;
 pub mod journal;
 
 pub mod libraries;
-pub mod native;
+pub mod port;
 pub mod process;
+
+pub mod native;
 
 pub mod chain;
 

@@ -26,8 +26,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Pid;
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded, chain as told};
-use rye_core::model::{Activity, Phase, Run};
-use rye_core::walker::idempotency_key;
+use rye_core::model::Run;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -265,25 +264,11 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
 fn end_leftovers(live: &[Arc<Run>]) {
     let calls: Vec<_> = live
         .iter()
-        .filter_map(|run| match &run.phase {
-            Phase::Running {
-                at: Activity::InStep(step),
-            }
-            | Phase::Suspended {
-                at: Activity::InStep(step),
-                ..
-            } => {
-                let root = run.birth.chain_root.as_str();
-                let key = idempotency_key(root, &step.node, step.visit);
-                Some(Leftover {
-                    leader: step.process.clone(),
-                    tag: chain::tag(&run.id, &key, step.attempt),
-                })
-            }
-            Phase::Created
-            | Phase::Running { .. }
-            | Phase::Suspended { .. }
-            | Phase::Ended { .. } => None,
+        .flat_map(|run| {
+            run.in_flight().map(|(_, work)| Leftover {
+                leader: work.process.clone(),
+                tag: chain::tag(&run.id, &work.key, work.attempt),
+            })
         })
         .collect();
     let receipt = process::end_leftovers(&calls);

@@ -29,6 +29,7 @@ struct Signal {
     cause: Option<String>,
     killer: Option<String>,
     grace: Option<Duration>,
+    held: bool,
 }
 
 /// How the driver left its run.
@@ -78,6 +79,16 @@ impl Stop {
         });
     }
 
+    /// Asks the run to park before its next attempt.
+    pub fn hold(&self) {
+        self.raise(Urgency::None, |signal| signal.held = true);
+    }
+
+    /// Whether the run is to park before its next attempt.
+    pub fn is_held(&self) -> bool {
+        self.signal.borrow().held
+    }
+
     /// Tells the run that the daemon stops.
     pub fn shut_down(&self) {
         self.raise(Urgency::Shutdown, |_| {});
@@ -123,6 +134,11 @@ impl Stop {
         self.urgency() >= Urgency::Shutdown
     }
 
+    /// What tells of every change of the signal from now on.
+    pub fn changes(&self) -> Changes {
+        Changes(self.signal.subscribe())
+    }
+
     /// Resolves once the urgency has reached `urgency`. Cancel safe.
     pub async fn at_least(&self, urgency: Urgency) {
         let mut signal = self.signal.subscribe();
@@ -132,6 +148,19 @@ impl Stop {
             .await
             .is_err()
         {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Tells of changes of a stop signal.
+#[derive(Debug)]
+pub struct Changes(watch::Receiver<Signal>);
+
+impl Changes {
+    /// Resolves at the next change; never, if no handle on the signal is left. Cancel safe.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }

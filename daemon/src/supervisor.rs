@@ -15,7 +15,9 @@
 
 mod admission;
 mod error;
+mod lineage;
 mod request;
+mod resume;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -36,9 +38,9 @@ use tracing::Instrument as _;
 
 use self::admission::Admitted;
 pub use self::error::Error;
-pub use self::request::{Start, Started};
+pub use self::request::{Beginning, Lineage, Start, Started};
 use crate::config::Config;
-use crate::dispatch::{Dispatcher, Envelope, Trace};
+use crate::dispatch::{Dispatcher, Envelope, Ports, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::Libraries;
 use crate::stop::{Left, Stop, Urgency};
@@ -244,6 +246,12 @@ impl Supervisor {
         created.await.unwrap_or(Err(Error::Stopping))
     }
 
+    /// Gives a run whose record exists its task.
+    async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
+        let begin = Begin::TakeUp(run);
+        self.launch(Launch { begin, asker: None }).await
+    }
+
     async fn launch(&self, launch: Launch) -> Result<(), Error> {
         let sent = self.shared.launches.send(launch).await;
         sent.map_err(|_closed| Error::Stopping)
@@ -304,6 +312,7 @@ impl Supervisor {
             stop.cancel(cause);
         }
         self.shared.journal.published(ticket).await?;
+        self.cancel_below(id).await?;
         self.run_of(id).await
     }
 
@@ -322,6 +331,8 @@ impl Supervisor {
             let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
             self.shared.journal.published(ticket).await?;
         }
+        // It has ended, so it starts no further one.
+        self.kill_below(id, grace).await?;
         self.run_of(id).await
     }
 
@@ -346,6 +357,15 @@ impl Supervisor {
                     }
                 }
             }
+        }
+    }
+
+    /// Resolves when the run has moved on from where `run` stands.
+    async fn moved_on(&self, run: &Run) -> Result<(), Error> {
+        let mut feed = self.shared.journal.subscribe(&run.id, run.seq.next()).await?;
+        match feed.next().await {
+            None | Some(Ok(_) | Err(FeedError::Lagged { .. })) => Ok(()),
+            Some(Err(FeedError::Closed { .. })) => Err(journal::Error::Closed.into()),
         }
     }
 
@@ -406,6 +426,12 @@ impl Supervisor {
             Phase::Suspended { why, .. } => (None, Some(why.reason)),
             Phase::Ended { .. } => return Ok(()),
         };
+        if self.is_orphan(run).await {
+            let cause = "its parent has ended".to_owned();
+            let receipt = KillReceipt::default();
+            self.end(run, Event::RunKilled { cause, receipt }).await;
+            return Ok(());
+        }
         if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
             return Ok(());
         }
@@ -414,14 +440,12 @@ impl Supervisor {
         } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
             SuspendReason::Restart
         } else {
-            let begin = Begin::TakeUp(Arc::clone(run));
-            return self.launch(Launch { begin, asker: None }).await;
+            return self.launch_created(Arc::clone(run)).await;
         };
         let node = at.and_then(Activity::node).map(str::to_owned);
         let why = Suspension {
-            reason,
-            code: None,
             node,
+            ..Suspension::new(reason)
         };
         let event = Change::event(&run.id, Event::RunSuspended(why));
         self.shared.journal.commit(vec![event]).await?;
@@ -538,12 +562,19 @@ impl Supervisor {
                 return Ok(Left::Ended);
             }
         };
+        let ports = Ports {
+            journal,
+            dispatcher,
+            library: &library,
+            runs: self,
+            epoch: *epoch,
+        };
         match run.birth.kind {
-            RunKind::Graph => graph::drive(journal, dispatcher, &library, *epoch, run, stop).await,
+            RunKind::Graph => graph::drive(ports, run, stop).await,
             RunKind::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
                 let (left, answer) =
-                    call::drive(journal, dispatcher, &library, *epoch, run, stop, trace).await?;
+                    call::drive(ports, run, stop, trace).await?;
                 if let (Some(asker), Some(answer)) = (asker, answer) {
                     task::reply(asker.envelope, answer);
                 }

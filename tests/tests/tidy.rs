@@ -17,9 +17,10 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("object", 2),
     ("journal", 3),
     ("libraries", 4),
-    ("native", 4),
+    ("port", 4),
     ("process", 4),
-    ("chain", 5),
+    ("native", 5),
+    ("chain", 6),
     ("dispatch", 7),
     ("call", 8),
     ("graph", 8),
@@ -41,6 +42,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("capability", 1),
     ("model", 1),
     ("definition", 1),
+    ("policy", 1),
     ("walker", 1),
 ];
 

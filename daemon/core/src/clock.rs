@@ -35,6 +35,13 @@ impl Timestamp {
         Some(Self::from_ms(at.as_millisecond()))
     }
 
+    /// This point, later by `pause`; the far end of time if that is beyond it.
+    #[must_use]
+    pub fn plus(self, pause: std::time::Duration) -> Self {
+        let ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+        Self::from_ms(self.ms.saturating_add(ms))
+    }
+
     /// Milliseconds from `earlier` to this point, 0 if the clock went back.
     pub fn ms_since(self, earlier: Self) -> u64 {
         u64::try_from(self.ms.saturating_sub(earlier.ms)).unwrap_or(0)

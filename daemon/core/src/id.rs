@@ -257,6 +257,12 @@ impl RunId {
         ))
     }
 
+    /// The id marked as that of a run over a single node.
+    #[must_use]
+    pub fn single_step(&self) -> Self {
+        Self(format!("{}-step", self.0))
+    }
+
     /// Checks and wraps a text given by a user or read from disk.
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
         let text = text.into();

@@ -17,9 +17,11 @@
 //! **Order.** Events of a run are applied one after the other under the journal's lock; each gets the next [`Seq`].
 //! **Failure.** An event that the phase does not allow is [`Illegal`]; nothing of its commit is applied.
 
+mod attempt;
 mod control;
 mod event;
 mod phase;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +33,7 @@ use crate::capability::Layer;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ItemRef, RunId, Seq};
 
+pub use self::attempt::{FailedAttempt, HookRound, InFlight, ItemResult, Items, Slot, Verdict};
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::Event;
 pub use self::phase::{Activity, Illegal, Phase, Status, StepInFlight};
@@ -99,6 +102,9 @@ pub struct Limits {
     /// Most steps a graph run may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
+    /// How many levels of runs may lie below this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
 }
 
 /// What a graph run walks: the verified text, so that an edit of the file never changes a run that has started.
@@ -112,6 +118,13 @@ pub struct GraphSource {
     pub version: String,
     /// Number of its nodes.
     pub nodes: u32,
+    /// JSON text of the configuration that decides how it behaves, as it was when the run was accepted; empty in records
+    /// of releases that had none, which means what is shipped.
+    #[serde(default)]
+    pub policy: String,
+    /// SHA-256 of that configuration and all other that tools may read.
+    #[serde(default)]
+    pub config_hash: String,
 }
 
 /// Everything about a run that is fixed when it is accepted.
@@ -129,6 +142,19 @@ pub struct Birth {
     pub principal: String,
     /// The run that started this one.
     pub parent: Option<RunId>,
+    /// How many runs lie above it.
+    #[serde(default)]
+    pub depth: u32,
+    /// Whether its parent goes on without waiting for it (`async: true`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detached: bool,
+    /// The idempotency key of the step that started it: its own keys derive from that one, so that they are the same
+    /// when the step is tried again with another run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect_scope: Option<String>,
+    /// Where it begins, if not at the start node with an empty state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<Arc<Seed>>,
     /// The first run of its chain of continuations; this run itself for a fresh one.
     pub chain_root: RunId,
     /// The ended run this one continues.
@@ -149,6 +175,43 @@ pub struct Birth {
     pub graph: Option<GraphSource>,
     /// The caller's key: a second start with the same key is the same run.
     pub start_key: Option<String>,
+}
+
+impl Birth {
+    /// What idempotency keys of the run derive from.
+    pub fn effect_scope(&self) -> &str {
+        self.effect_scope
+            .as_deref()
+            .unwrap_or(self.chain_root.as_str())
+    }
+
+    /// Whether the run ends after one node.
+    pub fn is_single_step(&self) -> bool {
+        self.seed
+            .as_ref()
+            .is_some_and(|seed| seed.extent == Extent::OneNode)
+    }
+}
+
+/// Where a run begins that does not begin at the beginning.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Seed {
+    /// The first node.
+    pub node: String,
+    /// What was done before.
+    pub progress: Progress,
+    /// How far it goes.
+    pub extent: Extent,
+}
+
+/// How far a run goes from its first node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// To the end of the graph.
+    Rest,
+    /// Over one node.
+    OneNode,
 }
 
 /// A process, so named that another one with the same pid is never mistaken for it.
@@ -218,6 +281,10 @@ pub enum StepStatus {
     Return,
     /// A gate assigned and chose an edge.
     Gate,
+    /// The items of a foreach node are done.
+    Foreach,
+    /// The result of an earlier run was used.
+    Cached,
 }
 
 impl StepStatus {
@@ -228,6 +295,8 @@ impl StepStatus {
             Self::Error => "error",
             Self::Return => "return",
             Self::Gate => "gate",
+            Self::Foreach => "foreach",
+            Self::Cached => "cached",
         }
     }
 }
@@ -318,6 +387,40 @@ pub struct Suspension {
     pub code: Option<String>,
     /// The node it parked before.
     pub node: Option<String>,
+    /// How much is used of the limit it reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// That limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<String>,
+    /// The parked run below that it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<RunId>,
+    /// Attempts whose outcome nobody knows: node names, with the item's position where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncertain: Vec<String>,
+}
+
+impl Suspension {
+    /// Parked for `reason`.
+    pub const fn new(reason: SuspendReason) -> Self {
+        Self {
+            reason,
+            code: None,
+            node: None,
+            current: None,
+            max: None,
+            child: None,
+            uncertain: Vec::new(),
+        }
+    }
+
+    /// The same, before `node`.
+    #[must_use]
+    pub fn at(mut self, node: Option<&str>) -> Self {
+        self.node = node.map(str::to_owned);
+        self
+    }
 }
 
 /// One process that a kill ended.
@@ -381,6 +484,19 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// The word for it, as users see it.
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::Completed { .. } => Status::Completed,
+            Self::CompletedWithErrors { .. } => Status::CompletedWithErrors,
+            Self::Error { .. } => Status::Error,
+            Self::Cancelled { .. } => Status::Cancelled,
+            Self::Killed { .. } => Status::Killed,
+        }
+    }
+}
+
 /// What a run has done so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -396,6 +512,36 @@ pub struct Progress {
     pub output: Option<Value>,
     /// A tool run's result; also kept when it failed.
     pub result: Option<Value>,
+    /// Retries of each node since it was entered by an edge.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retries: BTreeMap<String, u32>,
+    /// A limit of steps that replaces that of the birth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u32>,
+    /// Items of the foreach node in hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Items>,
+    /// The failed attempt in hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedAttempt>,
+    /// Hooks being asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<HookRound>,
+    /// Where the walk stood when the run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stood_at: Option<String>,
+    /// The last step that was done: its node and what followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_step: Option<LastStep>,
+}
+
+/// The last step that was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastStep {
+    /// Its node.
+    pub node: String,
+    /// The node that followed.
+    pub next_node: Option<String>,
 }
 
 impl Default for Progress {
@@ -407,11 +553,39 @@ impl Default for Progress {
             suppressed: Vec::new(),
             output: None,
             result: None,
+            retries: BTreeMap::new(),
+            max_steps: None,
+            items: None,
+            failed: None,
+            hooks: None,
+            stood_at: None,
+            last_step: None,
         }
     }
 }
 
 impl Progress {
+    /// What a run takes over that goes on where this one ended.
+    #[must_use]
+    pub fn inherited(&self) -> Self {
+        Self {
+            items: None,
+            failed: None,
+            hooks: None,
+            output: None,
+            max_steps: None,
+            stood_at: None,
+            last_step: None,
+            ..self.clone()
+        }
+    }
+
+    /// Shows the retries in the state, where templates and hooks read them.
+    fn show_retries(&mut self) {
+        let retries = json!(self.retries);
+        self.set("_retries", retries);
+    }
+
     /// Sets one key of the state.
     pub fn set(&mut self, key: &str, value: Value) {
         if let Value::Object(state) = &mut self.state {
@@ -431,6 +605,9 @@ pub struct Run {
     pub created_at: Timestamp,
     /// When a task first owned it.
     pub started_at: Option<Timestamp>,
+    /// When it last began to run, or to run again after it was parked.
+    #[serde(default)]
+    pub active_since: Option<Timestamp>,
     /// Time of its last event.
     pub updated_at: Timestamp,
     /// When it ended.
@@ -452,7 +629,11 @@ pub struct Run {
 impl Run {
     /// The record right after `run_created`.
     pub fn create(id: RunId, at: Timestamp, birth: Arc<Birth>) -> Self {
-        let mut progress = Progress::default();
+        let mut progress = birth
+            .seed
+            .as_ref()
+            .map(|seed| seed.progress.clone())
+            .unwrap_or_default();
         if birth.kind == RunKind::Graph {
             progress.set("inputs", Value::Object(birth.inputs.clone()));
         }
@@ -461,6 +642,7 @@ impl Run {
             birth,
             created_at: at,
             started_at: None,
+            active_since: None,
             updated_at: at,
             ended_at: None,
             seq: Seq(1),
@@ -475,6 +657,34 @@ impl Run {
     /// The status users see.
     pub fn status(&self) -> Status {
         self.phase.status()
+    }
+
+    /// Every attempt in flight: the action of the node, items, the action of a hook.
+    pub fn in_flight(&self) -> impl Iterator<Item = (Slot, &InFlight)> {
+        let action = match self.phase.activity() {
+            Some(Activity::InStep(step)) if self.progress.items.is_none() => {
+                Some((Slot::Action, &step.work))
+            }
+            Some(
+                Activity::InStep(_)
+                | Activity::Idle
+                | Activity::Before { .. }
+                | Activity::Failed(_)
+                | Activity::Waiting { .. }
+                | Activity::Leaving
+                | Activity::Ending { .. },
+            )
+            | None => None,
+        };
+        let items = self.progress.items.iter().flat_map(|items| &items.running);
+        let hook = self.progress.hooks.as_ref().and_then(|round| {
+            let index = round.waiting.front()?;
+            Some((Slot::Hook(*index), round.running.as_ref()?))
+        });
+        action
+            .into_iter()
+            .chain(items.map(|(item, work)| (Slot::Item(*item), work)))
+            .chain(hook)
     }
 
     /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
@@ -494,6 +704,9 @@ impl Run {
             },
             Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => (None, None),
         };
+        if self.birth.is_single_step() {
+            return self.single_step(success);
+        }
         document["output"] = output.cloned().unwrap_or_else(|| json!({}));
         match self.birth.kind {
             RunKind::Graph => {
@@ -515,6 +728,26 @@ impl Run {
         document
     }
 
+    /// The result of a run over one node: always this shape, a node that failed included (design §8).
+    fn single_step(&self, success: bool) -> Value {
+        let last = self.progress.last_step.as_ref();
+        let mut document = json!({
+            "success": success,
+            "state": self.progress.state,
+            "executed_node": last.map(|last| &last.node),
+            "next_node": last.and_then(|last| last.next_node.as_ref()),
+            "step_count": self.progress.steps,
+        });
+        if let Phase::Ended {
+            outcome: Outcome::Error { error },
+        } = &self.phase
+        {
+            document["error"] = json!(error.message);
+            document["code"] = json!(error.code);
+        }
+        document
+    }
+
     /// Takes in `event`, which becomes its last one.
     pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
         let phase = self.phase.next(event)?;
@@ -525,11 +758,13 @@ impl Run {
     /// Takes in an event whose phase was computed by [`Phase::next`]; cannot fail, so that a commit of several
     /// events is checked whole before any of it is applied.
     pub fn enter(&mut self, phase: Phase, at: Timestamp, event: &Event) {
-        self.phase = phase;
+        let before = std::mem::replace(&mut self.phase, phase);
         self.seq = self.seq.next();
         self.updated_at = at;
         if self.phase.status().is_terminal() {
             self.ended_at = Some(at);
+            let node = before.activity().and_then(Activity::node);
+            self.progress.stood_at = node.map(str::to_owned);
         }
         match event {
             Event::RunStarted { epoch } => {
@@ -537,58 +772,49 @@ impl Run {
                     self.revivals += 1;
                 }
                 self.started_at.get_or_insert(at);
+                self.active_since.get_or_insert(at);
                 self.epoch = *epoch;
             }
-            Event::RunResumed { epoch } => {
+            Event::RunResumed { epoch, max_steps } => {
+                self.started_at.get_or_insert(at);
+                self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
+                self.progress.max_steps = max_steps.or(self.progress.max_steps);
             }
             Event::GraphStarted { state, .. } => {
                 self.progress.state = Value::Object(state.clone());
                 self.progress
                     .set("inputs", Value::Object(self.birth.inputs.clone()));
             }
-            Event::StepCompleted {
-                step,
-                node,
-                assigned,
-                error,
-                suppressed,
-                output,
-                ..
-            } => {
-                self.revivals = 0;
-                self.progress.steps = *step;
-                *self.progress.visits.entry(node.clone()).or_default() += 1;
-                for (key, value) in assigned {
-                    self.progress.set(key, value.clone());
-                }
-                if let (true, Some(error)) = (*suppressed, error) {
-                    let error = error.message.clone();
-                    self.progress.suppressed.push(SuppressedError {
-                        step: *step,
-                        node: node.clone(),
-                        error,
-                    });
-                }
-                if let Some(output) = output {
-                    self.progress.output = Some(output.clone());
-                }
-            }
+            Event::StepCompleted { .. } => self.revivals = 0,
             Event::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
-            Event::ToolCompleted { result, .. } => self.progress.result = Some(result.clone()),
             Event::RunCreated(_)
             | Event::StepStarted { .. }
             | Event::ProcessStarted { .. }
+            | Event::StepFailed { .. }
+            | Event::RetryScheduled { .. }
+            | Event::ItemStarted { .. }
+            | Event::ItemCompleted { .. }
+            | Event::ForeachCompleted { .. }
+            | Event::HooksBegun { .. }
+            | Event::HookStarted { .. }
+            | Event::HookCompleted { .. }
+            | Event::LimitExtended { .. }
+            | Event::UncertainAnswered { .. }
+            | Event::Emitted { .. }
             | Event::RunSuspended(_)
+            | Event::GraphEnding { .. }
             | Event::GraphCompleted { .. }
             | Event::GraphError { .. }
             | Event::GraphCancelled { .. }
+            | Event::ToolCompleted { .. }
             | Event::ToolCancelled { .. }
             | Event::RunKilled { .. } => {}
         }
+        self.progress.take_in(event);
     }
 }
 

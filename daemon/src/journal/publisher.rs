@@ -66,6 +66,18 @@ impl Entry {
             Event::GraphStarted { .. }
             | Event::StepStarted { .. }
             | Event::ProcessStarted { .. }
+            | Event::StepFailed { .. }
+            | Event::RetryScheduled { .. }
+            | Event::ItemStarted { .. }
+            | Event::ItemCompleted { .. }
+            | Event::ForeachCompleted { .. }
+            | Event::HooksBegun { .. }
+            | Event::HookStarted { .. }
+            | Event::HookCompleted { .. }
+            | Event::LimitExtended { .. }
+            | Event::UncertainAnswered { .. }
+            | Event::Emitted { .. }
+            | Event::GraphEnding { .. }
             | Event::CancelRequested { .. } => Pages::Keep,
         };
         Self {

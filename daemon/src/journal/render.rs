@@ -70,7 +70,7 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("graph_run_id", json!(run.id)),
         ("parent_thread_id", json!(run.birth.parent)),
         ("status", json!(run.status())),
-        ("current_node", json!(current_node(&run.phase))),
+        ("current_node", json!(run.phase.activity().and_then(Activity::node))),
         ("step_count", json!(run.progress.steps)),
         ("seq", json!(run.seq)),
         (
@@ -87,15 +87,4 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
     }
     let state = serde_json::to_string_pretty(&run.progress.state).expect("a state is plain data");
     Some(format!("```yaml\n{lines}```\n\n```json\n{state}\n```\n"))
-}
-
-fn current_node(phase: &Phase) -> Option<&str> {
-    match phase {
-        Phase::Running { at } | Phase::Suspended { at, .. } => match at {
-            Activity::Before { node } => Some(node),
-            Activity::InStep(step) => Some(&step.node),
-            Activity::Idle | Activity::Leaving => None,
-        },
-        Phase::Created | Phase::Ended { .. } => None,
-    }
 }

@@ -84,8 +84,20 @@ const fn begins_work(event: &Event) -> bool {
         | Event::RunStarted { .. }
         | Event::RunResumed { .. }
         | Event::GraphStarted { .. }
-        | Event::StepStarted { .. } => true,
+        | Event::StepStarted { .. }
+        | Event::ItemStarted { .. }
+        | Event::HookStarted { .. } => true,
         Event::ProcessStarted { .. }
+        | Event::StepFailed { .. }
+        | Event::RetryScheduled { .. }
+        | Event::ItemCompleted { .. }
+        | Event::ForeachCompleted { .. }
+        | Event::HooksBegun { .. }
+        | Event::HookCompleted { .. }
+        | Event::LimitExtended { .. }
+        | Event::UncertainAnswered { .. }
+        | Event::Emitted { .. }
+        | Event::GraphEnding { .. }
         | Event::StepCompleted { .. }
         | Event::CancelRequested { .. }
         | Event::RunSuspended(_)

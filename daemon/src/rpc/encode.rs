@@ -84,6 +84,7 @@ pub(super) fn read_durability(durability: v1::Durability) -> Option<Durability> 
 pub(super) fn read_limits(limits: Option<v1::Limits>) -> Limits {
     Limits {
         steps: limits.and_then(|limits| limits.steps),
+        depth: None,
     }
 }
 

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, ItemId, RunId, Seq};
-use rye_core::model::{Event, Object, Run, RunKind};
+use rye_core::model::{Object, Run, RunKind};
 use rye_proto::v1;
 use rye_proto::v1::{items_server::Items, node_server::Node, runs_server::Runs};
 use serde_json::{Value, json};
@@ -20,8 +20,8 @@ use tonic::{Request, Response, Status};
 use super::encode;
 use super::status::{invalid, of};
 use crate::dispatch::Trace;
-use crate::journal::{Filter, Line, Storage};
-use crate::supervisor::{Start, Supervisor};
+use crate::journal::{Filter, Line, StepLine, Storage};
+use crate::supervisor::{Beginning, Start, Supervisor};
 
 /// Time between TERM and KILL where the caller names none (design §12).
 const KILL_GRACE: Duration = Duration::from_secs(3);
@@ -102,6 +102,8 @@ impl Runs for RunsService {
             durability,
             start_key: Some(request.idempotency_key).filter(|key| !key.is_empty()),
             caller,
+            beginning: Beginning::Start,
+            lineage: None,
         };
         let started = self
             .supervisor
@@ -265,14 +267,14 @@ impl Runs for RunsService {
             .run_of(&id)
             .await
             .map_err(|error| of(&error))?;
-        let history = self
+        let steps = self
             .supervisor
             .journal()
-            .history(&id)
+            .steps(&id)
             .await
             .map_err(|error| of(&error))?;
         Ok(Response::new(v1::StepsResponse {
-            steps: history.iter().filter_map(step).collect(),
+            steps: steps.into_iter().map(step).collect(),
         }))
     }
 
@@ -360,39 +362,14 @@ fn event(run: &RunId, line: Line) -> v1::Event {
     }
 }
 
-/// The step a line of a history tells of, if it tells of one's end.
-fn step(line: &Line) -> Option<v1::Step> {
-    let event = json!({"event_type": line.event_type, "payload": line.payload});
-    match serde_json::from_value(event).ok()? {
-        Event::StepCompleted {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            error,
-            ..
-        } => Some(v1::Step {
-            step,
-            node,
-            status: status.as_str().to_owned(),
-            elapsed_ms,
-            cache_hit: false,
-            error: error.map(|error| error.message),
-        }),
-        Event::RunCreated(_)
-        | Event::RunStarted { .. }
-        | Event::GraphStarted { .. }
-        | Event::StepStarted { .. }
-        | Event::ProcessStarted { .. }
-        | Event::CancelRequested { .. }
-        | Event::RunSuspended(_)
-        | Event::RunResumed { .. }
-        | Event::GraphCompleted { .. }
-        | Event::GraphError { .. }
-        | Event::GraphCancelled { .. }
-        | Event::ToolCompleted { .. }
-        | Event::ToolCancelled { .. }
-        | Event::RunKilled { .. } => None,
+fn step(step: StepLine) -> v1::Step {
+    v1::Step {
+        step: step.step,
+        node: step.node,
+        status: step.status.as_str().to_owned(),
+        elapsed_ms: step.elapsed_ms,
+        cache_hit: step.cache_hit,
+        error: step.error,
     }
 }
 
@@ -431,6 +408,8 @@ impl Items for ItemsService {
             durability: None,
             start_key: None,
             caller,
+            beginning: Beginning::Start,
+            lineage: None,
         };
         let (id, envelope) = self
             .supervisor

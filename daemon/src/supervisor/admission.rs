@@ -4,15 +4,19 @@
 //! not validate, or inputs that do not fit it, make a run that has failed with zero steps and a code.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{Birth, Failure, GraphSource, Object, RunKind};
+use rye_core::model::{
+    Birth, Extent, Failure, GraphSource, Object, Outcome, Phase, Progress, Run, RunKind, Seed,
+};
 use rye_item::Library;
+use serde_json::Value;
 
-use super::{Error, Start};
+use super::{Beginning, Error, Start};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
@@ -42,6 +46,11 @@ pub(super) fn admit(
     let place = libraries.place(&request.directory)?;
     let resolved =
         chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
+    let lineage = request.lineage.as_ref();
+    let continued = match &request.beginning {
+        Beginning::Continue(run) => Some(run),
+        Beginning::Start | Beginning::Node { .. } => None,
+    };
     let birth = Birth {
         kind: match resolved.terminal {
             Terminal::Graph => RunKind::Graph,
@@ -50,12 +59,24 @@ pub(super) fn admit(
         item,
         project: place.directory.to_string_lossy().into_owned(),
         files: place.files.to_string_lossy().into_owned(),
-        principal: request.caller.source.clone(),
-        parent: None,
-        chain_root: id.clone(),
-        continuation_of: None,
+        principal: match (lineage, continued) {
+            (Some(lineage), _) => lineage.birth.principal.clone(),
+            (None, Some(run)) => run.birth.principal.clone(),
+            (None, None) => request.caller.source.clone(),
+        },
+        parent: lineage.map(|lineage| lineage.parent.clone()),
+        depth: lineage.map_or(0, |lineage| lineage.birth.depth + 1),
+        detached: lineage.is_some_and(|lineage| lineage.detached),
+        effect_scope: match (lineage, continued) {
+            (Some(lineage), _) => Some(lineage.key.clone()),
+            (None, Some(run)) => run.birth.effect_scope.clone(),
+            (None, None) => None,
+        },
+        seed: None,
+        chain_root: continued.map_or_else(|| id.clone(), |run| run.birth.chain_root.clone()),
+        continuation_of: continued.map(|run| run.id.clone()),
         limits: request.limits.clone(),
-        layers: caller_layers(&request),
+        layers: inherited_layers(&request),
         durability: request.durability.unwrap_or(config.durability),
         recovery: config.recovery,
         inputs: Object::new(),
@@ -63,6 +84,9 @@ pub(super) fn admit(
         graph: None,
         start_key: request.start_key.clone(),
     };
+    if birth.kind == RunKind::Tool && !matches!(request.beginning, Beginning::Start) {
+        return Err(Error::NotAGraph { item: birth.item });
+    }
     match birth.kind {
         RunKind::Graph => admit_graph(birth, &resolved, &place.library, config, request),
         RunKind::Tool => admit_tool(birth, &resolved, request),
@@ -76,18 +100,26 @@ fn refused(item: &ItemRef, source: chain::Error) -> Error {
     }
 }
 
-/// The caller's own authority, and what it narrowed that to for this run.
-fn caller_layers(request: &Start) -> Vec<Layer> {
-    let narrowed = request.capabilities.as_ref().map(|patterns| Layer {
+/// The authority a run starts under, before its own declaration: that of whoever asks and of what it comes from, and what
+/// was narrowed for this run.
+fn inherited_layers(request: &Start) -> Vec<Layer> {
+    let mut layers = match (&request.lineage, &request.beginning) {
+        (Some(lineage), _) => lineage.birth.layers.clone(),
+        (None, Beginning::Continue(run)) => {
+            let mut layers = run.birth.layers.clone();
+            layers.push(request.caller.clone());
+            layers
+        }
+        (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
+    };
+    layers.extend(request.capabilities.as_ref().map(|patterns| Layer {
         source: "the caller's capabilities".into(),
         patterns: patterns
             .iter()
             .map(|pattern| capability::normalise(pattern))
             .collect(),
-    });
-    std::iter::once(request.caller.clone())
-        .chain(narrowed)
-        .collect()
+    }));
+    layers
 }
 
 /// A tool run: its own execution is what its capabilities must cover.
@@ -149,11 +181,14 @@ fn admit_graph(
         category: graph.category.clone(),
         version: graph.version.clone(),
         nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
+        policy: String::new(),
+        config_hash: String::new(),
     });
     birth.recovery = graph.recovery.unwrap_or(birth.recovery);
     birth.durability = request
         .durability
         .or(graph.durability)
+        .or(request.lineage.as_ref().map(|lineage| lineage.birth.durability))
         .unwrap_or(birth.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
     birth.limits.steps.get_or_insert(default_steps);
@@ -163,18 +198,98 @@ fn admit_graph(
         let value = definition::coerce(graph.inputs.schema(), &key, &text);
         birth.inputs.insert(key, value);
     }
-    let misfit = match graph.inputs(birth.inputs.clone()) {
-        Ok((inputs, undeclared)) => {
+    let restored = match &request.beginning {
+        Beginning::Start | Beginning::Node { from: None, .. } => None,
+        Beginning::Node {
+            from: Some(run), ..
+        }
+        | Beginning::Continue(run) => Some(run.birth.inputs.clone()),
+    };
+    let misfit = match restored {
+        Some(inputs) => {
             birth.inputs = inputs;
-            warnings.extend(undeclared);
+            None
+        }
+        None => match graph.inputs(birth.inputs.clone()) {
+            Ok((inputs, undeclared)) => {
+                birth.inputs = inputs;
+                warnings.extend(undeclared);
+                None
+            }
+            Err(failure) => Some(failure),
+        },
+    };
+    let astray = match seed(&graph, request.beginning) {
+        Ok(seed) => {
+            birth.seed = seed.map(Arc::new);
             None
         }
         Err(failure) => Some(failure),
     };
     Ok(Admitted {
         birth,
-        fault: undeclared.err().or(misfit),
+        fault: undeclared.err().or(misfit).or(astray),
         warnings,
+    })
+}
+
+/// Where the run begins, if not at the start node with the graph's own state.
+fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
+    let (node, progress, extent) = match beginning {
+        Beginning::Start => return Ok(None),
+        Beginning::Continue(run) => {
+            let progress = run.progress.inherited();
+            (resumption_node(&run)?, progress, Extent::Rest)
+        }
+        Beginning::Node {
+            node,
+            inject_state,
+            from,
+        } => {
+            let mut progress = match from {
+                Some(run) => run.progress.inherited(),
+                None => Progress {
+                    state: Value::Object(graph.state.clone()),
+                    ..Progress::default()
+                },
+            };
+            progress.steps = 0;
+            for (key, value) in inject_state {
+                if key == "inputs" {
+                    let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
+                    return Err(Failure::permanent("invalid_inject_state", text));
+                }
+                progress.set(&key, value);
+            }
+            (node, progress, Extent::OneNode)
+        }
+    };
+    if graph.nodes.get(&node).is_none() {
+        let text = format!("the graph has no node `{node}`");
+        return Err(Failure::permanent("target_node_not_found", text).at(&node));
+    }
+    Ok(Some(Seed {
+        node,
+        progress,
+        extent,
+    }))
+}
+
+/// The node at which a run that ended goes on: the one that failed, or the one it stood before.
+fn resumption_node(run: &Run) -> Result<String, Failure> {
+    let failed = match &run.phase {
+        Phase::Ended {
+            outcome: Outcome::Error { error },
+        } => error.node.clone(),
+        Phase::Ended { .. }
+        | Phase::Created
+        | Phase::Running { .. }
+        | Phase::Suspended { .. } => None,
+    };
+    let stood_at = run.progress.stood_at.clone();
+    failed.or(stood_at).ok_or_else(|| {
+        let text = format!("run `{}` ended before its first node; start it anew", run.id);
+        Failure::permanent("resume_no_current_node", text)
     })
 }
 

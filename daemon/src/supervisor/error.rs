@@ -48,6 +48,28 @@ pub enum Error {
         /// The item.
         item: ItemRef,
     },
+    /// Only graphs have nodes to begin at.
+    #[error("`{item}` is a tool; only a graph has nodes to step over or to go on from")]
+    NotAGraph {
+        /// The item.
+        item: ItemRef,
+    },
+    /// What was asked of a parked run does not fit how it is parked.
+    #[error("run `{run}`: {problem}")]
+    Unfit {
+        /// Its id.
+        run: RunId,
+        /// What does not fit, and the mend.
+        problem: String,
+    },
+    /// The run is not parked.
+    #[error("run `{run}` is {status}; only a parked run, or one that ended without success, can be resumed")]
+    NotParked {
+        /// Its id.
+        run: RunId,
+        /// Its status.
+        status: rye_core::model::Status,
+    },
     /// The daemon is stopping.
     #[error("the daemon is stopping and starts nothing new; try again when it is up")]
     Stopping,
@@ -64,7 +86,8 @@ impl Kinded for Error {
             Self::Project(source) => source.kind(),
             Self::Item { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
-            Self::NotRunnable { .. } => ErrorKind::Invalid,
+            Self::NotRunnable { .. } | Self::NotAGraph { .. } => ErrorKind::Invalid,
+            Self::Unfit { .. } | Self::NotParked { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

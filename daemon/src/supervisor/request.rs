@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Durability, Limits, Object};
+use rye_core::model::{Birth, Durability, Limits, Object, Run};
 
 /// What a caller asks for.
 #[derive(Debug, Clone)]
@@ -28,6 +29,42 @@ pub struct Start {
     pub start_key: Option<String>,
     /// Who asks, and what they may do.
     pub caller: Layer,
+    /// Where it begins.
+    pub beginning: Beginning,
+    /// The run that asks, if one does.
+    pub lineage: Option<Lineage>,
+}
+
+/// Where a run begins.
+#[derive(Debug, Clone, Default)]
+pub enum Beginning {
+    /// At the start node.
+    #[default]
+    Start,
+    /// At this node, and after it the run ends.
+    Node {
+        /// The node.
+        node: String,
+        /// What is laid over the state.
+        inject_state: Object,
+        /// The run whose state and inputs it takes.
+        from: Option<Arc<Run>>,
+    },
+    /// Where this ended run stood.
+    Continue(Arc<Run>),
+}
+
+/// What a run inherits from the run that asks for it.
+#[derive(Debug, Clone)]
+pub struct Lineage {
+    /// That run.
+    pub parent: RunId,
+    /// Its record of birth.
+    pub birth: Arc<Birth>,
+    /// The idempotency key of the step.
+    pub key: String,
+    /// Whether the parent goes on without waiting.
+    pub detached: bool,
 }
 
 /// An accepted run.

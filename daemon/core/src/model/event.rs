@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Birth, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Status, StepStatus,
-    Suspension,
+    Birth, Control, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Slot, Status,
+    StepStatus, Suspension, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId};
@@ -35,7 +35,8 @@ pub enum Event {
         /// `config.state` of the graph.
         state: Object,
     },
-    /// A node with an effect is attempted, or a tool run's one call.
+    /// A node with an effect is attempted, or a tool run's one call. For a foreach node its items follow, each with
+    /// events of its own.
     StepStarted {
         /// Number of the step.
         step: u32,
@@ -53,13 +54,198 @@ pub enum Event {
         key: String,
         /// `_now` of the step: the same in every try.
         now: Timestamp,
+        /// Number of items, for a foreach node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        items: Option<u32>,
+        /// The run that carries the step out; created in the same commit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<RunId>,
+        /// Hash of everything the result depends on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
     },
-    /// The step in flight has a process. Written, not waited for: it matters within one boot only.
+    /// An attempt in flight has a process. Written, not waited for: it matters within one boot only.
     ProcessStarted {
         /// Number of the step.
         step: u32,
+        /// Which attempt.
+        #[serde(default, skip_serializing_if = "Slot::is_action")]
+        slot: Slot,
         /// The process.
         process: ProcessIdentity,
+    },
+    /// An attempt of a node failed. What follows is decided by the node's `retry`, by hooks and by its error mode.
+    StepFailed {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How often the node was entered before.
+        visit: u32,
+        /// Try of this step, from 1.
+        attempt: u32,
+        /// `_now` of the step.
+        now: Timestamp,
+        /// Why.
+        error: Failure,
+        /// What the action gave back all the same.
+        result: Value,
+        /// What kind of failure: `{category, code, retryable, retry_policy}`.
+        classification: Value,
+        /// Whether another try does no harm and may help.
+        repeatable: bool,
+    },
+    /// The failed node is tried again.
+    RetryScheduled {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Number of the coming try.
+        attempt: u32,
+        /// Retries of this node since it was entered by an edge, this one included.
+        retries: u32,
+        /// Not before.
+        due: Timestamp,
+        /// Who asked for it: `node`, or the id of a hook.
+        by: String,
+    },
+    /// An item of a foreach node is attempted.
+    ItemStarted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Position in `over`, from 0.
+        item: u32,
+        /// Try of this item, from 1.
+        attempt: u32,
+        /// What is called.
+        action_id: String,
+        /// What a second run of it would mean.
+        effect: Effect,
+        /// The idempotency key handed to the tool.
+        key: String,
+        /// The run that carries the item out; created in the same commit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<RunId>,
+        /// Hash of everything the result depends on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
+    },
+    /// An item of a foreach node is done.
+    ItemCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Position in `over`, from 0.
+        item: u32,
+        /// `ok`, `error` or `cached`.
+        status: StepStatus,
+        /// Wall time in milliseconds.
+        elapsed_ms: u64,
+        /// What it gave back.
+        result: Value,
+        /// What is collected: the result, or the id of its thread.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        collected: Option<Value>,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        /// Whether the node goes on although it failed (`on_item_error: collect`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        suppressed: bool,
+        /// Hash of everything the result depends on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
+    },
+    /// All items of a foreach node that were to run are done.
+    ForeachCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How many items there are.
+        items: u32,
+        /// How many of them failed.
+        failed: u32,
+        /// The node that follows; none ends the graph.
+        next_node: Option<String>,
+    },
+    /// Hooks whose actions have effects are asked about an event of the graph, one after the other.
+    HooksBegun {
+        /// The event: `graph_started`, `after_step`, `error`, `limit` or `graph_completed`.
+        event: String,
+        /// The hooks, by their place in the list of the graph's and the configured ones.
+        hooks: Vec<u32>,
+        /// What they are told, without the state.
+        context: Object,
+    },
+    /// The action of a hook is attempted.
+    HookStarted {
+        /// Steps taken.
+        step: u32,
+        /// The event it is asked about.
+        event: String,
+        /// Id of the hook.
+        hook: String,
+        /// Its place in the list of hooks.
+        index: u32,
+        /// Try of this action, from 1.
+        attempt: u32,
+        /// What is called.
+        action_id: String,
+        /// The idempotency key handed to the tool.
+        key: String,
+        /// The run that carries it out; created in the same commit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<RunId>,
+    },
+    /// A hook has answered.
+    HookCompleted {
+        /// Steps taken.
+        step: u32,
+        /// The event it was asked about.
+        event: String,
+        /// Id of the hook.
+        hook: String,
+        /// Its place in the list of hooks.
+        index: u32,
+        /// Wall time in milliseconds.
+        elapsed_ms: u64,
+        /// Its answer, if it gave one that counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        control: Option<Control>,
+        /// Why its action failed: a warning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+    },
+    /// The run may take more steps.
+    LimitExtended {
+        /// The new absolute limit.
+        max_steps: u32,
+        /// Who asked for it: the id of a hook.
+        by: String,
+    },
+    /// Somebody said what became of an attempt whose outcome nobody knew.
+    UncertainAnswered {
+        /// Number of the step.
+        step: u32,
+        /// Which attempt.
+        #[serde(default, skip_serializing_if = "Slot::is_action")]
+        slot: Slot,
+        /// What became of it.
+        verdict: Verdict,
+        /// Who said so.
+        by: String,
+    },
+    /// A tool of the run wrote an event of its own (`rye/agent/threads/internal/emitter`).
+    Emitted {
+        /// The event's own name.
+        name: String,
+        /// Its content.
+        content: Value,
     },
     /// A node is done.
     StepCompleted {
@@ -84,6 +270,18 @@ pub enum Event {
         /// What a return node returns.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
+        /// What was called.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action_id: Option<String>,
+        /// What the action gave back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Value>,
+        /// Whether the result is one of an earlier run of the same inputs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cache_hit: bool,
+        /// Hash of everything the result depends on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
     },
     /// Somebody asked the run to stop.
     CancelRequested {
@@ -96,6 +294,14 @@ pub enum Event {
     RunResumed {
         /// The daemon's life it goes on in.
         epoch: Epoch,
+        /// A new limit of steps that came with the request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_steps: Option<u32>,
+    },
+    /// The walk is over and hooks are asked about it; the terminal event follows.
+    GraphEnding {
+        /// What the run comes to.
+        outcome: Outcome,
     },
     /// The graph came to its end.
     GraphCompleted {
@@ -168,7 +374,19 @@ impl Event {
             | Self::StepStarted { .. }
             | Self::ProcessStarted { .. }
             | Self::CancelRequested { .. }
-            | Self::RunResumed { .. } => false,
+            | Self::RunResumed { .. }
+            | Self::StepFailed { .. }
+            | Self::RetryScheduled { .. }
+            | Self::ItemStarted { .. }
+            | Self::ItemCompleted { .. }
+            | Self::ForeachCompleted { .. }
+            | Self::HooksBegun { .. }
+            | Self::HookStarted { .. }
+            | Self::HookCompleted { .. }
+            | Self::LimitExtended { .. }
+            | Self::UncertainAnswered { .. }
+            | Self::Emitted { .. }
+            | Self::GraphEnding { .. } => false,
         }
     }
 }
@@ -184,6 +402,18 @@ impl Event {
             Self::ProcessStarted { .. } => "process_started",
             Self::StepCompleted { .. } => "step_completed",
             Self::CancelRequested { .. } => "cancel_requested",
+            Self::StepFailed { .. } => "step_failed",
+            Self::RetryScheduled { .. } => "retry_scheduled",
+            Self::ItemStarted { .. } => "item_started",
+            Self::ItemCompleted { .. } => "item_completed",
+            Self::ForeachCompleted { .. } => "foreach_completed",
+            Self::HooksBegun { .. } => "hooks_begun",
+            Self::HookStarted { .. } => "hook_started",
+            Self::HookCompleted { .. } => "hook_completed",
+            Self::LimitExtended { .. } => "limit_extended",
+            Self::UncertainAnswered { .. } => "uncertain_answered",
+            Self::Emitted { .. } => "emitted",
+            Self::GraphEnding { .. } => "graph_ending",
             Self::RunSuspended(_) => "run_suspended",
             Self::RunResumed { .. } => "run_resumed",
             Self::GraphCompleted { .. } => "graph_completed",
@@ -238,7 +468,19 @@ impl Event {
             | Self::StepCompleted { .. }
             | Self::CancelRequested { .. }
             | Self::RunSuspended(_)
-            | Self::RunResumed { .. } => None,
+            | Self::RunResumed { .. }
+            | Self::StepFailed { .. }
+            | Self::RetryScheduled { .. }
+            | Self::ItemStarted { .. }
+            | Self::ItemCompleted { .. }
+            | Self::ForeachCompleted { .. }
+            | Self::HooksBegun { .. }
+            | Self::HookStarted { .. }
+            | Self::HookCompleted { .. }
+            | Self::LimitExtended { .. }
+            | Self::UncertainAnswered { .. }
+            | Self::Emitted { .. }
+            | Self::GraphEnding { .. } => None,
         }
     }
 }

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Outcome, ProcessIdentity, Suspension};
+use super::{Effect, Event, InFlight, Outcome, Suspension};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 
 /// Where a running run stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "activity", rename_all = "snake_case")]
 pub enum Activity {
     /// Owned by a task that has not begun its work.
@@ -19,10 +19,24 @@ pub enum Activity {
         /// The node attempted next.
         node: String,
     },
-    /// A step is in flight.
+    /// A step is in flight: its action, or items of a foreach node.
     InStep(StepInFlight),
+    /// An attempt of the step failed; what follows is not decided yet.
+    Failed(StepInFlight),
+    /// The failed step is tried again, but not yet.
+    Waiting {
+        /// The step, as it failed.
+        step: StepInFlight,
+        /// Not before.
+        due: Timestamp,
+    },
     /// The last node is done; only the terminal event is missing.
     Leaving,
+    /// The walk is over and hooks are asked about it.
+    Ending {
+        /// What the run comes to.
+        outcome: Box<Outcome>,
+    },
 }
 
 /// A step, or a tool call, that has started and not ended.
@@ -34,12 +48,11 @@ pub struct StepInFlight {
     pub node: String,
     /// How often this node was entered before, in this run.
     pub visit: u32,
-    /// Try of this step, from 1.
-    pub attempt: u32,
     /// `_now` of the step: the same in every try.
     pub now: Timestamp,
-    /// The process that carries it out, once there is one.
-    pub process: Option<ProcessIdentity>,
+    /// The attempt of its action; for a foreach node that of the node as a whole.
+    #[serde(flatten)]
+    pub work: InFlight,
 }
 
 /// The life of a run.
@@ -158,13 +171,15 @@ impl Phase {
             Self::Created => Status::Created,
             Self::Running { .. } => Status::Running,
             Self::Suspended { .. } => Status::Suspended,
-            Self::Ended { outcome } => match outcome {
-                Outcome::Completed { .. } => Status::Completed,
-                Outcome::CompletedWithErrors { .. } => Status::CompletedWithErrors,
-                Outcome::Error { .. } => Status::Error,
-                Outcome::Cancelled { .. } => Status::Cancelled,
-                Outcome::Killed { .. } => Status::Killed,
-            },
+            Self::Ended { outcome } => outcome.status(),
+        }
+    }
+
+    /// Where a live run stands; `None` before its first start and after its end.
+    pub const fn activity(&self) -> Option<&Activity> {
+        match self {
+            Self::Running { at } | Self::Suspended { at, .. } => Some(at),
+            Self::Created | Self::Ended { .. } => None,
         }
     }
 
@@ -187,6 +202,12 @@ impl Phase {
             (Self::Running { at }, Event::RunStarted { .. })
             | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
                 Ok(Self::Running { at: at.clone() })
+            }
+            (Self::Suspended { why, at }, Event::UncertainAnswered { .. }) => {
+                at.next(event).ok_or_else(illegal).map(|at| Self::Suspended {
+                    why: why.clone(),
+                    at,
+                })
             }
             (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
                 why: why.clone(),
@@ -217,6 +238,12 @@ impl Phase {
                 at: Activity::InStep(step),
             } => format!("running step {} (`{}`)", step.step, step.node),
             Self::Running {
+                at: Activity::Failed(step) | Activity::Waiting { step, .. },
+            } => format!("behind a failed try of step {} (`{}`)", step.step, step.node),
+            Self::Running {
+                at: Activity::Ending { .. },
+            } => "ending".to_owned(),
+            Self::Running {
                 at: Activity::Idle | Activity::Leaving,
             }
             | Self::Created
@@ -231,8 +258,16 @@ impl Activity {
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::Before { node } => Some(node),
-            Self::InStep(step) => Some(&step.node),
-            Self::Idle | Self::Leaving => None,
+            Self::InStep(step) | Self::Failed(step) | Self::Waiting { step, .. } => Some(&step.node),
+            Self::Idle | Self::Leaving | Self::Ending { .. } => None,
+        }
+    }
+
+    /// The step it stands in, in flight or failed.
+    pub fn step(&self) -> Option<&StepInFlight> {
+        match self {
+            Self::InStep(step) | Self::Failed(step) | Self::Waiting { step, .. } => Some(step),
+            Self::Idle | Self::Before { .. } | Self::Leaving | Self::Ending { .. } => None,
         }
     }
 
@@ -247,28 +282,80 @@ impl Activity {
             {
                 StepInFlight::begun_by(event).map(Self::InStep)
             }
-            (Self::InStep(running), Event::StepStarted { .. }) => StepInFlight::begun_by(event)
-                .filter(|again| running.is_retried_by(again))
-                .map(Self::InStep),
-            (Self::InStep(running), Event::ProcessStarted { step, process })
-                if running.step == *step =>
+            (Self::InStep(running), Event::StepStarted { .. })
+            | (Self::Waiting { step: running, .. }, Event::StepStarted { .. }) => {
+                StepInFlight::begun_by(event)
+                    .filter(|again| running.is_retried_by(again))
+                    .map(Self::InStep)
+            }
+            (Self::InStep(running), Event::ProcessStarted { step, slot, process })
+                if running.step == *step && slot.is_action() =>
             {
-                Some(Self::InStep(StepInFlight {
-                    process: Some(process.clone()),
-                    ..running.clone()
-                }))
+                let mut running = running.clone();
+                running.work.process = Some(process.clone());
+                Some(Self::InStep(running))
             }
             (
-                Self::InStep(StepInFlight { node: here, .. }) | Self::Before { node: here },
-                Event::StepCompleted {
-                    node, next_node, ..
+                Self::InStep(running),
+                Event::UncertainAnswered {
+                    step,
+                    slot,
+                    verdict,
+                    ..
                 },
-            ) if here == node => Some(
+            ) if running.step == *step && slot.is_action() => {
+                let mut running = running.clone();
+                running.work.verdict = Some(*verdict);
+                Some(Self::InStep(running))
+            }
+            (
+                Self::InStep(running),
+                Event::ItemStarted { step, node, .. } | Event::ItemCompleted { step, node, .. },
+            ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
+            (Self::Before { node: here }, Event::StepFailed { node, .. }) if here == node => {
+                StepInFlight::failed_by(event).map(Self::Failed)
+            }
+            (Self::InStep(running), Event::StepFailed { step, node, .. })
+                if (running.step, &running.node) == (*step, node) =>
+            {
+                Some(Self::Failed(running.clone()))
+            }
+            (Self::Failed(step), Event::RetryScheduled { node, due, .. }) if step.node == *node => {
+                Some(Self::Waiting {
+                    step: step.clone(),
+                    due: *due,
+                })
+            }
+            (_, Event::StepCompleted { node, next_node, .. }) if self.node() == Some(node) => Some(
                 next_node
                     .as_ref()
                     .map_or(Self::Leaving, |node| Self::Before { node: node.clone() }),
             ),
-            (Self::Idle | Self::Before { .. } | Self::InStep(_) | Self::Leaving, _) => None,
+            (Self::Ending { .. }, Event::GraphEnding { .. }) => None,
+            (_, Event::GraphEnding { outcome }) => Some(Self::Ending {
+                outcome: Box::new(outcome.clone()),
+            }),
+            (
+                _,
+                Event::HooksBegun { .. }
+                | Event::HookStarted { .. }
+                | Event::HookCompleted { .. }
+                | Event::LimitExtended { .. }
+                | Event::ForeachCompleted { .. }
+                | Event::Emitted { .. }
+                | Event::ProcessStarted { .. }
+                | Event::UncertainAnswered { .. },
+            ) => Some(self.clone()),
+            (
+                Self::Idle
+                | Self::Before { .. }
+                | Self::InStep(_)
+                | Self::Failed(_)
+                | Self::Waiting { .. }
+                | Self::Leaving
+                | Self::Ending { .. },
+                _,
+            ) => None,
         }
     }
 
@@ -277,7 +364,11 @@ impl Activity {
         match self {
             Self::Idle => true,
             Self::Before { node: here } => here == node,
-            Self::InStep(_) | Self::Leaving => false,
+            Self::InStep(_)
+            | Self::Failed(_)
+            | Self::Waiting { .. }
+            | Self::Leaving
+            | Self::Ending { .. } => false,
         }
     }
 }
@@ -285,6 +376,31 @@ impl Activity {
 impl StepInFlight {
     fn begun_by(event: &Event) -> Option<Self> {
         let Event::StepStarted {
+            step,
+            node,
+            visit,
+            attempt,
+            effect,
+            key,
+            now,
+            child,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        Some(Self {
+            step: *step,
+            node: node.clone(),
+            visit: *visit,
+            now: *now,
+            work: InFlight::new(*attempt, *effect).announced(key, child.as_ref()),
+        })
+    }
+
+    /// A step that failed before it could start.
+    fn failed_by(event: &Event) -> Option<Self> {
+        let Event::StepFailed {
             step,
             node,
             visit,
@@ -299,14 +415,13 @@ impl StepInFlight {
             step: *step,
             node: node.clone(),
             visit: *visit,
-            attempt: *attempt,
             now: *now,
-            process: None,
+            work: InFlight::new(*attempt, Effect::default()),
         })
     }
 
     fn is_retried_by(&self, again: &Self) -> bool {
-        (again.step, again.node.as_str(), again.attempt)
-            == (self.step, self.node.as_str(), self.attempt + 1)
+        (again.step, again.node.as_str(), again.work.attempt)
+            == (self.step, self.node.as_str(), self.work.attempt + 1)
     }
 }

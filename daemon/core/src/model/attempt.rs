@@ -1,0 +1,229 @@
+//! What a step in flight consists of: the attempts of its action, its items and its hooks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Control, Effect, Failure, Object, ProcessIdentity};
+use crate::id::RunId;
+
+/// Which attempt of a step is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Slot {
+    /// The node's own action.
+    #[default]
+    Action,
+    /// An item of a foreach node, by its position from 0.
+    Item(u32),
+    /// The action of a hook, by its place in the list of hooks.
+    Hook(u32),
+}
+
+impl Slot {
+    /// Whether it is the node's own action.
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde's skip_serializing_if hands out a reference"
+    )]
+    pub const fn is_action(&self) -> bool {
+        matches!(self, Self::Action)
+    }
+}
+
+impl fmt::Display for Slot {
+    /// `action`, `3` for the item at position 3, `hook:1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Action => f.write_str("action"),
+            Self::Item(item) => write!(f, "{item}"),
+            Self::Hook(hook) => write!(f, "hook:{hook}"),
+        }
+    }
+}
+
+/// An attempt that has started and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// Number of this try, from 1.
+    pub attempt: u32,
+    /// What a second try would mean.
+    #[serde(default)]
+    pub effect: Effect,
+    /// Its idempotency key.
+    #[serde(default)]
+    pub key: String,
+    /// The process that carries it out, once there is one.
+    pub process: Option<ProcessIdentity>,
+    /// The run that carries it out, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<RunId>,
+    /// What somebody said became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+impl InFlight {
+    /// Try `attempt` of something whose second run means `effect`.
+    pub const fn new(attempt: u32, effect: Effect) -> Self {
+        Self {
+            attempt,
+            effect,
+            key: String::new(),
+            process: None,
+            child: None,
+            verdict: None,
+        }
+    }
+}
+
+impl InFlight {
+    /// The same, announced under `key` and carried out by the run `child` if there is one.
+    #[must_use]
+    pub(super) fn announced(mut self, key: &str, child: Option<&RunId>) -> Self {
+        key.clone_into(&mut self.key);
+        self.child = child.cloned();
+        self
+    }
+}
+
+/// What became of an attempt whose outcome nobody knew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It did not happen: do it again.
+    Retry,
+    /// It happened: go on.
+    Done,
+    /// It failed.
+    Fail,
+}
+
+impl Verdict {
+    /// The word used on the wire and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Done => "done",
+            Self::Fail => "fail",
+        }
+    }
+
+    /// The verdict of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Retry, Self::Done, Self::Fail]
+            .into_iter()
+            .find(|verdict| verdict.as_str() == word)
+    }
+}
+
+/// The items of the foreach node in hand.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Items {
+    /// By position; `None` for an item that has not ended.
+    pub done: Vec<Option<ItemResult>>,
+    /// Items in flight.
+    pub running: BTreeMap<u32, InFlight>,
+    /// Before this position everything has been started.
+    pub next: u32,
+    /// How many of `done` failed.
+    pub failed: u32,
+}
+
+/// What an item came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ItemResult {
+    /// What is collected.
+    pub value: Value,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Items {
+    /// Items of which none has started.
+    pub fn new(count: u32) -> Self {
+        Self {
+            done: vec![None; usize::try_from(count).unwrap_or(usize::MAX)],
+            ..Self::default()
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.done.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the item at this position has ended.
+    pub fn is_done(&self, item: u32) -> bool {
+        usize::try_from(item)
+            .ok()
+            .and_then(|item| self.done.get(item))
+            .is_some_and(Option::is_some)
+    }
+
+    /// Forgets failures and what was in flight, so that a retry of the node repeats only those.
+    pub(super) fn reopen(&mut self) {
+        for done in &mut self.done {
+            if done.as_ref().is_some_and(|done| done.error.is_some()) {
+                *done = None;
+            }
+        }
+        self.running.clear();
+        self.next = 0;
+        self.failed = 0;
+    }
+
+    pub(super) fn end(&mut self, item: u32, result: ItemResult) {
+        self.running.remove(&item);
+        self.failed += u32::from(result.error.is_some());
+        if let Some(place) = usize::try_from(item)
+            .ok()
+            .and_then(|item| self.done.get_mut(item))
+        {
+            *place = Some(result);
+        }
+    }
+}
+
+/// An attempt that failed, while it is decided what follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailedAttempt {
+    /// Why.
+    pub error: Failure,
+    /// What the action gave back all the same.
+    pub result: Value,
+    /// `{category, code, retryable, retry_policy}`.
+    pub classification: Value,
+    /// Whether another try does no harm and may help.
+    pub repeatable: bool,
+}
+
+/// Hooks that are being asked about an event of the graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HookRound {
+    /// The event.
+    pub event: String,
+    /// Hooks that have not answered, by their place in the list.
+    pub waiting: VecDeque<u32>,
+    /// What they are told, without the state.
+    pub context: Object,
+    /// The first answer that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Control>,
+    /// Who gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The attempt of the first waiting one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<InFlight>,
+}
+
+impl HookRound {
+    /// Whether every hook has answered.
+    pub fn is_over(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}

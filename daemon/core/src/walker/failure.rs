@@ -1,0 +1,239 @@
+//! What follows a failure: the node's `retry`, the hooks of `error`, the error edge, the graph's policy.
+
+use serde_json::{Value, json};
+
+use super::{Certainty, Done, Turn, Walker, spread};
+use crate::clock::Timestamp;
+use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
+use crate::model::{
+    Control, Effect, Event, FailedAttempt, Failure, Object, Outcome, StepInFlight, StepStatus,
+    SuspendReason, Suspension,
+};
+
+/// Where the walk goes after a failure that is not tried again.
+enum Onward {
+    /// The node's error edge, else the graph's policy.
+    AsDeclared,
+    /// On along the node's edges, with the error counted.
+    Suppressed,
+    /// On along the node's edges, with no error counted.
+    Skipped,
+    /// To the end of the run.
+    Fatal,
+}
+
+impl Walker {
+    /// An attempt of the node at hand failed.
+    pub(super) fn fail(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        failure: Failure,
+        result: &Value,
+        certainty: Certainty,
+        events: &mut Vec<Event>,
+    ) {
+        let failure = failure.at(&step.node);
+        let class = self.policy.classify(&failure, result);
+        let refused = certainty == Certainty::NeverBegan && !failure.retryable;
+        let twice = step.work.effect == Effect::AtMostOnce && certainty != Certainty::NeverBegan;
+        let event = Event::StepFailed {
+            step: step.step,
+            node: step.node.clone(),
+            visit: step.visit,
+            attempt: step.work.attempt,
+            now: step.now,
+            error: failure,
+            result: result.clone(),
+            classification: class.to_json(),
+            repeatable: !refused && !twice,
+        };
+        self.record(now, event, events);
+        let graph = std::sync::Arc::clone(&self.graph);
+        let retry = graph.nodes.get(&step.node).and_then(|node| node.retry);
+        if let Some(retry) = retry
+            && self.may_retry(&step.node, retry.max)
+        {
+            self.retry(now, step, retry.backoff, "node", events);
+        } else if !self.ask_about_failure(now, step, events) {
+            self.give_up(now, step, Onward::AsDeclared, events);
+        }
+    }
+
+    fn ask_about_failure(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let Some(failed) = self.run.progress.failed.clone() else {
+            return false;
+        };
+        let context = self.context([
+            ("error", error_document(&failed)),
+            ("classification", failed.classification),
+            ("node", json!(step.node)),
+        ]);
+        self.open_round(now, HookEvent::Error, context, events)
+    }
+
+    fn may_retry(&self, node: &str, max: u32) -> bool {
+        let progress = &self.run.progress;
+        let used = progress.retries.get(node).copied().unwrap_or(0);
+        progress.failed.as_ref().is_some_and(|failed| failed.repeatable) && used < max
+    }
+
+    fn retry(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        backoff: Backoff,
+        by: &str,
+        events: &mut Vec<Event>,
+    ) {
+        let used = self.run.progress.retries.get(&step.node).copied().unwrap_or(0);
+        let attempt = step.work.attempt + 1;
+        let key = self.key(&step.node, step.visit, Some(attempt), Some("retry"));
+        let event = Event::RetryScheduled {
+            step: step.step,
+            node: step.node.clone(),
+            attempt,
+            retries: used + 1,
+            due: now.plus(backoff.delay(used, spread(&key))),
+            by: by.to_owned(),
+        };
+        self.record(now, event, events);
+    }
+
+    /// The answer of the hooks of `error`.
+    pub(super) fn act_on_failure(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        answer: Option<(Control, String)>,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let Some((control, by)) = answer else {
+            self.give_up(now, step, Onward::AsDeclared, events);
+            return Turn::Again;
+        };
+        match control {
+            Control::Retry { max_retries } if self.may_retry(&step.node, max_retries) => {
+                let backoff = self.failed().map_or(Backoff::None, |failed| {
+                    self.policy.classify(&failed.error, &failed.result).backoff
+                });
+                self.retry(now, step, backoff, &by, events);
+            }
+            Control::Retry { .. } => self.give_up(now, step, Onward::AsDeclared, events),
+            Control::Fail { error } => {
+                if let (Some(error), Some(failed)) = (error, &mut self.run.progress.failed) {
+                    failed.error.message = error;
+                }
+                self.give_up(now, step, Onward::Fatal, events);
+            }
+            Control::Abort => self.give_up(now, step, Onward::Fatal, events),
+            Control::Suspend { reason } => {
+                let why = Suspension::new(reason);
+                return self.suspend(now, why, events);
+            }
+            Control::Escalate => {
+                let code = self.failed().map(|failed| failed.error.code.clone());
+                let why = Suspension {
+                    code,
+                    ..Suspension::new(SuspendReason::Limit)
+                };
+                return self.suspend(now, why, events);
+            }
+            Control::Continue { .. } => self.give_up(now, step, Onward::Suppressed, events),
+            Control::Skip => self.give_up(now, step, Onward::Skipped, events),
+        }
+        Turn::Again
+    }
+
+    /// The run was parked behind a failure and goes on: whoever resumed it wants another try.
+    pub(super) fn try_again_as_asked(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        self.retry(now, step, Backoff::None, "resume", events);
+        Turn::Again
+    }
+
+    fn failed(&self) -> Option<&FailedAttempt> {
+        self.run.progress.failed.as_ref()
+    }
+
+    /// The failure stands: it becomes the end of the step, and where it leads is decided.
+    fn give_up(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        onward: Onward,
+        events: &mut Vec<Event>,
+    ) {
+        let graph = std::sync::Arc::clone(&self.graph);
+        let (Some(failed), Some(node)) = (
+            self.run.progress.failed.clone(),
+            graph.nodes.get(&step.node),
+        ) else {
+            return;
+        };
+        let onward = match (onward, &node.on_error, graph.on_error) {
+            (Onward::AsDeclared, None, OnError::Fail) => Onward::Fatal,
+            (Onward::AsDeclared, None, OnError::Continue) => Onward::Suppressed,
+            (other, _, _) => other,
+        };
+        let last_error = json!({"node": node.name, "error": failed.error.message});
+        self.run.progress.set("_last_error", last_error.clone());
+        let next_node = match &onward {
+            Onward::AsDeclared => node.on_error.clone(),
+            Onward::Suppressed | Onward::Skipped => {
+                self.edge_of_failed(node, &failed.result, step.now)
+            }
+            Onward::Fatal => None,
+        };
+        let error = failed.error;
+        let assigned = Object::from_iter([("_last_error".to_owned(), last_error)]);
+        let done = Done {
+            error: Some(error.clone()),
+            suppressed: matches!(onward, Onward::Suppressed),
+            action_id: node.work.action().map(|action| action.id.clone()),
+            result: Some(failed.result),
+            ..Done::new(StepStatus::Error, assigned, next_node)
+        };
+        self.items = None;
+        self.record(now, done.event(now, step), events);
+        if matches!(onward, Onward::Fatal) {
+            self.finish(now, Outcome::Error { error }, events);
+        }
+    }
+
+    fn edge_of_failed(&mut self, node: &Node, result: &Value, now: Timestamp) -> Option<String> {
+        let result = match &node.work {
+            Work::Action(_) | Work::Foreach(_) => Some(result),
+            Work::Gate | Work::Return { .. } => None,
+        };
+        self.edge(node, result, now)
+    }
+}
+
+/// What hooks and conditions see as `error`: the result of the action, with `status` and `error` in any case.
+fn error_document(failed: &FailedAttempt) -> Value {
+    let mut document = match &failed.result {
+        Value::Object(result) => result.clone(),
+        Value::Null => Object::new(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Object::from_iter([("result".to_owned(), other.clone())])
+        }
+    };
+    document.insert("status".into(), json!("error"));
+    document
+        .entry("error")
+        .or_insert_with(|| json!(failed.error.message));
+    document
+        .entry("code")
+        .or_insert_with(|| json!(failed.error.code));
+    Value::Object(document)
+}

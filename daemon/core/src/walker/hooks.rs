@@ -1,0 +1,340 @@
+//! Rounds of hooks: which are asked about an event, and what their answer does.
+//!
+//! **Order.** The graph's own hooks (layer 1), then the configured ones (2 and 3), each list as written. All whose condition
+//! holds when the round begins are asked, one after the other; the first answer of layers 1 and 2 counts. A hook that fails
+//! is a warning.
+
+use serde_json::{Value, json};
+
+use super::evaluate::{View, resolve};
+use super::{Answer, Call, Turn, Walker, broken};
+use crate::clock::Timestamp;
+use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
+use crate::expr;
+use crate::id::ItemRef;
+use crate::model::{
+    Activity, Control, Effect, Event, Failure, HookRound, InFlight, Object, Outcome, Slot,
+    SuspendReason, Suspension,
+};
+
+/// Hooks of this layer report; what they answer is not heeded.
+const REPORTING_LAYER: u8 = 3;
+
+/// Opens the names a hook sees and hands them to `$use`.
+macro_rules! with_names {
+    ($walker:expr, $context:expr, $now:expr, |$names:ident, $notes:ident| $use:expr) => {{
+        let view = View::new(&$walker.run, None, $now);
+        let mut $names = view.names();
+        for (key, value) in $context {
+            $names = $names.with(key, value);
+        }
+        let $notes = &mut $walker.notes;
+        $use
+    }};
+}
+
+impl Walker {
+    /// The context of an event: `entries`, and the number of steps; the state is added where it is read.
+    pub(super) fn context<const N: usize>(&self, entries: [(&str, Value); N]) -> Object {
+        let mut context: Object = entries
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        context.insert("step_count".into(), json!(self.run.progress.steps));
+        context
+    }
+
+    fn all_hooks(&self) -> impl Iterator<Item = (u32, &Hook)> {
+        (0..).zip(self.graph.hooks.iter().chain(self.policy.hooks()))
+    }
+
+    /// The hook at `index` of the list.
+    pub(super) fn hook(&self, index: u32) -> Option<&Hook> {
+        self.all_hooks()
+            .find(|(at, _)| *at == index)
+            .map(|(_, hook)| hook)
+    }
+
+    /// Whether any hook is interested in `event` at all.
+    pub(super) fn has_hooks(&self, event: HookEvent) -> bool {
+        self.all_hooks().any(|(_, hook)| hook.event == event)
+    }
+
+    /// The event of the round at hand.
+    pub(super) fn hook_event(&self) -> String {
+        let round = self.run.progress.hooks.as_ref();
+        round.map(|round| round.event.clone()).unwrap_or_default()
+    }
+
+    /// Begins to ask the hooks of `event` whose condition holds; `false` if there are none.
+    pub(super) fn open_round(
+        &mut self,
+        now: Timestamp,
+        event: HookEvent,
+        context: Object,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let mut notes = Vec::new();
+        let hooks: Vec<u32> = {
+            let view = View::new(&self.run, None, now);
+            let mut names = view.names();
+            for (key, value) in &context {
+                names = names.with(key, value);
+            }
+            self.all_hooks()
+                .filter(|(_, hook)| hook.event == event)
+                .filter(|(_, hook)| {
+                    let condition = hook.condition.as_ref();
+                    condition.is_none_or(|condition| condition.holds(&names, &mut notes))
+                })
+                .map(|(index, _)| index)
+                .collect()
+        };
+        self.notes.append(&mut notes);
+        if hooks.is_empty() {
+            return false;
+        }
+        let begun = Event::HooksBegun {
+            event: event.as_str().to_owned(),
+            hooks,
+            context,
+        };
+        self.record(now, begun, events);
+        true
+    }
+
+    /// Goes on with the round at hand, or acts on its answer. `None` if there is none, or nothing follows from it.
+    pub(super) fn ask_hooks(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
+        let round = self.run.progress.hooks.as_ref()?;
+        let Some(index) = round.waiting.front().copied() else {
+            return self.act(now, events);
+        };
+        if self.running.contains(&Slot::Hook(index)) {
+            return Some(Turn::Wait(None));
+        }
+        let ending = matches!(self.run.phase.activity(), Some(Activity::Ending { .. }));
+        if !ending && let Some(turn) = self.stand_still(now, events) {
+            return Some(turn);
+        }
+        if let Some(child) = self.parked.remove(&Slot::Hook(index)) {
+            return Some(self.suspend_for_child(now, child, events));
+        }
+        Some(self.ask(now, index, events))
+    }
+
+    fn ask(&mut self, now: Timestamp, index: u32, events: &mut Vec<Event>) -> Turn {
+        let Some(hook) = self.hook(index).cloned() else {
+            let failure = Failure::permanent("hook_gone", "the hook is no longer configured");
+            self.hook_done(now, index, None, Some(failure), events);
+            return Turn::Again;
+        };
+        let round = self.run.progress.hooks.clone();
+        let context = round.as_ref().map(|round| round.context.clone());
+        let context = context.unwrap_or_default();
+        match &hook.action {
+            HookAction::Control(template) => {
+                let evaluated = with_names!(self, &context, now, |names, notes| {
+                    expr::interpolate(template, &names, notes)
+                });
+                let answer = evaluated
+                    .map_err(|error| broken(&error))
+                    .and_then(|answer| control(&answer));
+                match answer {
+                    Ok(control) => self.hook_done(now, index, control, None, events),
+                    Err(failure) => self.hook_done(now, index, None, Some(failure), events),
+                }
+                Turn::Again
+            }
+            HookAction::Call(action) => {
+                let resolved = with_names!(self, &context, now, |names, notes| {
+                    resolve(action, &names, notes)
+                });
+                match resolved {
+                    Ok(target) => {
+                        let running = round.and_then(|round| round.running);
+                        let call = self.hook_call(now, (index, &hook), action, target, running);
+                        Turn::Call(Box::new(call))
+                    }
+                    Err(failure) => {
+                        self.hook_done(now, index, None, Some(failure), events);
+                        Turn::Again
+                    }
+                }
+            }
+        }
+    }
+
+    fn hook_call(
+        &self,
+        now: Timestamp,
+        (index, hook): (u32, &Hook),
+        action: &Action,
+        (item, params): (ItemRef, Object),
+        running: Option<InFlight>,
+    ) -> Call {
+        let step = self.run.progress.steps;
+        let node = self.run.phase.activity().and_then(Activity::node);
+        let node = node.unwrap_or_default();
+        let name = format!("{}/{}", hook.event.as_str(), hook.id);
+        let tries = running.as_ref().map_or(0, |work| work.attempt);
+        let attached = running.and_then(|work| work.child);
+        Call {
+            slot: Slot::Hook(index),
+            step,
+            node: node.to_owned(),
+            visit: step,
+            attempt: if attached.is_some() { tries } else { tries + 1 },
+            now,
+            primary: action.primary,
+            item,
+            params,
+            key: self.key(node, step, None, Some(&name)),
+            effect: Effect::Idempotent,
+            caching: Caching::Off,
+            timeout: None,
+            authority: hook.authority,
+            attached,
+        }
+    }
+
+    pub(super) fn conclude_hook(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        answer: &Answer,
+        events: &mut Vec<Event>,
+    ) {
+        let (control, failure) = match &answer.failure {
+            Some(failure) => (None, Some(failure.clone())),
+            None => match control(&answer.result) {
+                Ok(control) => (control, None),
+                Err(failure) => (None, Some(failure)),
+            },
+        };
+        self.hook_done(now, index, control, failure, events);
+    }
+
+    fn hook_done(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        control: Option<Control>,
+        error: Option<Failure>,
+        events: &mut Vec<Event>,
+    ) {
+        let hook = self.hook(index);
+        let id = hook.map(|hook| hook.id.clone()).unwrap_or_default();
+        let reports = hook.is_some_and(|hook| hook.layer == REPORTING_LAYER);
+        if let Some(error) = &error {
+            self.notes.push(format!("hook `{id}` failed: {}", error.message));
+        }
+        let event = Event::HookCompleted {
+            step: self.run.progress.steps,
+            event: self.hook_event(),
+            hook: id,
+            index,
+            elapsed_ms: 0,
+            control: control.filter(|_| !reports),
+            error,
+        };
+        self.record(now, event, events);
+    }
+
+    /// Acts on the answer of a round in which every hook has answered.
+    fn act(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
+        let HookRound {
+            event, answer, by, ..
+        } = self.run.progress.hooks.clone()?;
+        let answer = answer.map(|control| (control, by.unwrap_or_default()));
+        match HookEvent::parse(&event)? {
+            HookEvent::GraphStarted | HookEvent::AfterStep => self.act_on_step(now, answer, events),
+            HookEvent::Limit => Some(self.act_on_limit(now, answer, events)),
+            HookEvent::Error => {
+                let step = self.run.phase.activity()?.step()?.clone();
+                Some(self.act_on_failure(now, &step, answer, events))
+            }
+            HookEvent::GraphCompleted => None,
+        }
+    }
+
+    /// Between two nodes a hook may end the run or park it; any other answer changes nothing.
+    fn act_on_step(
+        &mut self,
+        now: Timestamp,
+        answer: Option<(Control, String)>,
+        events: &mut Vec<Event>,
+    ) -> Option<Turn> {
+        let (control, by) = answer?;
+        match control {
+            Control::Fail { error } => {
+                let error = stopped_by(&by, "hook_failed", error);
+                Some(self.finish(now, Outcome::Error { error: self.at_node(error) }, events))
+            }
+            Control::Abort => {
+                let error = stopped_by(&by, "aborted", None);
+                Some(self.finish(now, Outcome::Error { error: self.at_node(error) }, events))
+            }
+            Control::Suspend { reason } => {
+                Some(self.suspend(now, Suspension::new(reason), events))
+            }
+            Control::Escalate => {
+                let why = Suspension::new(SuspendReason::Limit);
+                Some(self.suspend(now, why, events))
+            }
+            Control::Retry { .. } | Control::Continue { .. } | Control::Skip => None,
+        }
+    }
+
+    fn act_on_limit(
+        &mut self,
+        now: Timestamp,
+        answer: Option<(Control, String)>,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let (steps, max) = (self.run.progress.steps, self.max_steps());
+        let (control, by) = answer.unwrap_or((Control::Abort, String::new()));
+        match control {
+            Control::Continue { additional_steps } if additional_steps > 0 => {
+                let event = Event::LimitExtended {
+                    max_steps: max.saturating_add(additional_steps),
+                    by,
+                };
+                self.record(now, event, events);
+                Turn::Again
+            }
+            Control::Escalate => {
+                let why = Suspension {
+                    code: Some("max_steps_exceeded".into()),
+                    current: Some(steps.to_string()),
+                    max: Some(max.to_string()),
+                    ..Suspension::new(SuspendReason::Limit)
+                };
+                self.suspend(now, why, events)
+            }
+            Control::Suspend { reason } => self.suspend(now, Suspension::new(reason), events),
+            Control::Fail { error } => {
+                let mut failure = self.limit_failure();
+                failure.message = error.unwrap_or(failure.message);
+                let error = self.at_node(failure);
+                self.finish(now, Outcome::Error { error }, events)
+            }
+            Control::Retry { .. }
+            | Control::Abort
+            | Control::Continue { .. }
+            | Control::Skip => {
+                let error = self.at_node(self.limit_failure());
+                self.finish(now, Outcome::Error { error }, events)
+            }
+        }
+    }
+}
+
+/// The control answer in what a hook gave back, if there is one.
+fn control(answer: &Value) -> Result<Option<Control>, Failure> {
+    Control::parse(answer).map_err(|problem| Failure::permanent("bad_control", problem))
+}
+
+fn stopped_by(hook: &str, code: &str, message: Option<String>) -> Failure {
+    let message = message.unwrap_or_else(|| format!("stopped by the hook `{hook}`"));
+    Failure::permanent(code, message)
+}

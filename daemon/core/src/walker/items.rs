@@ -1,0 +1,378 @@
+//! Foreach nodes: their items, sequential or at once.
+//!
+//! Each item is an attempt of its own, under its own key. Items see the state as it was when the node was entered, with the
+//! loop variable in it; nothing an item does changes it. After the first failed item no new one starts, unless the node
+//! collects failures.
+
+use std::num::NonZeroU32;
+
+use serde_json::{Value, json};
+
+use super::evaluate::{View, resolve};
+use super::{Answer, Call, Certainty, Done, Revival, Turn, Walker, broken};
+use crate::clock::Timestamp;
+use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
+use crate::expr::{self, parse_json};
+use crate::id::RunId;
+use crate::model::{
+    Effect, Event, Failure, Items, Object, Slot, StepInFlight, StepStatus,
+};
+
+/// Items of a parallel node that run at once if nobody says.
+const AT_ONCE: u32 = 10;
+
+/// What the items of a node see.
+#[derive(Debug)]
+pub(super) struct ItemScope {
+    /// The step it belongs to.
+    step: u32,
+    /// The items.
+    list: Vec<Value>,
+    /// The state, with the loop variable of the last item looked at.
+    state: Value,
+}
+
+impl Walker {
+    /// Enters a foreach node, or tries it again.
+    pub(super) fn begin_items(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        foreach: &Foreach,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) {
+        self.items = None;
+        let count = match self.scope(foreach, step) {
+            Ok(scope) => u32::try_from(scope.list.len()).unwrap_or(u32::MAX),
+            Err(failure) => {
+                return self.fail(now, step, failure, &Value::Null, Certainty::NeverBegan, events);
+            }
+        };
+        let event = Event::StepStarted {
+            step: step.step,
+            node: step.node.clone(),
+            visit: step.visit,
+            attempt: step.work.attempt,
+            action_id: foreach.action.id.clone(),
+            effect: node.effect,
+            key: self.key(&step.node, step.visit, None, None),
+            now: step.now,
+            items: Some(count),
+            child: None,
+            node_input_hash: None,
+        };
+        self.record(now, event, events);
+    }
+
+    /// The list and the state its items see; evaluated once for each step, and again after a restart, with the same `_now`.
+    fn scope(&mut self, foreach: &Foreach, step: &StepInFlight) -> Result<&mut ItemScope, Failure> {
+        if self.items.as_ref().is_none_or(|scope| scope.step != step.step) {
+            let over = {
+                let view = View::new(&self.run, None, step.now);
+                expr::interpolate(&foreach.over, &view.names(), &mut self.notes)
+                    .map_err(|error| broken(&error))?
+            };
+            if over.is_null() {
+                self.notes.push(format!(
+                    "node `{}`: `over` is null, so there are no items",
+                    step.node
+                ));
+            }
+            self.items = Some(ItemScope {
+                step: step.step,
+                list: list(over)?,
+                state: self.run.progress.state.clone(),
+            });
+        }
+        Ok(self.items.as_mut().expect("it was filled just now"))
+    }
+
+    /// A foreach node is in flight: start items, wait for some, or close the node.
+    pub(super) fn items_turn(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        foreach: &Foreach,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        if let Err(failure) = self.scope(foreach, step) {
+            self.fail(now, step, failure, &Value::Null, Certainty::NeverBegan, events);
+            return Turn::Again;
+        }
+        if let Some(turn) = self.stand_still(now, events) {
+            return turn;
+        }
+        if let Some(turn) = self.revive_item(now, node, foreach, step, events) {
+            return turn;
+        }
+        if self.may_start_item(foreach)
+            && let Some(item) = self.next_item()
+        {
+            return self.call_item(now, node, foreach, step, item, 1, None, events);
+        }
+        if !self.running.is_empty() {
+            return Turn::Wait(None);
+        }
+        if !self.gives_up(foreach) {
+            let uncertain = self.uncertain_items(step);
+            if !uncertain.is_empty() {
+                return self.suspend_uncertain(now, uncertain, events);
+            }
+            if let Some((_, child)) = self.parked.pop_first() {
+                self.parked.clear();
+                return self.suspend_for_child(now, child, events);
+            }
+        }
+        self.close_items(now, node, foreach, step, events);
+        Turn::Again
+    }
+
+    fn progress_of_items(&self) -> Option<&Items> {
+        self.run.progress.items.as_ref()
+    }
+
+    /// Whether a failed item keeps others from starting.
+    fn gives_up(&self, foreach: &Foreach) -> bool {
+        foreach.on_item_error == OnItemError::Fail
+            && self.progress_of_items().is_some_and(|items| items.failed > 0)
+    }
+
+    fn may_start_item(&self, foreach: &Foreach) -> bool {
+        let at_once = match foreach.order {
+            ItemOrder::Sequential => 1,
+            ItemOrder::Parallel { at_once } => at_once
+                .or(self.graph.max_concurrency)
+                .map_or(AT_ONCE, NonZeroU32::get),
+        };
+        let busy = self.running.len() + self.parked.len();
+        !self.gives_up(foreach) && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
+    }
+
+    /// The next item that has neither ended nor started.
+    fn next_item(&self) -> Option<u32> {
+        let items = self.progress_of_items()?;
+        (items.next..items.count())
+            .find(|item| !items.is_done(*item) && !items.running.contains_key(item))
+    }
+
+    /// Items that were in flight when the daemon went down.
+    fn revive_item(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        foreach: &Foreach,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Option<Turn> {
+        if self.gives_up(foreach) {
+            return None;
+        }
+        let lost = self.progress_of_items()?.running.iter().find(|(item, work)| {
+            let slot = Slot::Item(**item);
+            !self.running.contains(&slot)
+                && !self.parked.contains_key(&slot)
+                && !matches!(Revival::of(work), Revival::Uncertain)
+        });
+        let (item, work) = lost.map(|(item, work)| (*item, work.clone()))?;
+        match Revival::of(&work) {
+            Revival::Uncertain => None,
+            Revival::Settled(answer) => {
+                self.conclude_item(now, item, &answer, events);
+                Some(Turn::Again)
+            }
+            Revival::Attach(child) => {
+                let attempt = work.attempt;
+                Some(self.call_item(now, node, foreach, step, item, attempt, Some(child), events))
+            }
+            Revival::Repeat => {
+                let attempt = work.attempt + 1;
+                Some(self.call_item(now, node, foreach, step, item, attempt, None, events))
+            }
+        }
+    }
+
+    fn uncertain_items(&self, step: &StepInFlight) -> Vec<String> {
+        let items = self.progress_of_items();
+        let running = items.into_iter().flat_map(|items| &items.running);
+        running
+            .filter(|(_, work)| matches!(Revival::of(work), Revival::Uncertain))
+            .map(|(item, _)| format!("{}[{item}]", step.node))
+            .collect()
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "an item is named by all of them, and nothing else needs the bundle"
+    )]
+    fn call_item(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        foreach: &Foreach,
+        step: &StepInFlight,
+        item: u32,
+        attempt: u32,
+        attached: Option<RunId>,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let resolved = self.resolve_item(foreach, step, item);
+        match resolved {
+            Ok((target, params)) => Turn::Call(Box::new(Call {
+                slot: Slot::Item(item),
+                step: step.step,
+                node: step.node.clone(),
+                visit: step.visit,
+                attempt,
+                now: step.now,
+                primary: foreach.action.primary,
+                item: target,
+                params,
+                key: self.key(&step.node, step.visit, Some(item), None),
+                effect: node.effect,
+                caching: node.caching,
+                timeout: node.timeout,
+                authority: Authority::Run,
+                attached,
+            })),
+            Err(failure) => {
+                let answer = Answer {
+                    result: Value::Null,
+                    failure: Some(failure),
+                    certainty: Certainty::NeverBegan,
+                    cached: false,
+                    node_input_hash: None,
+                };
+                self.conclude_item(now, item, &answer, events);
+                Turn::Again
+            }
+        }
+    }
+
+    fn resolve_item(
+        &mut self,
+        foreach: &Foreach,
+        step: &StepInFlight,
+        item: u32,
+    ) -> Result<(crate::id::ItemRef, Object), Failure> {
+        let lost = || Failure::permanent("item_gone", "the list of the node changed under it");
+        let scope = self.items.as_mut().ok_or_else(lost)?;
+        let value = usize::try_from(item)
+            .ok()
+            .and_then(|item| scope.list.get(item))
+            .ok_or_else(lost)?;
+        if let Value::Object(state) = &mut scope.state {
+            state.insert(foreach.variable.clone(), value.clone());
+        }
+        let view = View::item(&scope.state, &foreach.variable, value, step.now);
+        resolve(&foreach.action, &view.names(), &mut self.notes)
+    }
+
+    pub(super) fn conclude_item(
+        &mut self,
+        now: Timestamp,
+        item: u32,
+        answer: &Answer,
+        events: &mut Vec<Event>,
+    ) {
+        let graph = std::sync::Arc::clone(&self.graph);
+        let Some((step, node)) = self.at_hand(&graph, now) else {
+            return;
+        };
+        if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
+            return;
+        }
+        let collects = matches!(
+            &node.work,
+            Work::Foreach(foreach) if foreach.on_item_error == OnItemError::Collect
+        );
+        let status = match (&answer.failure, answer.cached) {
+            (Some(_), _) => StepStatus::Error,
+            (None, true) => StepStatus::Cached,
+            (None, false) => StepStatus::Ok,
+        };
+        let event = Event::ItemCompleted {
+            step: step.step,
+            node: step.node.clone(),
+            item,
+            status,
+            elapsed_ms: now.ms_since(step.now),
+            result: answer.result.clone(),
+            collected: answer.result.get("thread_id").filter(|id| id.is_string()).cloned(),
+            error: answer.failure.clone(),
+            suppressed: answer.failure.is_some() && collects,
+            node_input_hash: answer.node_input_hash.clone(),
+        };
+        self.record(now, event, events);
+    }
+
+    /// All items that were to run have ended: the node fails, or assigns and chooses its edge.
+    fn close_items(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        foreach: &Foreach,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(items) = self.progress_of_items() else {
+            return;
+        };
+        let (count, failed) = (items.count(), items.failed);
+        let collected: Vec<Value> = items
+            .done
+            .iter()
+            .map(|done| done.as_ref().map_or(Value::Null, |done| done.value.clone()))
+            .collect();
+        let first_error = (0_u32..).zip(&items.done).find_map(|(item, done)| {
+            let error = done.as_ref()?.error.as_ref()?;
+            Some(format!("item {item} of {count} failed: {error}"))
+        });
+        let result = json!({"results": collected, "count": count, "failed": failed});
+        if let (true, Some(text)) = (self.gives_up(foreach), first_error) {
+            let failure = Failure::permanent("item_failed", text);
+            return self.fail(now, step, failure, &result, Certainty::Answered, events);
+        }
+        let collect = foreach.collect.iter().map(|key| (key.clone(), json!(collected)));
+        let assigned = match self.assign(node, Some(&result), step.now, collect.collect()) {
+            Ok(assigned) => assigned,
+            Err(failure) => {
+                return self.fail(now, step, failure, &result, Certainty::Answered, events);
+            }
+        };
+        let next_node = self.edge(node, Some(&result), step.now);
+        let summary = Event::ForeachCompleted {
+            step: step.step,
+            node: step.node.clone(),
+            items: count,
+            failed,
+            next_node: next_node.clone(),
+        };
+        self.record(now, summary, events);
+        let done = Done {
+            action_id: Some(foreach.action.id.clone()),
+            ..Done::new(StepStatus::Foreach, assigned, next_node)
+        };
+        self.step_done(now, step, done, None, events);
+    }
+}
+
+/// The items of `over`: a list, the text of a JSON list, or nothing.
+fn list(over: Value) -> Result<Vec<Value>, Failure> {
+    let told = |what: &str| {
+        let text = format!("`over` is {what}; a foreach node goes over a list");
+        Failure::permanent("over_not_a_list", text)
+    };
+    match over {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => Ok(list),
+        Value::String(text) => match parse_json(&text) {
+            Ok(Value::Array(list)) => Ok(list),
+            Ok(_) | Err(_) => Err(told("a text that is not a JSON list")),
+        },
+        Value::Bool(_) => Err(told("a boolean")),
+        Value::Number(_) => Err(told("a number")),
+        Value::Object(_) => Err(told("a map")),
+    }
+}

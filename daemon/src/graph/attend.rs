@@ -1,0 +1,307 @@
+//! One call of a graph run: looked up, then carried out by a tool or by a run of its own.
+
+use std::sync::Arc;
+
+use rye_core::definition::Graph;
+use rye_core::error::chain as told;
+use rye_core::id::RunId;
+use rye_core::model::{
+    Birth, Event, Failure, KillReceipt, Outcome, Phase, Run,
+};
+use rye_core::walker::{Answer, Call, Certainty};
+use serde_json::{Value, json};
+
+use crate::chain::Origin;
+use crate::dispatch::{Order, Ports, Prepared, Reply, Trace};
+use crate::journal::Change;
+use crate::port::{Nest, Nested};
+use crate::stop::{Stop, Urgency};
+
+/// The item whose result may name a thread that another one continues.
+const THREAD: &str = "rye/agent/threads/thread_directive";
+
+/// A call that waits for its announcement to be durable.
+pub(super) struct Errand {
+    pub(super) call: Box<Call>,
+    pub(super) what: What,
+}
+
+/// What carries a call out.
+pub(super) enum What {
+    /// A tool.
+    Effect(Box<Prepared>),
+    /// A run that this call creates.
+    Launch(RunId),
+    /// A run that it created in an earlier life of the daemon.
+    Attach(RunId),
+}
+
+/// What a call needs.
+pub(super) enum Job {
+    /// Nothing any more. The flag: whether it counts as attempted.
+    Answered(Box<Answer>, bool),
+    /// To be carried out.
+    Begin {
+        errand: What,
+        created: Option<Created>,
+        node_input_hash: Option<String>,
+    },
+}
+
+/// A run to be created together with the start of its step.
+pub(super) struct Created {
+    pub(super) run: RunId,
+    pub(super) changes: Vec<Change>,
+}
+
+/// How a call ended.
+pub(super) enum Ended {
+    /// With an answer.
+    Answered(Box<Answer>),
+    /// It was stopped because its run is to stop.
+    Stopped(KillReceipt),
+    /// The run that carries it out is parked; the leaf of the parked ones.
+    Parked(RunId),
+}
+
+/// Finds out what `call` needs. Nothing is committed and nothing begins here.
+pub(super) async fn look_up(ports: Ports<'_>, graph: &Graph, run: &Run, call: &Call) -> Job {
+    if let Some(child) = &call.attached {
+        return Job::Begin {
+            errand: What::Attach(child.clone()),
+            created: None,
+            node_input_hash: None,
+        };
+    }
+    let order = Order {
+        origin: Origin {
+            run: run.id.clone(),
+            birth: Arc::clone(&run.birth),
+            attempt: call.attempt,
+            key: call.key.clone(),
+        },
+        primary: call.primary,
+        item: call.item.clone(),
+        params: call.params.clone(),
+        trace: Trace::Dropped,
+        authority: call.authority,
+        timeout: call.timeout,
+    };
+    let prepared = ports.dispatcher.prepare(order, ports.library);
+    if prepared.is_graph() {
+        return nest(ports, run, call);
+    }
+    let _ = graph;
+    Job::Begin {
+        errand: What::Effect(Box::new(prepared)),
+        created: None,
+        node_input_hash: None,
+    }
+}
+
+/// A graph within a graph becomes a run of its own.
+fn nest(ports: Ports<'_>, run: &Run, call: &Call) -> Job {
+    let nested = ports.runs.nest(Nest {
+        parent: run,
+        item: &call.item,
+        params: call.params.clone(),
+        key: &call.key,
+    });
+    match nested {
+        Err(failure) => {
+            let answer = Answer {
+                failure: Some(failure),
+                certainty: Certainty::NeverBegan,
+                ..answered(Value::Null)
+            };
+            Job::Answered(Box::new(answer), true)
+        }
+        Ok(Nested::Answer(value)) => Job::Answered(Box::new(answered(value)), true),
+        Ok(Nested::Create { run, birth, fault }) => {
+            let mut changes = vec![Change::create(&run, birth)];
+            changes.extend(fault.map(|error| {
+                let end = Event::GraphError {
+                    error,
+                    steps: 0,
+                    elapsed_ms: 0,
+                };
+                Change::event(&run, end)
+            }));
+            Job::Begin {
+                errand: What::Launch(run.clone()),
+                created: Some(Created { run, changes }),
+                node_input_hash: None,
+            }
+        }
+    }
+}
+
+/// Carries a call out.
+pub(super) async fn attend(
+    ports: Ports<'_>,
+    stop: &Stop,
+    run: RunId,
+    birth: Arc<Birth>,
+    errand: Errand,
+) -> (Box<Call>, Ended) {
+    let Errand { call, what } = errand;
+    let ended = match what {
+        What::Effect(prepared) => effect(ports, stop, &run, &call, *prepared).await,
+        What::Launch(child) => {
+            ports.runs.launch(child.clone()).await;
+            child_run(ports, stop, &call, child).await
+        }
+        What::Attach(child) => child_run(ports, stop, &call, child).await,
+    };
+    drop(birth);
+    (call, ended)
+}
+
+async fn effect(
+    ports: Ports<'_>,
+    stop: &Stop,
+    run: &RunId,
+    call: &Call,
+    prepared: Prepared,
+) -> Ended {
+    let note_process = |process| {
+        let event = Event::ProcessStarted {
+            step: call.step,
+            slot: call.slot,
+            process,
+        };
+        if let Err(error) = ports.journal.note(run, event) {
+            tracing::warn!(error = %told(&error), "a process identity was not recorded");
+        }
+    };
+    let reply = ports
+        .dispatcher
+        .carry_out(prepared, ports.runs, stop, &note_process)
+        .await;
+    if reply.stopped && stop.urgency() >= Urgency::Cancel {
+        return Ended::Stopped(reply.receipt);
+    }
+    let continues = reply.envelope.item.id.as_str() == THREAD;
+    let mut answer = answer_of(reply);
+    if continues {
+        follow(ports, &mut answer).await;
+    }
+    Ended::Answered(Box::new(answer))
+}
+
+fn answer_of(reply: Reply) -> Answer {
+    Answer {
+        failure: reply.envelope.failure.clone(),
+        certainty: reply.certainty,
+        ..answered(reply.envelope.unwrap_result())
+    }
+}
+
+fn answered(result: Value) -> Answer {
+    Answer {
+        result,
+        failure: None,
+        certainty: Certainty::Answered,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
+/// A thread that was continued by another one: the result is that of the last.
+async fn follow(ports: Ports<'_>, answer: &mut Answer) {
+    if answer.result.get("status") != Some(&json!("continued")) {
+        return;
+    }
+    let next = answer.result.get("continuation_thread_id").and_then(Value::as_str);
+    let Some(next) = next.map(str::to_owned) else {
+        return;
+    };
+    let last = match RunId::new(next.as_str()) {
+        Ok(id) => ports.runs.newest(id).await.ok(),
+        Err(_) => None,
+    };
+    match last {
+        None => {
+            let text = format!("the terminal thread `{next}` was not found");
+            answer.failure = Some(Failure::permanent("terminal_thread_not_found", text));
+        }
+        Some(run) => {
+            let mut result = run.result();
+            result["thread_id"] = json!(run.id);
+            *answer = Answer {
+                failure: failure_of(&run),
+                ..answered(result)
+            };
+        }
+    }
+}
+
+/// Waits for a run below. It is told to stop by the supervisor, together with its parent.
+async fn child_run(ports: Ports<'_>, stop: &Stop, call: &Call, child: RunId) -> Ended {
+    let mut timeout = call.timeout;
+    loop {
+        let settled = tokio::select! {
+            settled = ports.runs.settled(child.clone()) => settled,
+            () = super::sleep(timeout) => {
+                let text = format!("the node's timeout of {} s", timeout.unwrap_or_default().as_secs_f64());
+                if let Err(error) = ports.runs.cancel(child.clone(), text).await {
+                    tracing::debug!(%error, "a run below had ended before its timeout");
+                }
+                timeout = None;
+                continue;
+            }
+            () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
+        };
+        let run = match settled {
+            Ok(run) => run,
+            Err(error) => {
+                let failure = Failure::permanent("child_lost", error.message);
+                return Ended::Answered(Box::new(Answer {
+                    failure: Some(failure),
+                    certainty: Certainty::Unknown,
+                    ..answered(Value::Null)
+                }));
+            }
+        };
+        return match &run.phase {
+            Phase::Suspended { why, .. } => {
+                Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()))
+            }
+            Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => {
+                if stop.urgency() >= Urgency::Cancel && !is_success(&run) {
+                    return Ended::Stopped(KillReceipt::default());
+                }
+                Ended::Answered(Box::new(Answer {
+                    failure: failure_of(&run),
+                    ..answered(run.result())
+                }))
+            }
+        };
+    }
+}
+
+fn is_success(run: &Run) -> bool {
+    failure_of(run).is_none()
+}
+
+/// Why a run that ended did not succeed.
+fn failure_of(run: &Run) -> Option<Failure> {
+    let Phase::Ended { outcome } = &run.phase else {
+        return None;
+    };
+    match outcome {
+        Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+        Outcome::Error { error } => Some(Failure {
+            node: None,
+            ..error.clone()
+        }),
+        Outcome::Cancelled { cause } => Some(Failure::permanent(
+            "child_cancelled",
+            format!("the run `{}` was cancelled by {cause}", run.id),
+        )),
+        Outcome::Killed { .. } => Some(Failure::permanent(
+            "child_killed",
+            format!("the run `{}` was killed", run.id),
+        )),
+    }
+}

@@ -1,0 +1,60 @@
+//! The steps of a run, read from its history.
+
+use rye_core::id::RunId;
+use rye_core::model::{Event, StepStatus};
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Error, Journal, Line};
+
+/// A step that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepLine {
+    /// Its number.
+    pub step: u32,
+    /// Its node.
+    pub node: String,
+    /// How it ended.
+    pub status: StepStatus,
+    /// Wall time in milliseconds.
+    pub elapsed_ms: u64,
+    /// Whether the result of an earlier run was used.
+    pub cache_hit: bool,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+impl StepLine {
+    /// The step whose end `line` tells of, if it tells of one.
+    pub fn of(line: &Line) -> Option<Self> {
+        let event = json!({"event_type": line.event_type, "payload": line.payload});
+        let Event::StepCompleted {
+            step,
+            node,
+            status,
+            elapsed_ms,
+            error,
+            cache_hit,
+            ..
+        } = serde_json::from_value(event).ok()?
+        else {
+            return None;
+        };
+        Some(Self {
+            step,
+            node,
+            status,
+            elapsed_ms,
+            cache_hit,
+            error: error.map(|error| error.message),
+        })
+    }
+}
+
+impl Journal {
+    /// The steps `run` has taken.
+    pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
+        let history = self.history(run).await?;
+        Ok(history.iter().filter_map(StepLine::of).collect())
+    }
+}

@@ -1,0 +1,120 @@
+//! What the runs, and the tools they call, may ask of the owner of all runs.
+//!
+//! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. **Never** a way around
+//! authority: what a run asks for another run is granted by lineage and layers, which the implementor checks.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemRef, RunId};
+use rye_core::model::{Birth, Failure, Object, Run, Verdict};
+use serde_json::Value;
+
+use crate::journal::{Filter, Page};
+
+/// An answer that is on its way.
+pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The owner of all runs, as drivers and native tools see it.
+pub trait Runs: Send + Sync {
+    /// Fixes everything about a run that an action of `order.parent` asks for; nothing is committed yet.
+    fn nest(&self, order: Nest<'_>) -> Result<Nested, Failure>;
+
+    /// Gives a run that was created in a commit of its parent its own task. If the daemon stops in between, its next life
+    /// does so.
+    fn launch(&self, run: RunId) -> Answering<'_, ()>;
+
+    /// The record of a run, once it has ended or parked; a run parked for want of disk space goes on by itself and is waited
+    /// for.
+    fn settled(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+
+    /// The record of a run as it is now.
+    fn get(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Records of runs, newest first.
+    fn list(&self, filter: Filter) -> Answering<'_, Result<Page, Refusal>>;
+
+    /// The steps a run has taken, as `steps --json` prints them.
+    fn steps(&self, run: RunId) -> Answering<'_, Result<Vec<Value>, Refusal>>;
+
+    /// The run that `run` was continued by, and so on to the last one; `run` itself if it was not.
+    fn newest(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Asks a run and those below it to stop.
+    fn cancel(&self, run: RunId, cause: String) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Ends a run and those below it by force; answers when they are over.
+    fn kill(&self, run: RunId, cause: String, grace: Duration) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Lets a parked run go on, or makes a run that goes on where an ended one failed; answers with the one that runs.
+    fn resume(&self, run: RunId, request: Resume) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+}
+
+/// A run that an action of another run asks for.
+#[derive(Debug)]
+pub struct Nest<'a> {
+    /// The run that asks.
+    pub parent: &'a Run,
+    /// The graph.
+    pub item: &'a ItemRef,
+    /// The parameters of the action, control parameters included.
+    pub params: Object,
+    /// The idempotency key of the step, from which those of the new run derive.
+    pub key: &'a str,
+}
+
+/// What came of asking for a run.
+#[derive(Debug)]
+pub enum Nested {
+    /// A run to be created in the commit that starts the step.
+    Create {
+        /// Its id.
+        run: RunId,
+        /// Everything that is fixed about it.
+        birth: Arc<Birth>,
+        /// Why it fails at once, if it does.
+        fault: Option<Failure>,
+    },
+    /// No run: the answer was at hand (`validate: true`).
+    Answer(Value),
+}
+
+/// How a parked or ended run is to go on.
+#[derive(Debug, Clone, Default)]
+pub struct Resume {
+    /// Who asks.
+    pub by: String,
+    /// The new absolute limit of steps.
+    pub max_steps: Option<u32>,
+    /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
+    pub verdicts: Vec<(String, Verdict)>,
+    /// What whoever asks may do; a run that continues an ended one gets this as a further layer.
+    pub layers: Vec<rye_core::capability::Layer>,
+}
+
+/// Why the owner of all runs did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of refusal.
+    pub kind: ErrorKind,
+    /// For people.
+    pub message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Kinded for Refusal {
+    fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}

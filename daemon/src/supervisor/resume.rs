@@ -1,0 +1,262 @@
+//! Parking runs, and letting them go on.
+//!
+//! A parked run goes on under its own id. One that ended without success is continued by a new run, which takes over state,
+//! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
+//! ask at once. **Order.** Whoever waits for a parked run below goes on together with it: the run that is resumed, its parked
+//! ancestors that wait for it, and the parked leaf it waits for itself.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rye_core::capability::Layer;
+use rye_core::id::RunId;
+use rye_core::model::{
+    Event, InFlight, Limits, Outcome, Phase, Run, Slot, Status, SuspendReason, Verdict,
+};
+
+use super::{Beginning, Error, Start, Supervisor};
+use crate::journal::{self, Change};
+use crate::port::Resume;
+
+impl Supervisor {
+    /// Asks a run to park before its next attempt; resolves when it has parked or ended.
+    pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
+        let run = self.live_run(id, "suspended").await?;
+        if let Phase::Suspended { .. } = run.phase {
+            return Ok(run);
+        }
+        let stop = self.live().get(id).cloned();
+        if let Some(stop) = stop {
+            stop.hold();
+        }
+        self.settled(id).await?;
+        self.run_of(id).await
+    }
+
+    /// Lets a parked run go on, or continues one that ended without success; answers with the one that runs.
+    pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
+        let run = self.newest(id).await?;
+        match &run.phase {
+            Phase::Suspended { .. } => self.let_go_on(run, request).await,
+            Phase::Ended { outcome } => match outcome {
+                Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
+                    self.continue_ended(run, request).await
+                }
+                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
+                    Err(Error::Over {
+                        run: run.id.clone(),
+                        status: run.status(),
+                        wanted: "resumed",
+                    })
+                }
+            },
+            Phase::Created | Phase::Running { .. } => Err(Error::NotParked {
+                run: run.id.clone(),
+                status: run.status(),
+            }),
+        }
+    }
+
+    /// The run that `id` was continued by, and so on to the last one; the run itself if it was not.
+    pub async fn newest(&self, id: &RunId) -> Result<Arc<Run>, Error> {
+        let mut run = self.run_of(id).await?;
+        while let Some(next) = self.continued_by(&run).await? {
+            run = self.run_of(&next).await?;
+        }
+        Ok(run)
+    }
+
+    /// The run that continues `run`.
+    pub async fn continued_by(&self, run: &Run) -> Result<Option<RunId>, Error> {
+        if !run.status().is_terminal() {
+            return Ok(None);
+        }
+        let found = self
+            .journal()
+            .by_start_key(&run.birth.principal, &continuation_key(&run.id))
+            .await?;
+        Ok(found)
+    }
+
+    async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
+        if !request.verdicts.is_empty() {
+            return Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: "it has ended, so nothing about it is uncertain".into(),
+            });
+        }
+        let source = request.by.clone();
+        let caller = request.layers.into_iter().next().unwrap_or(Layer {
+            source,
+            patterns: Vec::new(),
+        });
+        let start = Start {
+            item: run.birth.item.clone(),
+            directory: PathBuf::from(&run.birth.project),
+            inputs: run.birth.inputs.clone(),
+            text_inputs: BTreeMap::new(),
+            capabilities: None,
+            limits: Limits {
+                steps: request.max_steps,
+                ..run.birth.limits.clone()
+            },
+            durability: Some(run.birth.durability),
+            start_key: Some(continuation_key(&run.id)),
+            caller,
+            beginning: Beginning::Continue(Arc::clone(&run)),
+            lineage: None,
+        };
+        let started = self.start(start).await?;
+        self.run_of(&started.run).await
+    }
+
+    async fn let_go_on(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
+        let mut line = vec![Arc::clone(&run)];
+        // Whoever waits for it above …
+        while let Some(parent) = self.parked_above(&line[0]).await? {
+            line.insert(0, parent);
+        }
+        // … and what it waits for below.
+        while let Some(child) = parked_below(line.last().unwrap_or(&run)) {
+            let child = self.run_of(&child).await?;
+            if !matches!(child.phase, Phase::Suspended { .. }) {
+                break;
+            }
+            line.push(child);
+        }
+        // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
+        let target = line.last().map_or_else(|| run.id.clone(), |leaf| leaf.id.clone());
+        for parked in line.iter().rev() {
+            let own = if parked.id == target {
+                request.clone()
+            } else {
+                Resume {
+                    by: request.by.clone(),
+                    ..Resume::default()
+                }
+            };
+            self.wake(parked, &own).await?;
+        }
+        self.run_of(&run.id).await
+    }
+
+    async fn parked_above(&self, run: &Run) -> Result<Option<Arc<Run>>, Error> {
+        let Some(parent) = run.birth.parent.as_ref().filter(|_| !run.birth.detached) else {
+            return Ok(None);
+        };
+        let parent = self.run_of(parent).await?;
+        let waits = matches!(
+            &parent.phase,
+            Phase::Suspended { why, .. } if why.reason == SuspendReason::Child
+        );
+        Ok(waits.then_some(parent))
+    }
+
+    /// Commits that one parked run goes on, and gives it a task.
+    async fn wake(&self, run: &Arc<Run>, request: &Resume) -> Result<(), Error> {
+        let mut events = verdicts(run, request)?;
+        events.push(Event::RunResumed {
+            epoch: self.shared.epoch,
+            max_steps: request.max_steps,
+        });
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(&run.id, event))
+            .collect();
+        let ticket = match self.shared.journal.commit(changes).await {
+            Ok(ticket) => ticket,
+            Err(journal::Error::Illegal { .. }) => {
+                let now = self.run_of(&run.id).await?;
+                return Err(Error::NotParked {
+                    run: now.id.clone(),
+                    status: now.status(),
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.shared.journal.published(ticket).await?;
+        let run = self.run_of(&run.id).await?;
+        self.launch_created(run).await
+    }
+}
+
+/// The key under which the one run that continues `id` is found.
+fn continuation_key(id: &RunId) -> String {
+    format!("continues:{id}")
+}
+
+/// The run below that `run` is parked for.
+fn parked_below(run: &Run) -> Option<RunId> {
+    let Phase::Suspended { why, .. } = &run.phase else {
+        return None;
+    };
+    if why.reason != SuspendReason::Child {
+        return None;
+    }
+    run.in_flight().find_map(|(_, work)| work.child.clone())
+}
+
+/// The answers to what is uncertain about `run`, as events. Each answer must mean something, and each open question must be
+/// answered.
+fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
+    let unfit = |problem: String| Error::Unfit {
+        run: run.id.clone(),
+        problem,
+    };
+    let Phase::Suspended { why, at } = &run.phase else {
+        return Ok(Vec::new());
+    };
+    let mut open: Vec<(String, Slot)> = match (why.reason, at.step()) {
+        (SuspendReason::Uncertain, Some(step)) => run
+            .in_flight()
+            .filter(|(_, work)| is_open(work))
+            .map(|(slot, _)| match slot {
+                Slot::Item(item) => (format!("{}[{item}]", step.node), slot),
+                Slot::Action | Slot::Hook(_) => (step.node.clone(), slot),
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let step = at.step().map_or(0, |step| step.step);
+    let mut events = Vec::new();
+    for (name, verdict) in &request.verdicts {
+        let (meant, rest): (Vec<_>, Vec<_>) = open
+            .into_iter()
+            .partition(|(known, slot)| name == "*" || known == name || slot.to_string() == *name);
+        if meant.is_empty() {
+            let known: Vec<_> = rest.iter().map(|(name, _)| name.as_str()).collect();
+            let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+            return Err(unfit(format!("`{name}` is not uncertain; {known} is")));
+        }
+        open = rest;
+        events.extend(meant.into_iter().map(|(_, slot)| Event::UncertainAnswered {
+            step,
+            slot,
+            verdict: *verdict,
+            by: request.by.clone(),
+        }));
+    }
+    if let Some((name, _)) = open.first() {
+        let words = [Verdict::Retry, Verdict::Done, Verdict::Fail].map(Verdict::as_str);
+        return Err(unfit(format!(
+            "nobody knows whether `{name}` took effect; say so: --uncertain '{name}={}'",
+            words.join("|")
+        )));
+    }
+    Ok(events)
+}
+
+fn is_open(work: &InFlight) -> bool {
+    work.verdict.is_none() && work.effect == rye_core::model::Effect::AtMostOnce
+}
+
+/// Whether a status is one that [`Supervisor::resume`] takes.
+pub fn is_resumable(status: Status) -> bool {
+    match status {
+        Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
+        Status::Created | Status::Running | Status::Completed | Status::CompletedWithErrors => {
+            false
+        }
+    }
+}
