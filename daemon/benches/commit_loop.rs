@@ -86,6 +86,10 @@ fn birth(project: &Path) -> Birth {
         files: project.join(".ai").display().to_string(),
         principal: "uid:0".into(),
         parent: None,
+        depth: 0,
+        detached: false,
+        effect_scope: None,
+        seed: None,
         chain_root: RunId::new("root").expect("a good id"),
         continuation_of: None,
         limits: Limits::default(),
@@ -112,6 +116,9 @@ fn started(step: u32) -> Event {
         effect: Effect::Idempotent,
         key: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c".into(),
         now: Timestamp::from_ms(0),
+        items: None,
+        child: None,
+        node_input_hash: None,
     }
 }
 
@@ -126,6 +133,10 @@ fn completed(step: u32) -> Event {
         error: None,
         suppressed: false,
         output: None,
+        action_id: None,
+        result: None,
+        cache_hit: false,
+        node_input_hash: None,
     }
 }
 

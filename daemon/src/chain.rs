@@ -319,7 +319,9 @@ impl Chain {
 
     /// Content hashes of its elements, tool first.
     pub fn content_hashes(&self) -> impl Iterator<Item = String> {
-        self.elements.iter().map(|element| element.content_hash.clone())
+        self.elements
+            .iter()
+            .map(|element| element.content_hash.clone())
     }
 
     /// The tool's `config_schema`.

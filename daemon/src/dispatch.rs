@@ -34,7 +34,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 const MOST_SCHEMAS: usize = 1000;
 
 /// What whoever drives a run works with.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Ports<'a> {
     /// The only door to state.
     pub journal: &'a Journal,
@@ -524,7 +524,11 @@ fn judge(
     let (code, message, retryable) = match (exited.ended_by, exited.exit) {
         (Some(StopReason::Timeout), _) => {
             let Failure { message, .. } = timed_out(timeout);
-            ("timeout", format!("{message}; its whole process group was ended"), true)
+            (
+                "timeout",
+                format!("{message}; its whole process group was ended"),
+                true,
+            )
         }
         (Some(StopReason::Cancel | StopReason::Kill), _) => {
             ("stopped", "stopped on request".to_owned(), true)
@@ -550,7 +554,10 @@ fn judge(
 fn timed_out(timeout: Duration) -> Failure {
     Failure {
         retryable: true,
-        ..Failure::permanent("timeout", format!("timed out after {} s", timeout.as_secs_f64()))
+        ..Failure::permanent(
+            "timeout",
+            format!("timed out after {} s", timeout.as_secs_f64()),
+        )
     }
 }
 

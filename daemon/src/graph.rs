@@ -212,12 +212,10 @@ impl<'a> Drive<'a> {
                 let child = created.as_ref().map(|created| created.run.clone());
                 let events = self.walker.start(now, &call, child, node_input_hash);
                 self.plan(events);
-                self.plans.extend(created.into_iter().flat_map(|created| created.changes));
+                self.plans
+                    .extend(created.into_iter().flat_map(|created| created.changes));
                 self.strict |= call.effect == Effect::AtMostOnce;
-                self.errands.push(Errand {
-                    call,
-                    what: errand,
-                });
+                self.errands.push(Errand { call, what: errand });
             }
         }
     }
@@ -238,7 +236,13 @@ impl<'a> Drive<'a> {
             (run.id.clone(), Arc::clone(&run.birth))
         };
         for errand in self.errands.drain(..) {
-            let attended = attend::attend(self.ports, self.stop, id.clone(), Arc::clone(&birth), errand);
+            let attended = attend::attend(
+                self.ports,
+                self.stop,
+                id.clone(),
+                Arc::clone(&birth),
+                errand,
+            );
             calls.push(Box::pin(attended));
         }
         Ok(())
@@ -311,7 +315,10 @@ impl<'a> Drive<'a> {
 
     /// The disk is full: what is in flight ends, what is done is written down (the log keeps room for that), the run parks,
     /// and goes on from its record when there is space again.
-    async fn wait_for_space(&mut self, calls: &mut Calls<'a>) -> Result<Option<Left>, journal::Error> {
+    async fn wait_for_space(
+        &mut self,
+        calls: &mut Calls<'a>,
+    ) -> Result<Option<Left>, journal::Error> {
         self.plans.clear();
         self.errands.clear();
         while let Some((call, ended)) = calls.next().await {

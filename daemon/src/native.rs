@@ -25,6 +25,7 @@ pub fn find(id: &ItemId) -> Option<Tool> {
 }
 
 /// On whose behalf a tool is called, and whom it may ask.
+#[derive(Debug)]
 pub struct Session<'a> {
     /// The run and the step.
     pub run: &'a RunId,

@@ -20,7 +20,7 @@ use crate::journal::{Filter, Page};
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The owner of all runs, as drivers and native tools see it.
-pub trait Runs: Send + Sync {
+pub trait Runs: fmt::Debug + Send + Sync {
     /// Fixes everything about a run that an action of `order.parent` asks for; nothing is committed yet.
     fn nest(&self, order: Nest<'_>) -> Result<Nested, Failure>;
 
@@ -48,7 +48,12 @@ pub trait Runs: Send + Sync {
     fn cancel(&self, run: RunId, cause: String) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
     /// Ends a run and those below it by force; answers when they are over.
-    fn kill(&self, run: RunId, cause: String, grace: Duration) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    fn kill(
+        &self,
+        run: RunId,
+        cause: String,
+        grace: Duration,
+    ) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
     /// Lets a parked run go on, or makes a run that goes on where an ended one failed; answers with the one that runs.
     fn resume(&self, run: RunId, request: Resume) -> Answering<'_, Result<Arc<Run>, Refusal>>;

@@ -362,7 +362,11 @@ impl Supervisor {
 
     /// Resolves when the run has moved on from where `run` stands.
     async fn moved_on(&self, run: &Run) -> Result<(), Error> {
-        let mut feed = self.shared.journal.subscribe(&run.id, run.seq.next()).await?;
+        let mut feed = self
+            .shared
+            .journal
+            .subscribe(&run.id, run.seq.next())
+            .await?;
         match feed.next().await {
             None | Some(Ok(_) | Err(FeedError::Lagged { .. })) => Ok(()),
             Some(Err(FeedError::Closed { .. })) => Err(journal::Error::Closed.into()),
@@ -573,8 +577,7 @@ impl Supervisor {
             RunKind::Graph => graph::drive(ports, run, stop).await,
             RunKind::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
-                let (left, answer) =
-                    call::drive(ports, run, stop, trace).await?;
+                let (left, answer) = call::drive(ports, run, stop, trace).await?;
                 if let (Some(asker), Some(answer)) = (asker, answer) {
                     task::reply(asker.envelope, answer);
                 }

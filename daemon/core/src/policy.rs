@@ -19,13 +19,26 @@ pub struct Classification {
 }
 impl Classification {
     /// stub
-    pub fn to_json(&self) -> Value { serde_json::json!({"category": self.category, "code": self.code, "retryable": self.retryable}) }
+    pub fn to_json(&self) -> Value {
+        serde_json::json!({"category": self.category, "code": self.code, "retryable": self.retryable})
+    }
 }
 impl Policy {
     /// stub
-    pub fn from_text(_: &str) -> Result<Self, String> { Ok(Self) }
+    pub fn from_text(_: &str) -> Result<Self, String> {
+        Ok(Self)
+    }
     /// stub
-    pub fn hooks(&self) -> &[Hook] { &[] }
+    pub fn hooks(&self) -> &[Hook] {
+        &[]
+    }
     /// stub
-    pub fn classify(&self, _f: &Failure, _r: &Value) -> Classification { Classification { category: "permanent".into(), code: "default".into(), retryable: false, backoff: Backoff::None } }
+    pub fn classify(&self, _f: &Failure, _r: &Value) -> Classification {
+        Classification {
+            category: "permanent".into(),
+            code: "default".into(),
+            retryable: false,
+            backoff: Backoff::None,
+        }
+    }
 }

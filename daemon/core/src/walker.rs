@@ -37,9 +37,7 @@ use serde_json::{Value, json};
 use self::items::ItemScope;
 use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::definition::{
-    Authority, Caching, DEFAULT_MAX_STEPS, Graph, HookEvent, Node, Work,
-};
+use crate::definition::{Authority, Caching, DEFAULT_MAX_STEPS, Graph, HookEvent, Node, Work};
 use crate::error::chain;
 use crate::id::{ItemRef, RunId};
 use crate::model::{
@@ -290,7 +288,10 @@ impl Walker {
             Slot::Hook(index) => Event::HookStarted {
                 step: call.step,
                 event: self.hook_event(),
-                hook: self.hook(index).map(|hook| hook.id.clone()).unwrap_or_default(),
+                hook: self
+                    .hook(index)
+                    .map(|hook| hook.id.clone())
+                    .unwrap_or_default(),
                 index,
                 attempt: call.attempt,
                 action_id,
@@ -384,7 +385,8 @@ impl Walker {
         }
         let graph = Arc::clone(&self.graph);
         let Some(node) = graph.nodes.get(name) else {
-            let error = Failure::permanent("node_not_found", format!("the graph has no node `{name}`"));
+            let error =
+                Failure::permanent("node_not_found", format!("the graph has no node `{name}`"));
             let error = error.at(name);
             return self.finish(now, Outcome::Error { error }, events);
         };
@@ -453,7 +455,14 @@ impl Walker {
                 attached: None,
             })),
             Err(failure) => {
-                self.fail(now, step, failure, &Value::Null, Certainty::NeverBegan, events);
+                self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Value::Null,
+                    Certainty::NeverBegan,
+                    events,
+                );
                 Turn::Again
             }
         }
@@ -574,7 +583,14 @@ impl Walker {
                 self.step_done(now, &step, done, Some(&answer.result), events);
             }
             Err(failure) => {
-                self.fail(now, &step, failure, &answer.result, Certainty::Answered, events);
+                self.fail(
+                    now,
+                    &step,
+                    failure,
+                    &answer.result,
+                    Certainty::Answered,
+                    events,
+                );
             }
         }
     }
@@ -588,7 +604,14 @@ impl Walker {
                 self.step_done(now, step, done, None, events);
             }
             Err(failure) => {
-                self.fail(now, step, failure, &Value::Null, Certainty::Answered, events);
+                self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Value::Null,
+                    Certainty::Answered,
+                    events,
+                );
             }
         }
     }
@@ -609,7 +632,14 @@ impl Walker {
                 self.step_done(now, step, done, None, events);
             }
             Err(failure) => {
-                self.fail(now, step, failure, &Value::Null, Certainty::Answered, events);
+                self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Value::Null,
+                    Certainty::Answered,
+                    events,
+                );
             }
         }
     }
@@ -665,7 +695,13 @@ impl Walker {
                 ("status", json!(outcome.status())),
                 ("error", error),
             ]);
-            self.record(now, Event::GraphEnding { outcome: outcome.clone() }, events);
+            self.record(
+                now,
+                Event::GraphEnding {
+                    outcome: outcome.clone(),
+                },
+                events,
+            );
             if self.open_round(now, HookEvent::GraphCompleted, context, events) {
                 return Turn::Again;
             }
@@ -875,7 +911,9 @@ pub fn idempotency_key(
 
 /// A number from 0 to 1 that is the same for the same key and different for others: spreads retries without chance.
 fn spread(key: &str) -> f64 {
-    let head = key.get(..8).and_then(|head| u32::from_str_radix(head, 16).ok());
+    let head = key
+        .get(..8)
+        .and_then(|head| u32::from_str_radix(head, 16).ok());
     f64::from(head.unwrap_or(0)) / f64::from(u32::MAX)
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use rye_core::definition::Graph;
 use rye_core::error::chain as told;
 use rye_core::id::RunId;
-use rye_core::model::{
-    Birth, Event, Failure, KillReceipt, Outcome, Phase, Run,
-};
+use rye_core::model::{Birth, Event, Failure, KillReceipt, Outcome, Phase, Run};
 use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
@@ -212,7 +210,10 @@ async fn follow(ports: Ports<'_>, answer: &mut Answer) {
     if answer.result.get("status") != Some(&json!("continued")) {
         return;
     }
-    let next = answer.result.get("continuation_thread_id").and_then(Value::as_str);
+    let next = answer
+        .result
+        .get("continuation_thread_id")
+        .and_then(Value::as_str);
     let Some(next) = next.map(str::to_owned) else {
         return;
     };

@@ -70,7 +70,10 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("graph_run_id", json!(run.id)),
         ("parent_thread_id", json!(run.birth.parent)),
         ("status", json!(run.status())),
-        ("current_node", json!(run.phase.activity().and_then(Activity::node))),
+        (
+            "current_node",
+            json!(run.phase.activity().and_then(Activity::node)),
+        ),
         ("step_count", json!(run.progress.steps)),
         ("seq", json!(run.seq)),
         (

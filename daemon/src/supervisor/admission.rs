@@ -112,12 +112,14 @@ fn inherited_layers(request: &Start) -> Vec<Layer> {
         }
         (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
     };
-    layers.extend(request.capabilities.as_ref().map(|patterns| Layer {
-        source: "the caller's capabilities".into(),
-        patterns: patterns
-            .iter()
-            .map(|pattern| capability::normalise(pattern))
-            .collect(),
+    layers.extend(request.capabilities.as_ref().map(|patterns| {
+        Layer {
+            source: "the caller's capabilities".into(),
+            patterns: patterns
+                .iter()
+                .map(|pattern| capability::normalise(pattern))
+                .collect(),
+        }
     }));
     layers
 }
@@ -188,7 +190,10 @@ fn admit_graph(
     birth.durability = request
         .durability
         .or(graph.durability)
-        .or(request.lineage.as_ref().map(|lineage| lineage.birth.durability))
+        .or(request
+            .lineage
+            .as_ref()
+            .map(|lineage| lineage.birth.durability))
         .unwrap_or(birth.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
     birth.limits.steps.get_or_insert(default_steps);
@@ -281,14 +286,16 @@ fn resumption_node(run: &Run) -> Result<String, Failure> {
         Phase::Ended {
             outcome: Outcome::Error { error },
         } => error.node.clone(),
-        Phase::Ended { .. }
-        | Phase::Created
-        | Phase::Running { .. }
-        | Phase::Suspended { .. } => None,
+        Phase::Ended { .. } | Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => {
+            None
+        }
     };
     let stood_at = run.progress.stood_at.clone();
     failed.or(stood_at).ok_or_else(|| {
-        let text = format!("run `{}` ended before its first node; start it anew", run.id);
+        let text = format!(
+            "run `{}` ended before its first node; start it anew",
+            run.id
+        );
         Failure::permanent("resume_no_current_node", text)
     })
 }

@@ -63,7 +63,9 @@ pub enum Error {
         problem: String,
     },
     /// The run is not parked.
-    #[error("run `{run}` is {status}; only a parked run, or one that ended without success, can be resumed")]
+    #[error(
+        "run `{run}` is {status}; only a parked run, or one that ended without success, can be resumed"
+    )]
     NotParked {
         /// Its id.
         run: RunId,

@@ -11,7 +11,9 @@ use std::time::Duration;
 use rye_core::definition;
 use rye_core::error::{ErrorKind, Kinded as _, chain as told};
 use rye_core::id::RunId;
-use rye_core::model::{Failure, KillReceipt, Limits, Object, Outcome, Phase, Run, Status, SuspendReason};
+use rye_core::model::{
+    Failure, KillReceipt, Limits, Object, Outcome, Phase, Run, Status, SuspendReason,
+};
 use serde_json::{Value, json};
 
 use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
@@ -64,7 +66,11 @@ impl Supervisor {
     }
 
     /// Ends the runs below `id`, which has ended.
-    pub(super) async fn kill_below(&self, id: &RunId, grace: Duration) -> Result<KillReceipt, Error> {
+    pub(super) async fn kill_below(
+        &self,
+        id: &RunId,
+        grace: Duration,
+    ) -> Result<KillReceipt, Error> {
         let mut receipt = KillReceipt::default();
         for run in self.attached(id).await? {
             let cause = format!("its parent {id}");

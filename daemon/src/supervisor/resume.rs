@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rye_core::capability::Layer;
 use rye_core::id::RunId;
 use rye_core::model::{
-    Event, InFlight, Limits, Outcome, Phase, Run, Slot, Status, SuspendReason, Verdict,
+    Effect, Event, InFlight, Limits, Outcome, Phase, Run, Slot, SuspendReason, Verdict,
 };
 
 use super::{Beginning, Error, Start, Supervisor};
@@ -126,7 +126,9 @@ impl Supervisor {
             line.push(child);
         }
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
-        let target = line.last().map_or_else(|| run.id.clone(), |leaf| leaf.id.clone());
+        let target = line
+            .last()
+            .map_or_else(|| run.id.clone(), |leaf| leaf.id.clone());
         for parked in line.iter().rev() {
             let own = if parked.id == target {
                 request.clone()
@@ -226,7 +228,11 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
             .partition(|(known, slot)| name == "*" || known == name || slot.to_string() == *name);
         if meant.is_empty() {
             let known: Vec<_> = rest.iter().map(|(name, _)| name.as_str()).collect();
-            let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+            let known = if known.is_empty() {
+                "nothing".to_owned()
+            } else {
+                known.join(", ")
+            };
             return Err(unfit(format!("`{name}` is not uncertain; {known} is")));
         }
         open = rest;
@@ -248,15 +254,5 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
 }
 
 fn is_open(work: &InFlight) -> bool {
-    work.verdict.is_none() && work.effect == rye_core::model::Effect::AtMostOnce
-}
-
-/// Whether a status is one that [`Supervisor::resume`] takes.
-pub fn is_resumable(status: Status) -> bool {
-    match status {
-        Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
-        Status::Created | Status::Running | Status::Completed | Status::CompletedWithErrors => {
-            false
-        }
-    }
+    work.verdict.is_none() && work.effect == Effect::AtMostOnce
 }

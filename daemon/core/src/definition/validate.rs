@@ -1,5 +1,7 @@
 //! The closer look at a graph file, for those who write it.
 
+use serde_json::{Value, json};
+
 use super::paths::Reads;
 use super::read::Reader;
 use super::{Finding, Graph, Severity, flow, kinds, names, state, surprises};
@@ -19,6 +21,30 @@ pub struct Validation {
     pub warnings: Vec<Finding>,
     /// How many nodes the file has, broken ones included.
     pub node_count: usize,
+}
+
+impl Validation {
+    /// `{success, errors, warnings, node_count}`, as `graph validate --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let told = |findings: &[Finding]| -> Vec<Value> {
+            let document = |finding: &Finding| {
+                json!({
+                    "code": finding.code,
+                    "message": finding.message,
+                    "node": finding.node,
+                    "line": finding.line,
+                    "column": finding.column,
+                })
+            };
+            findings.iter().map(document).collect()
+        };
+        json!({
+            "success": self.errors.is_empty(),
+            "errors": told(&self.errors),
+            "warnings": told(&self.warnings),
+            "node_count": self.node_count,
+        })
+    }
 }
 
 impl Validation {

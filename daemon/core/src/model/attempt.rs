@@ -10,7 +10,9 @@ use super::{Control, Effect, Failure, Object, ProcessIdentity};
 use crate::id::RunId;
 
 /// Which attempt of a step is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Slot {
     /// The node's own action.

@@ -203,12 +203,13 @@ impl Phase {
             | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
                 Ok(Self::Running { at: at.clone() })
             }
-            (Self::Suspended { why, at }, Event::UncertainAnswered { .. }) => {
-                at.next(event).ok_or_else(illegal).map(|at| Self::Suspended {
+            (Self::Suspended { why, at }, Event::UncertainAnswered { .. }) => at
+                .next(event)
+                .ok_or_else(illegal)
+                .map(|at| Self::Suspended {
                     why: why.clone(),
                     at,
-                })
-            }
+                }),
             (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
                 why: why.clone(),
                 at: at.clone(),
@@ -239,7 +240,10 @@ impl Phase {
             } => format!("running step {} (`{}`)", step.step, step.node),
             Self::Running {
                 at: Activity::Failed(step) | Activity::Waiting { step, .. },
-            } => format!("behind a failed try of step {} (`{}`)", step.step, step.node),
+            } => format!(
+                "behind a failed try of step {} (`{}`)",
+                step.step, step.node
+            ),
             Self::Running {
                 at: Activity::Ending { .. },
             } => "ending".to_owned(),
@@ -258,7 +262,9 @@ impl Activity {
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::Before { node } => Some(node),
-            Self::InStep(step) | Self::Failed(step) | Self::Waiting { step, .. } => Some(&step.node),
+            Self::InStep(step) | Self::Failed(step) | Self::Waiting { step, .. } => {
+                Some(&step.node)
+            }
             Self::Idle | Self::Leaving | Self::Ending { .. } => None,
         }
     }
@@ -288,9 +294,14 @@ impl Activity {
                     .filter(|again| running.is_retried_by(again))
                     .map(Self::InStep)
             }
-            (Self::InStep(running), Event::ProcessStarted { step, slot, process })
-                if running.step == *step && slot.is_action() =>
-            {
+            (
+                Self::InStep(running),
+                Event::ProcessStarted {
+                    step,
+                    slot,
+                    process,
+                },
+            ) if running.step == *step && slot.is_action() => {
                 let mut running = running.clone();
                 running.work.process = Some(process.clone());
                 Some(Self::InStep(running))
@@ -326,7 +337,12 @@ impl Activity {
                     due: *due,
                 })
             }
-            (_, Event::StepCompleted { node, next_node, .. }) if self.node() == Some(node) => Some(
+            (
+                _,
+                Event::StepCompleted {
+                    node, next_node, ..
+                },
+            ) if self.node() == Some(node) => Some(
                 next_node
                     .as_ref()
                     .map_or(Self::Leaving, |node| Self::Before { node: node.clone() }),

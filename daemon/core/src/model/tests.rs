@@ -12,6 +12,10 @@ fn birth(kind: RunKind) -> Arc<Birth> {
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
         parent: None,
+        depth: 0,
+        detached: false,
+        effect_scope: None,
+        seed: None,
         chain_root: id,
         continuation_of: None,
         limits: Limits::default(),
@@ -35,6 +39,9 @@ fn started(attempt: u32) -> Event {
         effect: Effect::Idempotent,
         key: "k".into(),
         now: Timestamp::from_ms(5),
+        items: None,
+        child: None,
+        node_input_hash: None,
     }
 }
 
@@ -49,6 +56,10 @@ fn completed(next: Option<&str>) -> Event {
         error: None,
         suppressed: false,
         output: None,
+        action_id: None,
+        result: None,
+        cache_hit: false,
+        node_input_hash: None,
     }
 }
 

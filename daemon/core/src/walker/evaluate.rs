@@ -34,7 +34,12 @@ impl<'a> View<'a> {
     }
 
     /// The view of a foreach item: `state` with the loop variable in it, which also stands alone.
-    pub(super) fn item(state: &'a Value, variable: &'a str, item: &'a Value, now: Timestamp) -> Self {
+    pub(super) fn item(
+        state: &'a Value,
+        variable: &'a str,
+        item: &'a Value,
+        now: Timestamp,
+    ) -> Self {
         Self {
             state,
             inputs: state.get("inputs"),
@@ -66,8 +71,7 @@ pub(super) fn resolve(
 ) -> Result<(ItemRef, Object), Failure> {
     let id = expr::interpolate(&Value::String(action.id.clone()), names, notes)
         .map_err(|error| broken(&error))?;
-    let params =
-        expr::interpolate(&action.params, names, notes).map_err(|error| broken(&error))?;
+    let params = expr::interpolate(&action.params, names, notes).map_err(|error| broken(&error))?;
     let Value::String(id) = id else {
         let text = format!(
             "item_id `{}` resolved to {id}, which is not an item id",
@@ -169,9 +173,8 @@ impl Walker {
         let view = View::new(&self.run, Some(result.unwrap_or(&nothing)), now);
         let names = view.names();
         let notes = &mut self.notes;
-        let open = |Edge { when, .. }: &&Edge| {
-            when.as_ref().is_none_or(|when| when.holds(&names, notes))
-        };
+        let open =
+            |Edge { when, .. }: &&Edge| when.as_ref().is_none_or(|when| when.holds(&names, notes));
         edges.iter().find(open).map(|edge| edge.to.clone())
     }
 }

@@ -80,7 +80,11 @@ impl Walker {
     fn may_retry(&self, node: &str, max: u32) -> bool {
         let progress = &self.run.progress;
         let used = progress.retries.get(node).copied().unwrap_or(0);
-        progress.failed.as_ref().is_some_and(|failed| failed.repeatable) && used < max
+        progress
+            .failed
+            .as_ref()
+            .is_some_and(|failed| failed.repeatable)
+            && used < max
     }
 
     fn retry(
@@ -91,7 +95,13 @@ impl Walker {
         by: &str,
         events: &mut Vec<Event>,
     ) {
-        let used = self.run.progress.retries.get(&step.node).copied().unwrap_or(0);
+        let used = self
+            .run
+            .progress
+            .retries
+            .get(&step.node)
+            .copied()
+            .unwrap_or(0);
         let attempt = step.work.attempt + 1;
         let key = self.key(&step.node, step.visit, Some(attempt), Some("retry"));
         let event = Event::RetryScheduled {

@@ -226,7 +226,8 @@ impl Walker {
         let id = hook.map(|hook| hook.id.clone()).unwrap_or_default();
         let reports = hook.is_some_and(|hook| hook.layer == REPORTING_LAYER);
         if let Some(error) = &error {
-            self.notes.push(format!("hook `{id}` failed: {}", error.message));
+            self.notes
+                .push(format!("hook `{id}` failed: {}", error.message));
         }
         let event = Event::HookCompleted {
             step: self.run.progress.steps,
@@ -268,15 +269,25 @@ impl Walker {
         match control {
             Control::Fail { error } => {
                 let error = stopped_by(&by, "hook_failed", error);
-                Some(self.finish(now, Outcome::Error { error: self.at_node(error) }, events))
+                Some(self.finish(
+                    now,
+                    Outcome::Error {
+                        error: self.at_node(error),
+                    },
+                    events,
+                ))
             }
             Control::Abort => {
                 let error = stopped_by(&by, "aborted", None);
-                Some(self.finish(now, Outcome::Error { error: self.at_node(error) }, events))
+                Some(self.finish(
+                    now,
+                    Outcome::Error {
+                        error: self.at_node(error),
+                    },
+                    events,
+                ))
             }
-            Control::Suspend { reason } => {
-                Some(self.suspend(now, Suspension::new(reason), events))
-            }
+            Control::Suspend { reason } => Some(self.suspend(now, Suspension::new(reason), events)),
             Control::Escalate => {
                 let why = Suspension::new(SuspendReason::Limit);
                 Some(self.suspend(now, why, events))
@@ -318,10 +329,7 @@ impl Walker {
                 let error = self.at_node(failure);
                 self.finish(now, Outcome::Error { error }, events)
             }
-            Control::Retry { .. }
-            | Control::Abort
-            | Control::Continue { .. }
-            | Control::Skip => {
+            Control::Retry { .. } | Control::Abort | Control::Continue { .. } | Control::Skip => {
                 let error = self.at_node(self.limit_failure());
                 self.finish(now, Outcome::Error { error }, events)
             }

@@ -14,9 +14,7 @@ use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
 use crate::expr::{self, parse_json};
 use crate::id::RunId;
-use crate::model::{
-    Effect, Event, Failure, Items, Object, Slot, StepInFlight, StepStatus,
-};
+use crate::model::{Effect, Event, Failure, Items, Object, Slot, StepInFlight, StepStatus};
 
 /// Items of a parallel node that run at once if nobody says.
 const AT_ONCE: u32 = 10;
@@ -46,7 +44,14 @@ impl Walker {
         let count = match self.scope(foreach, step) {
             Ok(scope) => u32::try_from(scope.list.len()).unwrap_or(u32::MAX),
             Err(failure) => {
-                return self.fail(now, step, failure, &Value::Null, Certainty::NeverBegan, events);
+                return self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Value::Null,
+                    Certainty::NeverBegan,
+                    events,
+                );
             }
         };
         let event = Event::StepStarted {
@@ -67,7 +72,11 @@ impl Walker {
 
     /// The list and the state its items see; evaluated once for each step, and again after a restart, with the same `_now`.
     fn scope(&mut self, foreach: &Foreach, step: &StepInFlight) -> Result<&mut ItemScope, Failure> {
-        if self.items.as_ref().is_none_or(|scope| scope.step != step.step) {
+        if self
+            .items
+            .as_ref()
+            .is_none_or(|scope| scope.step != step.step)
+        {
             let over = {
                 let view = View::new(&self.run, None, step.now);
                 expr::interpolate(&foreach.over, &view.names(), &mut self.notes)
@@ -98,7 +107,14 @@ impl Walker {
         events: &mut Vec<Event>,
     ) -> Turn {
         if let Err(failure) = self.scope(foreach, step) {
-            self.fail(now, step, failure, &Value::Null, Certainty::NeverBegan, events);
+            self.fail(
+                now,
+                step,
+                failure,
+                &Value::Null,
+                Certainty::NeverBegan,
+                events,
+            );
             return Turn::Again;
         }
         if let Some(turn) = self.stand_still(now, events) {
@@ -136,7 +152,9 @@ impl Walker {
     /// Whether a failed item keeps others from starting.
     fn gives_up(&self, foreach: &Foreach) -> bool {
         foreach.on_item_error == OnItemError::Fail
-            && self.progress_of_items().is_some_and(|items| items.failed > 0)
+            && self
+                .progress_of_items()
+                .is_some_and(|items| items.failed > 0)
     }
 
     fn may_start_item(&self, foreach: &Foreach) -> bool {
@@ -169,12 +187,16 @@ impl Walker {
         if self.gives_up(foreach) {
             return None;
         }
-        let lost = self.progress_of_items()?.running.iter().find(|(item, work)| {
-            let slot = Slot::Item(**item);
-            !self.running.contains(&slot)
-                && !self.parked.contains_key(&slot)
-                && !matches!(Revival::of(work), Revival::Uncertain)
-        });
+        let lost = self
+            .progress_of_items()?
+            .running
+            .iter()
+            .find(|(item, work)| {
+                let slot = Slot::Item(**item);
+                !self.running.contains(&slot)
+                    && !self.parked.contains_key(&slot)
+                    && !matches!(Revival::of(work), Revival::Uncertain)
+            });
         let (item, work) = lost.map(|(item, work)| (*item, work.clone()))?;
         match Revival::of(&work) {
             Revival::Uncertain => None,
@@ -299,7 +321,11 @@ impl Walker {
             status,
             elapsed_ms: now.ms_since(step.now),
             result: answer.result.clone(),
-            collected: answer.result.get("thread_id").filter(|id| id.is_string()).cloned(),
+            collected: answer
+                .result
+                .get("thread_id")
+                .filter(|id| id.is_string())
+                .cloned(),
             error: answer.failure.clone(),
             suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
@@ -334,7 +360,10 @@ impl Walker {
             let failure = Failure::permanent("item_failed", text);
             return self.fail(now, step, failure, &result, Certainty::Answered, events);
         }
-        let collect = foreach.collect.iter().map(|key| (key.clone(), json!(collected)));
+        let collect = foreach
+            .collect
+            .iter()
+            .map(|key| (key.clone(), json!(collected)));
         let assigned = match self.assign(node, Some(&result), step.now, collect.collect()) {
             Ok(assigned) => assigned,
             Err(failure) => {

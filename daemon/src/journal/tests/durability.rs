@@ -120,11 +120,7 @@ async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
         journal.commit(turn(&a, step)).await,
         Err(Error::Full)
     ));
-    let parked = Event::RunSuspended(Suspension {
-        reason: SuspendReason::Storage,
-        code: None,
-        node: None,
-    });
+    let parked = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
     journal
         .put(vec![
             change(&a, completed(step, json!(0))),
@@ -142,7 +138,13 @@ async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
     journal
         .put(vec![
             rig.create(&id("run-c")),
-            change(&a, Event::RunResumed { epoch }),
+            change(
+                &a,
+                Event::RunResumed {
+                    epoch,
+                    max_steps: None,
+                },
+            ),
         ])
         .await;
     drop(journal);

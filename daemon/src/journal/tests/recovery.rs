@@ -206,11 +206,7 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
             }
             Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.progress.steps + 1)),
             Move::Park(number) => pick(number).map(|(run, _)| {
-                let why = Suspension {
-                    reason: SuspendReason::Restart,
-                    code: None,
-                    node: None,
-                };
+                let why = Suspension::new(SuspendReason::Restart);
                 vec![change(&run, Event::RunSuspended(why))]
             }),
             Move::Resume(number) => pick(number).map(|(run, _)| {
@@ -218,6 +214,7 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
                     &run,
                     Event::RunResumed {
                         epoch: journal.epoch(),
+                        max_steps: None,
                     },
                 )]
             }),

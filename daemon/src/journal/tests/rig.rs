@@ -142,6 +142,10 @@ impl Rig {
             files: self.ai().display().to_string(),
             principal: "uid:0".into(),
             parent: None,
+            depth: 0,
+            detached: false,
+            effect_scope: None,
+            seed: None,
             chain_root: id("run-a"),
             continuation_of: None,
             limits: Limits::default(),
@@ -158,6 +162,8 @@ impl Rig {
                 category: "demo".into(),
                 version: "1.0.0".into(),
                 nodes: 1,
+                policy: String::new(),
+                config_hash: String::new(),
             }),
             start_key: None,
         }
@@ -213,6 +219,9 @@ pub(super) fn started(step: u32) -> Event {
         effect: Effect::Idempotent,
         key: "k".into(),
         now: Timestamp::from_ms(0),
+        items: None,
+        child: None,
+        node_input_hash: None,
     }
 }
 
@@ -227,6 +236,10 @@ pub(super) fn completed(step: u32, value: Value) -> Event {
         error: None,
         suppressed: false,
         output: None,
+        action_id: None,
+        result: None,
+        cache_hit: false,
+        node_input_hash: None,
     }
 }
 
