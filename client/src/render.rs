@@ -174,6 +174,47 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     parts.into_iter().flatten().collect()
 }
 
+/// The command that makes a parked run go on.
+pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
+    let resume = format!("ryectl resume {run_id}");
+    match suspension.reason.as_str() {
+        "uncertain" if !suspension.uncertain.is_empty() => {
+            let answers: String = suspension
+                .uncertain
+                .iter()
+                .map(|item| format!(" --uncertain '{item}=retry|done|fail'"))
+                .collect();
+            format!("find out what became of it, then: {resume}{answers}")
+        }
+        "limit" => format!("{resume} --raise steps=N"),
+        "storage" => "it goes on by itself when the disk has room again".to_owned(),
+        _ => format!("{resume} lets it go on, `ryectl cancel {run_id}` ends it"),
+    }
+}
+
+/// A drawn tree of runs: the run's place as indentation of its id.
+pub(crate) fn flatten(trees: &[json::Tree]) -> Vec<(usize, &json::Run)> {
+    fn walk<'t>(level: usize, trees: &'t [json::Tree], out: &mut Vec<(usize, &'t json::Run)>) {
+        for tree in trees {
+            out.push((level, &tree.run));
+            walk(level + 1, &tree.children, out);
+        }
+    }
+    let mut out = Vec::new();
+    walk(0, trees, &mut out);
+    out
+}
+
+/// A finding as `path:line:col: node: message [code]`.
+pub(crate) fn finding(path: &str, finding: &json::Finding, word: &str) -> String {
+    let node = finding.node.as_ref();
+    let node = node.map(|node| format!("{node}: ")).unwrap_or_default();
+    format!(
+        "{path}:{}:{}: {word}{node}{} [{}]",
+        finding.line, finding.column, finding.message, finding.code
+    )
+}
+
 /// What a run came to: its output, or its state where it has no output.
 pub(crate) fn body(run: &json::Run) -> Option<String> {
     if let Some(output) = run.output.as_ref().filter(|output| !is_empty(output)) {

@@ -56,6 +56,18 @@ impl RunsService {
     }
 }
 
+/// The position behind which stands what `run` does from now on, which goes on from where `before` stood.
+fn resumed_at(before: &Run, run: &Run) -> String {
+    if run.id != before.id {
+        String::new()
+    } else if before.status() == RunStatus::Suspended {
+        encode::cursor(before.seq)
+    } else {
+        // It parked only after we looked.
+        encode::cursor(run.seq)
+    }
+}
+
 #[tonic::async_trait]
 impl Runs for RunsService {
     async fn start(&self, request: Request<v1::StartRequest>) -> Answer<v1::StartResponse> {
@@ -75,12 +87,15 @@ impl Runs for RunsService {
                     run_id: started.run.to_string(),
                     warnings: started.warnings,
                     existed: started.existed,
+                    cursor: String::new(),
                 }
             }
-            Some(run) => {
-                let run = self.supervisor.start_again(&run, start).await?;
+            Some(id) => {
+                let before = self.supervisor.newest(&id).await?;
+                let run = self.supervisor.start_again(&id, start).await?;
                 v1::StartResponse {
                     run_id: run.id.to_string(),
+                    cursor: resumed_at(&before, &run),
                     ..v1::StartResponse::default()
                 }
             }
@@ -162,14 +177,7 @@ impl Runs for RunsService {
         };
         let before = self.supervisor.newest(&id).await?;
         let run = self.supervisor.resume(&id, resume).await?;
-        let cursor = if run.id != before.id {
-            String::new()
-        } else if before.status() == RunStatus::Suspended {
-            encode::cursor(before.seq)
-        } else {
-            // It parked only after we looked.
-            encode::cursor(run.seq)
-        };
+        let cursor = resumed_at(&before, &run);
         let run = Some(self.encoded(&run).await?);
         Ok(Response::new(v1::ResumeResponse { run, cursor }))
     }

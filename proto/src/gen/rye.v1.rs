@@ -59,6 +59,9 @@ pub struct StartResponse {
     /// Whether an earlier start with the same key made this run.
     #[prost(bool, tag = "3")]
     pub existed: bool,
+    /// For `Stream`, with `resume_run_id`: what happens from here on stands behind it. Else empty.
+    #[prost(string, tag = "4")]
+    pub cursor: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitRequest {
