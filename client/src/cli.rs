@@ -12,7 +12,7 @@ use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::Status;
 
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
-pub(crate) use self::values::{Answer, Durability, Limit, Raise};
+pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
 use crate::input::Source;
 use crate::output::Format;
@@ -233,7 +233,9 @@ pub(crate) enum CacheVerb {
     #[command(after_help = "Example:\n  ryectl cache ls --json")]
     Ls,
     /// Drop entries, so that their nodes run again
-    #[command(after_help = "Examples:\n  ryectl cache drop 9f86d081\n  ryectl cache drop --all")]
+    #[command(
+        after_help = "Examples:\n  ryectl cache drop 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n  ryectl cache drop --all"
+    )]
     Drop(Drop),
 }
 
@@ -241,7 +243,7 @@ pub(crate) enum CacheVerb {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Drop {
-    /// Keys as `cache ls` shows them; a beginning is enough where it is the only one.
+    /// Keys as `cache ls` shows them.
     #[arg(value_name = "KEY")]
     pub(crate) keys: Vec<String>,
     /// Every entry.
@@ -392,6 +394,7 @@ pub(crate) struct Kill {
 
 #[cfg(test)]
 mod tests {
+    use super::values::Durability;
     use super::*;
     use clap::CommandFactory as _;
 

@@ -624,7 +624,13 @@ mod tests {
             };
             Run::new(&run).unwrap()
         };
-        let runs = vec![one("d", "gone"), one("c", "b"), one("b", "a"), one("e", "a"), one("a", "")];
+        let runs = vec![
+            one("d", "gone"),
+            one("c", "b"),
+            one("b", "a"),
+            one("e", "a"),
+            one("a", ""),
+        ];
         fn shape(trees: &[Tree]) -> String {
             let one = |tree: &Tree| format!("{}({})", tree.run.run_id, shape(&tree.children));
             trees.iter().map(one).collect()

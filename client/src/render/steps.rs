@@ -107,10 +107,9 @@ impl Steps {
 
     fn icon(&self, status: StepStatus) -> String {
         match status {
-            StepStatus::Ok
-            | StepStatus::Gate
-            | StepStatus::Foreach
-            | StepStatus::Cached => self.style.green("✓"),
+            StepStatus::Ok | StepStatus::Gate | StepStatus::Foreach | StepStatus::Cached => {
+                self.style.green("✓")
+            }
             StepStatus::Error => self.style.red("✗"),
             StepStatus::Return => "⏹".to_owned(),
         }

@@ -24,7 +24,9 @@ use crate::render::steps::{Line, Steps};
 /// Tells that a run that had ended goes on as another one.
 pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
-        output.note(&format!("{old} has ended; {run_id} goes on from where it failed"));
+        output.note(&format!(
+            "{old} has ended; {run_id} goes on from where it failed"
+        ));
     }
 }
 
@@ -42,8 +44,7 @@ pub(super) async fn stay(
             step_lines,
             on_interrupt,
         } => {
-            let followed =
-                follow(client, run_id, cursor, step_lines, on_interrupt, output).await?;
+            let followed = follow(client, run_id, cursor, step_lines, on_interrupt, output).await?;
             if followed == Followed::Left {
                 return Ok(Exit::Interrupted);
             }
@@ -134,7 +135,13 @@ async fn follow(
     if let (Some(steps), false) = (&mut steps, cursor.is_empty()) {
         // What was set before we look is not new.
         let state = wire::json("state_json", &run.state_json)?;
-        steps.know(state.as_ref().and_then(Value::as_object).into_iter().flat_map(Object::keys));
+        steps.know(
+            state
+                .as_ref()
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(Object::keys),
+        );
     }
     let mut events = client.events(run_id, cursor, Follow::UntilEnd);
     let watched = watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?;
@@ -267,8 +274,7 @@ async fn end(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit,
         | Status::Running
         | Status::Completed => {
             if let Some(error) = &record.error {
-                let place = error.node.as_ref().map(|node| format!("node {node}: "));
-                output.error(&format!("{}{}", place.unwrap_or_default(), error.message));
+                output.error(&render::failure(error));
             }
         }
     }

@@ -5,8 +5,8 @@ use rye_client::wire;
 use rye_core::id::RunId;
 use rye_proto::v1;
 
-use super::attach;
 use super::Session;
+use super::attach;
 use crate::cli::{self, Limit, Raise};
 use crate::failure::Failure;
 use crate::input;
@@ -52,7 +52,11 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
         limits: Some(limits),
         durability: wire::durability(run.durability.map(Into::into)).into(),
         idempotency_key: run.idempotency_key.unwrap_or_default(),
-        resume_run_id: run.resume.as_ref().map(RunId::to_string).unwrap_or_default(),
+        resume_run_id: run
+            .resume
+            .as_ref()
+            .map(RunId::to_string)
+            .unwrap_or_default(),
     })
 }
 
@@ -63,10 +67,13 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
             Raise::Steps(steps) => raise.steps = Some(steps),
         }
     }
-    let answers = resume.answers.into_iter().map(|answer| v1::UncertainAnswer {
-        item: answer.item,
-        verdict: wire::verdict(answer.verdict).into(),
-    });
+    let answers = resume
+        .answers
+        .into_iter()
+        .map(|answer| v1::UncertainAnswer {
+            item: answer.item,
+            verdict: wire::verdict(answer.verdict).into(),
+        });
     let request = v1::ResumeRequest {
         run_id: resume.run.to_string(),
         raise: Some(raise),

@@ -8,6 +8,7 @@ use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 
+use crate::cache::Entry;
 use crate::journal::{Line, StepLine, Summary};
 use crate::supervisor::Checked;
 
@@ -232,6 +233,16 @@ pub(super) fn checked(checked: Checked) -> v1::ValidateResponse {
     }
 }
 
+pub(super) fn cache_entry(entry: Entry) -> v1::CacheEntry {
+    v1::CacheEntry {
+        key: entry.key,
+        node: entry.node,
+        result_hash: entry.node_result_hash,
+        cached_at: entry.cached_at.map(timestamp),
+        trusted: entry.trusted,
+    }
+}
+
 fn finding(finding: &Finding) -> v1::Finding {
     v1::Finding {
         code: finding.code.to_owned(),
@@ -243,6 +254,6 @@ fn finding(finding: &Finding) -> v1::Finding {
 }
 
 /// A count as the contract has it; one beyond 32 bits is the largest there is.
-fn number(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+pub(super) fn number(count: impl TryInto<u32>) -> u32 {
+    count.try_into().unwrap_or(u32::MAX)
 }

@@ -6,7 +6,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::journal::{self, FeedError};
-use crate::supervisor;
+use crate::{cache, supervisor};
 
 /// The gRPC code of a kind of error.
 fn code(kind: ErrorKind) -> Code {
@@ -54,6 +54,12 @@ impl From<supervisor::Error> for Status {
 
 impl From<journal::Error> for Status {
     fn from(error: journal::Error) -> Self {
+        of(&error)
+    }
+}
+
+impl From<cache::Error> for Status {
+    fn from(error: cache::Error) -> Self {
         of(&error)
     }
 }

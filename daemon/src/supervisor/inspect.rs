@@ -45,6 +45,12 @@ impl Supervisor {
         })
     }
 
+    /// Where the runs of `directory` keep their files.
+    pub fn files_of(&self, directory: &Path) -> Result<String, Error> {
+        let place = self.shared.libraries.place(directory)?;
+        Ok(place.files.to_string_lossy().into_owned())
+    }
+
     /// Draws a graph; with a run, the graph as that run walks it and what the run did.
     pub async fn show(
         &self,

@@ -563,18 +563,17 @@ pub struct CacheEntry {
     /// SHA-256 in hex of everything the result depends on.
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
-    /// Hash of the result.
+    /// The node that gave the result; empty if the entry is not trusted.
     #[prost(string, tag = "2")]
-    pub result_hash: ::prost::alloc::string::String,
-    #[prost(string, tag = "3")]
-    pub graph_id: ::prost::alloc::string::String,
-    #[prost(string, tag = "4")]
     pub node: ::prost::alloc::string::String,
-    /// The run that made it.
-    #[prost(string, tag = "5")]
-    pub run_id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "6")]
-    pub created_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Hash of the object that holds the result; empty if the entry is not trusted.
+    #[prost(string, tag = "3")]
+    pub result_hash: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "4")]
+    pub cached_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Whether this daemon signed it: any other is never used.
+    #[prost(bool, tag = "5")]
+    pub trusted: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DropCacheRequest {
