@@ -112,6 +112,13 @@ pub struct GraphSource {
     pub version: String,
     /// Number of its nodes.
     pub nodes: u32,
+    /// JSON text of the configuration that decides how it behaves, as it was when the run was accepted; empty in records
+    /// of releases that had none, which means what is shipped.
+    #[serde(default)]
+    pub policy: String,
+    /// SHA-256 of that configuration and all other that tools may read.
+    #[serde(default)]
+    pub config_hash: String,
 }
 
 /// Everything about a run that is fixed when it is accepted.

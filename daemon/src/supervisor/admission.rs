@@ -149,6 +149,8 @@ fn admit_graph(
         category: graph.category.clone(),
         version: graph.version.clone(),
         nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
+        policy: String::new(),
+        config_hash: String::new(),
     });
     birth.recovery = graph.recovery.unwrap_or(birth.recovery);
     birth.durability = request

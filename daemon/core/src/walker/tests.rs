@@ -42,6 +42,8 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
             category: "t".into(),
             version: "1.0.0".into(),
             nodes: 0,
+            policy: String::new(),
+            config_hash: String::new(),
         }),
         start_key: None,
     };

@@ -158,6 +158,8 @@ impl Rig {
                 category: "demo".into(),
                 version: "1.0.0".into(),
                 nodes: 1,
+                policy: String::new(),
+                config_hash: String::new(),
             }),
             start_key: None,
         }
