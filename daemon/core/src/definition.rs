@@ -13,13 +13,17 @@
 
 mod action;
 mod flow;
+mod hooks;
 mod inputs;
 mod keys;
 mod node;
 mod read;
+mod retry;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -30,7 +34,9 @@ use crate::model::{Durability, Effect, Failure, Object, Recovery};
 use crate::yaml;
 
 pub use crate::expr::Severity;
+pub use hooks::{Authority, Hook, HookAction, HookEvent};
 pub use inputs::{Inputs, coerce};
+pub use retry::{Backoff, Retry};
 
 /// Steps a graph may take if its file does not say.
 pub const DEFAULT_MAX_STEPS: u32 = 100;
@@ -92,6 +98,16 @@ pub struct Graph {
     pub recovery: Option<Recovery>,
     /// When a step counts as done, if the graph says.
     pub durability: Option<Durability>,
+    /// Names of environment variables that must be set before a run begins; nodes have more.
+    pub env_requires: Vec<String>,
+    /// What the graph wants done at its events, in the order of the file.
+    pub hooks: Vec<Hook>,
+    /// How long a run may take, if the graph says.
+    pub timeout: Option<Duration>,
+    /// Most items of a parallel foreach at once, if the graph says; a node may say otherwise.
+    pub max_concurrency: Option<NonZeroU32>,
+    /// SHA-256 in hex of `config` as canonical JSON: equal graphs have equal digests, whatever their layout.
+    pub digest: String,
 }
 
 impl Graph {
@@ -99,6 +115,13 @@ impl Graph {
     /// inputs the graph does not declare. A failure has the code `input_validation_failed` and names each input.
     pub fn inputs(&self, given: Object) -> Result<(Object, Vec<String>), Failure> {
         self.inputs.resolve(given)
+    }
+
+    /// Every use of an item: of nodes in the order of the file, then of hooks.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        let of_nodes = self.nodes.iter().filter_map(|node| node.work.action());
+        let of_hooks = self.hooks.iter().filter_map(|hook| hook.action.call());
+        of_nodes.chain(of_hooks)
     }
 }
 
@@ -177,6 +200,24 @@ pub struct Node {
     pub on_error: Option<String>,
     /// What running it a second time would mean.
     pub effect: Effect,
+    /// Tries after a failure, before any hook is asked.
+    pub retry: Option<Retry>,
+    /// How long one try of its action (of one item, in a foreach) may take.
+    pub timeout: Option<Duration>,
+    /// Whether an earlier result of the same action will do.
+    pub caching: Caching,
+    /// Names of environment variables that must be set before a run begins.
+    pub env_requires: Vec<String>,
+}
+
+/// Whether an earlier result of the same action will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Caching {
+    /// The action is carried out every time.
+    #[default]
+    Off,
+    /// A result of the same graph, node, action and policy is taken from the cache.
+    On,
 }
 
 /// What is done at a node.
@@ -184,6 +225,8 @@ pub struct Node {
 pub enum Work {
     /// An item is used.
     Action(Action),
+    /// An item is used for each value of a list.
+    Foreach(Foreach),
     /// Nothing: it assigns and chooses an edge.
     Gate,
     /// The graph ends.
@@ -191,6 +234,17 @@ pub enum Work {
         /// The template of what it returns; an empty object if there is none.
         output: Option<Value>,
     },
+}
+
+impl Work {
+    /// The use of an item, if there is one.
+    pub const fn action(&self) -> Option<&Action> {
+        match self {
+            Self::Action(action) => Some(action),
+            Self::Foreach(foreach) => Some(&foreach.action),
+            Self::Gate | Self::Return { .. } => None,
+        }
+    }
 }
 
 /// The use of an item.
@@ -204,6 +258,45 @@ pub struct Action {
     pub id: String,
     /// The template of the parameters, an object.
     pub params: Value,
+}
+
+/// The use of an item for each value of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Foreach {
+    /// The template of the list.
+    pub over: Value,
+    /// The name a value has inside the action, also below `state`.
+    pub variable: String,
+    /// What is done with each value.
+    pub action: Action,
+    /// The state key that receives the results, in the order of the list.
+    pub collect: Option<String>,
+    /// How the values take turns.
+    pub order: ItemOrder,
+    /// What a failed item means for the node.
+    pub on_item_error: OnItemError,
+}
+
+/// How the items of a foreach take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemOrder {
+    /// One after the other.
+    Sequential,
+    /// Side by side.
+    Parallel {
+        /// Most items at once, if the node says.
+        at_once: Option<NonZeroU32>,
+    },
+}
+
+/// What a failed item means for its foreach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnItemError {
+    /// No further item starts, and the node fails.
+    #[default]
+    Fail,
+    /// Its error is collected in its place, and the others go on.
+    Collect,
 }
 
 /// Where a node leads.

@@ -251,6 +251,10 @@ impl Walker {
                     Err(failure) => self.fail(now, failure, None, events),
                 }
             }
+            Work::Foreach(_) => {
+                let failure = Failure::permanent("not_supported", "foreach is not supported yet");
+                self.fail(now, failure, None, events);
+            }
             Work::Gate => self.pass(now, node, events),
             Work::Return { output } => self.leave(now, node, output.as_ref(), events),
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use rye_core::capability::{self, Layer, Primary};
-use rye_core::definition::{self, Graph, Work};
+use rye_core::definition::{self, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{Birth, Failure, GraphSource, Object, RunKind};
@@ -214,11 +214,8 @@ fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
 
 /// The items a graph calls by name, each once; a templated id is known only when its node is reached.
 fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
-    let actions = graph.nodes.iter().filter_map(|node| match &node.work {
-        Work::Action(action) => Some(action),
-        Work::Gate | Work::Return { .. } => None,
-    });
-    actions
+    graph
+        .actions()
         .filter_map(|action| ItemRef::parse(&action.id, action.kind).ok())
         .map(|item| chain::canonical(&item))
         .collect()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::read::{At, Reader};
-use super::{Graph, Next, Node, Work};
+use super::{Action, Graph, Next, Node, Work};
 use crate::expr::{nearest, references};
 
 /// Keys of the state that no node assigns.
@@ -94,9 +94,10 @@ fn unassigned<'d>(reader: &mut Reader<'d>, node: &Node, at: &At<'d>, assigned: &
 /// All paths a node reads.
 fn reads(node: &Node) -> Vec<String> {
     let mut paths = match &node.work {
-        Work::Action(action) => {
-            let mut paths = references(&action.params);
-            paths.extend(references(&action.id.as_str().into()));
+        Work::Action(action) => reads_of(action),
+        Work::Foreach(foreach) => {
+            let mut paths = references(&foreach.over);
+            paths.extend(reads_of(&foreach.action));
             paths
         }
         Work::Gate => Vec::new(),
@@ -110,6 +111,12 @@ fn reads(node: &Node) -> Vec<String> {
             paths.extend(condition.paths().into_iter().map(ToOwned::to_owned));
         }
     }
+    paths
+}
+
+fn reads_of(action: &Action) -> Vec<String> {
+    let mut paths = references(&action.params);
+    paths.extend(references(&action.id.as_str().into()));
     paths
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::keys;
 use super::read::{At, Reader, brief};
-use super::{Edge, Next, Node, Work};
+use super::{Caching, Edge, Next, Node, Work};
 use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
 
@@ -43,6 +43,10 @@ impl<'d> Reader<'d> {
                 next: Next::End,
                 on_error: None,
                 effect: effect?,
+                retry: None,
+                timeout: None,
+                caching: Caching::Off,
+                env_requires: Vec::new(),
             });
         }
         let assign = self.assign(at);
@@ -58,6 +62,10 @@ impl<'d> Reader<'d> {
             next: next?,
             on_error: on_error?,
             effect: effect?,
+            retry: None,
+            timeout: None,
+            caching: Caching::Off,
+            env_requires: Vec::new(),
         })
     }
 

@@ -9,6 +9,7 @@ use super::{Finding, Graph, Inputs, Nodes, OnError, Severity, flow};
 use crate::capability;
 use crate::expr::{self, kind_of, nearest};
 use crate::model::{Durability, Object, Recovery};
+use crate::seal::{canonical, sha256_hex};
 use crate::yaml::{Document, Fault, Position, push_segment};
 
 /// A value of the document and the JSON pointer to it.
@@ -323,6 +324,11 @@ impl<'d> Reader<'d> {
             state: state?,
             recovery,
             durability,
+            env_requires: Vec::new(),
+            hooks: Vec::new(),
+            timeout: None,
+            max_concurrency: None,
+            digest: sha256_hex(canonical(config.value)),
         };
         flow::check(self, &graph, &config);
         Some(graph)
