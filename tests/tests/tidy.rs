@@ -41,6 +41,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("capability", 1),
     ("model", 1),
     ("definition", 1),
+    ("policy", 1),
     ("walker", 1),
 ];
 

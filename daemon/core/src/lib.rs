@@ -15,5 +15,6 @@ pub mod capability;
 pub mod definition;
 pub mod expr;
 pub mod model;
+pub mod policy;
 pub mod walker;
 pub mod yaml;
