@@ -112,11 +112,10 @@ pub struct GraphSource {
     pub version: String,
     /// Number of its nodes.
     pub nodes: u32,
-    /// JSON text of the configuration that decides how it behaves, as it was when the run was accepted; empty in records
-    /// of releases that had none, which means what is shipped.
+    /// JSON text of the configuration it runs under, fixed at its start; empty in old records: what is shipped.
     #[serde(default)]
     pub policy: String,
-    /// SHA-256 of that configuration and all other that tools may read.
+    /// SHA-256, in hex, of the configuration that may change what its tools come to.
     #[serde(default)]
     pub config_hash: String,
 }

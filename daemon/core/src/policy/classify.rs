@@ -265,7 +265,7 @@ impl Classifier {
                 .map_err(|problem| fault(CLASSIFICATION, Some(("pattern", entry)), &problem))?;
             classifier.patterns.push(pattern);
         }
-        if let Some(default) = map.get("default") {
+        if let Some(default) = map.get("default").filter(|default| !default.is_null()) {
             classifier.default = default
                 .as_object()
                 .ok_or_else(|| "it is not a map".to_owned())
