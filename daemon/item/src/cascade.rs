@@ -39,7 +39,7 @@ pub enum Error {
         /// Where, the second time.
         at: String,
         /// The id, as JSON.
-        id: Value,
+        id: String,
     },
 }
 
@@ -91,7 +91,7 @@ fn mark_list(list: &mut [Value], space: Space, at: &mut String) -> Result<(), Er
             if unique && before.iter().any(|above| above.get("id") == Some(id)) {
                 return Err(Error::SameId {
                     at: at.clone(),
-                    id: id.clone(),
+                    id: id.to_string(),
                 });
             }
             map.insert(ORIGIN.to_owned(), space.as_str().into());
