@@ -8,17 +8,26 @@
 //!
 //! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column.
 //! One error is enough to keep the graph from running. Parts of the language this release does not run yet are
-//! errors (`not_supported`), so that nothing is ever silently left out; a key with an inert value (`null`, `false`,
-//! `[]`) asks for nothing and passes.
+//! errors (`not_supported`), so that nothing is ever silently left out. A key whose value is null counts as absent.
+//! [`parse`] finds what keeps a graph from running and what will surprise its author; [`validate`] looks closer, as
+//! only somebody who asks for it has the time.
 
 mod action;
+mod file;
 mod flow;
+mod foreach;
 mod hooks;
 mod inputs;
 mod keys;
+mod kinds;
+mod names;
 mod node;
+mod paths;
 mod read;
 mod retry;
+pub mod show;
+mod state;
+mod validate;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,6 +46,7 @@ pub use crate::expr::Severity;
 pub use hooks::{Authority, Hook, HookAction, HookEvent};
 pub use inputs::{Inputs, coerce};
 pub use retry::{Backoff, Retry};
+pub use validate::{Validation, validate};
 
 /// Steps a graph may take if its file does not say.
 pub const DEFAULT_MAX_STEPS: u32 = 100;
@@ -56,6 +66,19 @@ pub struct Finding {
     pub column: usize,
     /// Whether the graph can run.
     pub severity: Severity,
+}
+
+impl Finding {
+    fn of_yaml(fault: yaml::Fault) -> Self {
+        Self {
+            code: "yaml",
+            message: fault.message,
+            node: None,
+            line: fault.line,
+            column: fault.column,
+            severity: Severity::Error,
+        }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -146,6 +169,11 @@ impl Nodes {
     /// The node of that name.
     pub fn get(&self, name: &str) -> Option<&Node> {
         self.by_name.get(name).and_then(|at| self.list.get(*at))
+    }
+
+    /// The place of the node of that name, from 0.
+    pub(crate) fn index(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
     }
 
     /// How many there are.
@@ -319,20 +347,21 @@ pub struct Edge {
     pub when: Option<Condition>,
 }
 
+impl Edge {
+    /// Whether it may be taken whatever the state is.
+    pub fn always(&self) -> bool {
+        self.when.as_ref().is_none_or(Condition::always_holds)
+    }
+}
+
 /// Reads a graph file: the graph with its warnings, or all errors and warnings.
 pub fn parse(text: &str) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
-    let document = yaml::parse(text).map_err(|fault| {
-        vec![Finding {
-            code: "yaml",
-            message: fault.message,
-            node: None,
-            line: fault.line,
-            column: fault.column,
-            severity: Severity::Error,
-        }]
-    })?;
+    let document = yaml::parse(text).map_err(|fault| vec![Finding::of_yaml(fault)])?;
     let mut reader = read::Reader::new(&document);
     let graph = reader.graph();
+    if let Some(graph) = &graph {
+        surprises(&mut reader, graph, &paths::Reads::of(graph));
+    }
     let findings = reader.finish();
     match graph {
         Some(graph) if findings.iter().all(|f| f.severity == Severity::Warning) => {
@@ -340,6 +369,12 @@ pub fn parse(text: &str) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
         }
         Some(_) | None => Err(findings),
     }
+}
+
+/// What a look at all nodes together tells every reader of a graph.
+fn surprises(reader: &mut read::Reader<'_>, graph: &Graph, reads: &paths::Reads) {
+    flow::check(reader, graph);
+    state::check_reads(reader, graph, reads);
 }
 
 #[cfg(test)]

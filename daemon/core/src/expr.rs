@@ -29,10 +29,11 @@ use crate::error::{ErrorKind, Kinded};
 use crate::yaml::push_segment;
 
 pub use condition::Condition;
+pub(crate) use condition::Known;
 pub use value::{BadJson, parse_json};
 
-pub(crate) use path::nearest;
-pub(crate) use value::{kind_of, text_of};
+pub(crate) use path::{is_name, nearest};
+pub(crate) use value::{Kind, kind_of, text_of};
 
 use template::{Part, Template};
 
@@ -192,6 +193,17 @@ pub fn references(template: &Value) -> Vec<String> {
         }
     });
     paths
+}
+
+/// The type that every value of `template` has; `None` if it depends on what is read. A lone path that leads nowhere
+/// is null all the same.
+pub(crate) fn kind_of_template(template: &Value) -> Option<Kind> {
+    match template {
+        Value::String(text) => Template::parse(text).ok()?.kind(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Some(Kind::of(template))
+        }
+    }
 }
 
 /// `params` without the map keys that are null, at any depth; lists keep theirs.

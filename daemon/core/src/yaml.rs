@@ -72,6 +72,15 @@ pub struct Document {
 }
 
 impl Document {
+    /// A value that was not read from a text of its own: all of it stands at the start.
+    pub fn without_places(value: Value) -> Self {
+        Self {
+            value,
+            warnings: Vec::new(),
+            root: Place::nowhere(),
+        }
+    }
+
     /// Where the value at the JSON pointer stands; its nearest known ancestor if it came in by an alias or a merge,
     /// or is not there.
     pub fn position(&self, pointer: &str) -> Position {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::keys;
+use super::keys::Keys;
 use super::read::{At, Reader};
 use super::{Action, Object};
 use crate::capability::Primary;
@@ -14,8 +14,8 @@ const SHELLS: [&str; 2] = ["rye/bash", "rye/bash/bash"];
 
 impl<'d> Reader<'d> {
     /// Reads an action; `None` after an error that leaves a part of it without a value.
-    pub(super) fn action(&mut self, at: &At<'d>) -> Option<Action> {
-        self.map(at, &keys::ACTION)?;
+    pub(super) fn action(&mut self, at: &At<'d>, keys: &Keys) -> Option<Action> {
+        self.map(at, keys)?;
         let primary = self.primary(at);
         let item = self.item(at);
         let params = self.params(at);
@@ -102,7 +102,7 @@ impl<'d> Reader<'d> {
     }
 
     fn params(&mut self, action: &At<'d>) -> Option<Value> {
-        let Some(at) = action.child("params").filter(|at| !at.value.is_null()) else {
+        let Some(at) = action.given("params") else {
             return Some(Value::Object(Object::new()));
         };
         if !at.value.is_object() {

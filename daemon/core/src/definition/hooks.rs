@@ -1,9 +1,19 @@
 //! Hooks: what is done, or answered, at the events of a graph run.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Action;
-use crate::expr::Condition;
+use super::read::{At, Reader};
+use super::{Action, Object, Severity, keys};
+use crate::expr::{self, Condition};
+use crate::model::Control;
+use crate::yaml::Document;
+
+/// The layer of the hooks of a graph file.
+pub(super) const GRAPH_LAYER: u8 = 1;
+/// The layer with the highest number, that of the infrastructure.
+const LAST_LAYER: u8 = 3;
+/// The tool whose parameters are the answer of a hook.
+const CONTROL: &str = "rye/agent/threads/internal/control";
 
 /// Something to do at an event, if a condition holds.
 #[derive(Debug, Clone)]
@@ -20,6 +30,25 @@ pub struct Hook {
     pub layer: u8,
     /// Whose grant its action needs.
     pub authority: Authority,
+}
+
+impl Hook {
+    /// Reads a hook that stands in a file of policies; `fallback_id` is its id if it names none. The error tells all
+    /// that is wrong with it.
+    pub fn from_value(value: &Value, fallback_id: &str) -> Result<Self, String> {
+        let document = Document::without_places(value.clone());
+        let mut reader = Reader::new(&document);
+        let hook = reader.hook(&reader.root(), fallback_id);
+        let mut errors = reader.finish();
+        errors.retain(|finding| finding.severity == Severity::Error);
+        match hook {
+            Some(hook) if errors.is_empty() => Ok(hook),
+            Some(_) | None => {
+                let told: Vec<String> = errors.into_iter().map(|error| error.message).collect();
+                Err(told.join("; "))
+            }
+        }
+    }
 }
 
 /// Events at which hooks are asked.
@@ -91,4 +120,186 @@ pub enum Authority {
     Run,
     /// The node's own, which only hooks of the system have.
     Node,
+}
+
+impl<'d> Reader<'d> {
+    /// Reads a hook; `None` after an error that leaves a part of it without a value.
+    pub(super) fn hook(&mut self, at: &At<'d>, fallback_id: &str) -> Option<Hook> {
+        self.map(at, &keys::HOOK)?;
+        let id = match at.given("id") {
+            Some(given) => {
+                let id = self.text(at, "id");
+                if id == Some("") {
+                    self.error("bad_name", &given, "`id` of a hook is empty");
+                }
+                id
+            }
+            None => Some(fallback_id),
+        };
+        if at.given("description").is_some() {
+            self.text(at, "description");
+        }
+        let event = self.event(at);
+        let condition = match at.given("condition") {
+            Some(condition) => self.hook_condition(&condition).map(Some),
+            None => Some(None),
+        };
+        let layer = self.layer(at);
+        let action = at.given("action");
+        if action.is_none() {
+            let message = "`action` is missing: it says what the hook does, like {retry: true}";
+            self.error("missing_key", at, message);
+        }
+        let action = action.and_then(|action| self.hook_action(&action));
+        let (event, action) = (event?, action?);
+        self.pointless_control(at, event, &action);
+        let layer = layer?;
+        Some(Hook {
+            id: id?.to_owned(),
+            event,
+            condition: condition?,
+            action,
+            layer,
+            authority: if layer == GRAPH_LAYER {
+                Authority::Run
+            } else {
+                Authority::Node
+            },
+        })
+    }
+
+    fn event(&mut self, hook: &At<'d>) -> Option<HookEvent> {
+        let words = HookEvent::ALL.map(HookEvent::as_str);
+        let why = format!("it is one of {}", words.join(", "));
+        let word = self.required_text(hook, "event", &why)?;
+        let event = HookEvent::parse(word);
+        if event.is_none()
+            && let Some(at) = hook.child("event")
+        {
+            let hint = self
+                .nearest(word, words)
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            let message = format!(
+                "graphs have no event `{word}`{hint}; there are {}",
+                words.join(", ")
+            );
+            self.error("unknown_value", &at, message);
+        }
+        event
+    }
+
+    fn layer(&mut self, hook: &At<'d>) -> Option<u8> {
+        if hook.given("layer").is_none() {
+            return Some(GRAPH_LAYER);
+        }
+        let layer = self.whole(hook, "layer", GRAPH_LAYER.into())?;
+        let known = u8::try_from(layer)
+            .ok()
+            .filter(|layer| *layer <= LAST_LAYER);
+        if known.is_none()
+            && let Some(at) = hook.child("layer")
+        {
+            let message = "`layer` is 1 (graph), 2 (built in) or 3 (infrastructure)";
+            self.error("unknown_value", &at, message);
+        }
+        known
+    }
+
+    /// A condition, in which `state.step_count` is the `step_count` of the event: the run has no such state.
+    fn hook_condition(&mut self, at: &At<'d>) -> Option<Condition> {
+        let mut value = at.value.clone();
+        if rename_step_count(&mut value) {
+            let message = "`state.step_count` is read as `step_count`";
+            self.warn("old_spelling", at, message);
+        }
+        self.condition(at, &value)
+    }
+
+    fn hook_action(&mut self, at: &At<'d>) -> Option<HookAction> {
+        if at.given("retry").is_some() || at.given("max_retries").is_some() {
+            return self.retry_shorthand(at);
+        }
+        let action = self.action(at, &keys::HOOK_ACTION)?;
+        if action.id != CONTROL {
+            return Some(HookAction::Call(action));
+        }
+        let place = at.child("params").unwrap_or_else(|| at.clone());
+        let params = action.params;
+        let literal = expr::references(&params).is_empty();
+        let known = match Control::parse(&params) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err("`params` of a control action needs `action`".to_owned()),
+            // What a template will say is known when the hook acts.
+            Err(_) if !literal => Ok(()),
+            Err(wrong) => Err(wrong),
+        };
+        known
+            .map(|()| HookAction::Control(params))
+            .map_err(|wrong| self.error("bad_control", &place, wrong))
+            .ok()
+    }
+
+    /// `{retry: true, max_retries: N}`.
+    fn retry_shorthand(&mut self, at: &At<'d>) -> Option<HookAction> {
+        self.map(at, &keys::HOOK_ACTION)?;
+        for key in ["primary", "item_type", "kind", "item_id", "params"] {
+            if let Some(child) = at.child(key) {
+                let message = format!("`{key}` beside `retry`: a hook retries or uses an item");
+                self.key_error("conflict", &child, message);
+            }
+        }
+        if self.switch(at, "retry") != Some(true) {
+            let message = "a hook that retries says `retry: true`";
+            self.error("bad_control", at, message);
+            return None;
+        }
+        let mut control = Object::from_iter([("action".to_owned(), json!("retry"))]);
+        if at.given("max_retries").is_some() {
+            let most = self.whole(at, "max_retries", 0)?;
+            control.insert("max_retries".to_owned(), json!(most));
+        }
+        Some(HookAction::Control(Value::Object(control)))
+    }
+
+    /// Warns of an answer that has no meaning at its event.
+    fn pointless_control(&mut self, hook: &At<'d>, event: HookEvent, action: &HookAction) {
+        let HookAction::Control(template) = action else {
+            return;
+        };
+        if event != HookEvent::Error
+            && let Ok(Some(control @ (Control::Retry { .. } | Control::Skip))) =
+                Control::parse(template)
+            && let Some(at) = hook.child("action")
+        {
+            let message = format!(
+                "`{}` answers the event `error`; at `{}` it has no effect",
+                control.as_str(),
+                event.as_str()
+            );
+            self.warn("no_effect", &at, message);
+        }
+    }
+}
+
+/// Replaces the path `state.step_count` in a condition; says whether it stood there.
+fn rename_step_count(condition: &mut Value) -> bool {
+    match condition {
+        Value::Object(map) => {
+            let mut found = false;
+            for (key, value) in map {
+                if key == "path" && value == "state.step_count" {
+                    *value = json!("step_count");
+                    found = true;
+                } else if key != "value" {
+                    found |= rename_step_count(value);
+                }
+            }
+            found
+        }
+        Value::Array(list) => {
+            let found = list.iter_mut().map(rename_step_count);
+            found.reduce(|one, other| one || other).unwrap_or(false)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }

@@ -6,17 +6,8 @@ pub(super) struct Keys {
     pub(super) what: &'static str,
     /// Keys that are read.
     pub(super) known: &'static [&'static str],
-    /// Keys of the language that this release does not run.
-    pub(super) later: &'static [&'static str],
     /// Keys people write that belong elsewhere or nowhere, and what to do instead.
     pub(super) misplaced: &'static [(&'static str, &'static str)],
-}
-
-impl Keys {
-    /// All keys one may write.
-    pub(super) fn all(&self) -> impl Iterator<Item = &'static str> {
-        self.known.iter().chain(self.later).copied()
-    }
 }
 
 pub(super) const FILE: Keys = Keys {
@@ -31,11 +22,11 @@ pub(super) const FILE: Keys = Keys {
         "author",
         "tags",
         "permissions",
+        "env_requires",
         "config_schema",
         "limits",
         "config",
     ],
-    later: &["env_requires"],
     misplaced: &[
         ("start", "it belongs below `config`"),
         ("nodes", "it belongs below `config`"),
@@ -53,12 +44,15 @@ pub(super) const CONFIG: Keys = Keys {
         "nodes",
         "max_steps",
         "on_error",
+        "hooks",
         "state",
+        "timeout",
         "recovery",
         "durability",
+        "max_concurrency",
     ],
-    later: &["hooks", "timeout", "max_concurrency"],
     misplaced: &[
+        ("env_requires", "it belongs at the top of the file"),
         ("permissions", "it belongs at the top of the file"),
         ("config_schema", "it belongs at the top of the file"),
         ("limits", "it belongs at the top of the file"),
@@ -73,12 +67,6 @@ pub(super) const NODE: Keys = Keys {
         "assign",
         "next",
         "on_error",
-        "effect",
-        "output",
-        "comment",
-        "description",
-    ],
-    later: &[
         "over",
         "as",
         "collect",
@@ -89,18 +77,24 @@ pub(super) const NODE: Keys = Keys {
         "cache_result",
         "timeout",
         "retry",
+        "effect",
+        "output",
+        "comment",
+        "description",
     ],
     misplaced: &[
         ("remote", "nodes run on this machine; there is no fleet yet"),
         ("params", "it belongs below `action`"),
         ("item_id", "it belongs below `action`"),
+        ("hooks", "it belongs below `config`"),
+        ("max_retries", "a node has `retry: N`"),
+        ("edges", "a node calls them `next`"),
     ],
 };
 
 pub(super) const EDGE: Keys = Keys {
     what: "an edge",
     known: &["to", "when"],
-    later: &[],
     misplaced: &[
         ("condition", "an edge calls it `when`"),
         ("target", "an edge calls it `to`"),
@@ -110,10 +104,60 @@ pub(super) const EDGE: Keys = Keys {
 pub(super) const ACTION: Keys = Keys {
     what: "an action",
     known: &["primary", "item_type", "kind", "item_id", "params"],
-    later: &[],
     misplaced: &[
-        ("retry", "it belongs into the action of a hook"),
-        ("max_retries", "it belongs into the action of a hook"),
+        ("retry", "it belongs to the node"),
+        ("max_retries", "a node has `retry: N`"),
+        ("timeout", "it belongs to the node"),
         ("async", "a step ends when its action ends"),
     ],
+};
+
+pub(super) const FOREACH_ACTION: Keys = Keys {
+    what: "the action of a foreach",
+    known: ACTION.known,
+    misplaced: &[
+        ("retry", "it belongs to the node"),
+        ("max_retries", "a node has `retry: N`"),
+        ("timeout", "it belongs to the node"),
+        ("async", "write `parallel: true` at the node"),
+        ("async_exec", "write `parallel: true` at the node"),
+    ],
+};
+
+pub(super) const HOOK: Keys = Keys {
+    what: "a hook",
+    known: &["id", "event", "condition", "action", "layer", "description"],
+    misplaced: &[
+        ("when", "a hook calls it `condition`"),
+        ("name", "a hook calls it `id`"),
+        ("retry", "it belongs below `action`"),
+        ("max_retries", "it belongs below `action`"),
+    ],
+};
+
+pub(super) const HOOK_ACTION: Keys = Keys {
+    what: "the action of a hook",
+    known: &[
+        "primary",
+        "item_type",
+        "kind",
+        "item_id",
+        "params",
+        "retry",
+        "max_retries",
+    ],
+    misplaced: &[("action", "it belongs below `params`")],
+};
+
+pub(super) const RETRY: Keys = Keys {
+    what: "`retry`",
+    known: &[
+        "max",
+        "max_retries",
+        "backoff",
+        "delay",
+        "base",
+        "max_delay",
+    ],
+    misplaced: &[],
 };

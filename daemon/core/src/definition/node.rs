@@ -1,23 +1,64 @@
-//! One node: its type, its assignments and its edges.
+//! One node: what kind it is, how its action is treated, its assignments and its edges.
+
+use std::collections::HashSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::keys;
-use super::read::{At, Reader, brief};
-use super::{Caching, Edge, Next, Node, Work};
+use super::read::{At, Reader, Zero, brief, is_inert};
+use super::{Caching, Edge, Next, Node, Retry, Work};
 use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
+use crate::seal::canonical;
 
 const TYPES: [&str; 3] = ["return", "gate", "foreach"];
+/// Keys that say how an action is treated.
+const HANDLING: [&str; 5] = ["effect", "retry", "timeout", "cache_result", "env_requires"];
+/// Keys that only a foreach reads.
+const LOOP: [&str; 6] = [
+    "over",
+    "as",
+    "collect",
+    "parallel",
+    "max_concurrency",
+    "on_item_error",
+];
+
+/// The kinds of nodes a file can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Action,
+    Foreach,
+    Gate,
+    Return,
+}
+
+impl Kind {
+    /// The kind, with its article.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Action => "a node with an action",
+            Self::Foreach => "a foreach node",
+            Self::Gate => "a gate",
+            Self::Return => "a return node",
+        }
+    }
+}
+
+/// How the action of a node is treated.
+#[derive(Default)]
+struct Handling {
+    effect: Effect,
+    retry: Option<Retry>,
+    timeout: Option<Duration>,
+    caching: Caching,
+    env_requires: Vec<String>,
+}
 
 impl<'d> Reader<'d> {
     /// Reads a node; `None` after an error that leaves a part of it without a value.
     pub(super) fn read_node(&mut self, name: &str, at: &At<'d>) -> Option<Node> {
-        if let Some(kind) = at.child("type").filter(|kind| kind.value == "foreach") {
-            // One error for the node; each of its keys would only repeat it.
-            self.not_supported(&kind, "`type: foreach`");
-            return None;
-        }
         let map = self.map(at, &keys::NODE)?;
         if name.is_empty() || name.chars().any(char::is_control) {
             self.key_error(
@@ -31,105 +72,62 @@ impl<'d> Reader<'d> {
         for key in ["comment", "description"] {
             self.text(at, key);
         }
-        let effect = self.effect(at);
-        let work = self.work(at, map);
-        let ends = matches!(work, Some(Work::Return { .. }));
-        self.unused_keys(at, ends);
-        if ends {
-            return Some(Node {
-                name: name.to_owned(),
-                work: work?,
-                assign: Vec::new(),
-                next: Next::End,
-                on_error: None,
-                effect: effect?,
-                retry: None,
-                timeout: None,
-                caching: Caching::Off,
-                env_requires: Vec::new(),
-            });
-        }
-        let assign = self.assign(at);
-        let next = self.next(at);
-        let on_error = match at.child("on_error").filter(|at| !at.value.is_null()) {
-            Some(at) => self.target(&at).map(Some),
-            None => Some(None),
+        let kind = self.node_kind(at, map)?;
+        self.unused_keys(at, kind);
+        let work = self.work(at, kind);
+        let handling = match kind {
+            Kind::Action | Kind::Foreach => self.handling(at)?,
+            Kind::Gate | Kind::Return => Handling::default(),
+        };
+        let (assign, next, on_error) = if kind == Kind::Return {
+            (Vec::new(), Next::End, None)
+        } else {
+            let assign = self.assign(at);
+            let next = self.next(at);
+            let on_error = match at.given("on_error") {
+                Some(at) => self.target(&at).map(Some),
+                None => Some(None),
+            };
+            (assign?, next?, on_error?)
         };
         Some(Node {
             name: name.to_owned(),
             work: work?,
-            assign: assign?,
-            next: next?,
-            on_error: on_error?,
-            effect: effect?,
-            retry: None,
-            timeout: None,
-            caching: Caching::Off,
-            env_requires: Vec::new(),
+            assign,
+            next,
+            on_error,
+            effect: handling.effect,
+            retry: handling.retry,
+            timeout: handling.timeout,
+            caching: handling.caching,
+            env_requires: handling.env_requires,
         })
     }
 
-    fn unused_keys(&mut self, at: &At<'d>, ends: bool) {
-        let unused: &[&str] = if ends {
-            &["action", "assign", "next", "on_error"]
-        } else {
-            &["output"]
-        };
-        for key in unused {
-            if let Some(child) = at.child(key) {
-                let message = if ends {
-                    format!("`{key}` has no effect on a return node")
-                } else {
-                    "`output` has an effect on a return node only".to_owned()
-                };
-                self.key_warn("no_effect", &child, message);
+    fn node_kind(&mut self, at: &At<'d>, map: &'d Object) -> Option<Kind> {
+        let Some(kind) = at.given("type") else {
+            if let Some(over) = at.given("over") {
+                let message = "only a foreach has `over`: write `type: foreach`";
+                self.key_error("missing_key", &over, message);
+                return None;
             }
-        }
-    }
-
-    fn effect(&mut self, at: &At<'d>) -> Option<Effect> {
-        if let Some(child) = at.child("effect")
-            && child.value == "at_most_once"
-        {
-            self.not_supported(&child, "`effect: at_most_once`");
+            if at.given("action").is_some() {
+                return Some(Kind::Action);
+            }
+            if map.contains_key("assign") || map.contains_key("next") {
+                return Some(Kind::Gate);
+            }
+            self.key_error(
+                "missing_action",
+                at,
+                "the node does nothing: give it an `action`, `assign`, `next` or `type: return`",
+            );
             return None;
-        }
-        let words = &[("idempotent", Effect::Idempotent), ("pure", Effect::Pure)];
-        self.word(at, "effect", words)
-    }
-
-    fn work(&mut self, at: &At<'d>, map: &'d Object) -> Option<Work> {
-        let action = at.child("action").filter(|at| !at.value.is_null());
-        let Some(kind) = at.child("type").filter(|at| !at.value.is_null()) else {
-            return match action {
-                Some(action) => self.action(&action).map(Work::Action),
-                None if map.contains_key("assign") || map.contains_key("next") => Some(Work::Gate),
-                None => {
-                    self.key_error(
-                        "missing_action",
-                        at,
-                        "the node does nothing: give it an `action`, `assign`, `next` or `type: return`",
-                    );
-                    None
-                }
-            };
         };
         match kind.value.as_str() {
-            Some("return") => {
-                let output = at.child("output").filter(|at| !at.value.is_null());
-                if let Some(output) = &output {
-                    self.template(output);
-                }
-                Some(Work::Return {
-                    output: output.map(|at| at.value.clone()),
-                })
-            }
-            Some("gate") => {
-                if let Some(action) = action {
-                    self.key_warn("no_effect", &action, "a gate runs no `action`");
-                }
-                Some(Work::Gate)
-            }
+            Some("return") => Some(Kind::Return),
+            Some("gate") => Some(Kind::Gate),
+            Some("foreach") => Some(Kind::Foreach),
             other => {
                 let hint = other
                     .and_then(|other| nearest(other, TYPES))
@@ -145,8 +143,91 @@ impl<'d> Reader<'d> {
         }
     }
 
+    /// Warns of keys that this kind of node does not read.
+    fn unused_keys(&mut self, at: &At<'d>, kind: Kind) {
+        let (runs, loops, goes_on) = match kind {
+            Kind::Action => (true, false, true),
+            Kind::Foreach => (true, true, true),
+            Kind::Gate => (false, false, true),
+            Kind::Return => (false, false, false),
+        };
+        let mut unused: Vec<&str> = Vec::new();
+        if !runs {
+            unused.push("action");
+            unused.extend(HANDLING);
+        }
+        if !loops {
+            unused.extend(LOOP);
+        }
+        if goes_on {
+            unused.push("output");
+        } else {
+            unused.extend(["assign", "next", "on_error"]);
+        }
+        for key in unused {
+            let Some(child) = at.child(key).filter(|child| !is_inert(child.value)) else {
+                continue;
+            };
+            let message = match (key, kind) {
+                ("output", _) => "`output` has an effect on a return node only".to_owned(),
+                ("action", Kind::Gate) => "a gate runs no `action`".to_owned(),
+                _ => format!("`{key}` has no effect on {}", kind.as_str()),
+            };
+            self.key_warn("no_effect", &child, message);
+        }
+    }
+
+    fn work(&mut self, at: &At<'d>, kind: Kind) -> Option<Work> {
+        match kind {
+            Kind::Action => {
+                let action = at.child("action")?;
+                self.action(&action, &keys::ACTION).map(Work::Action)
+            }
+            Kind::Foreach => self.foreach(at).map(Work::Foreach),
+            Kind::Gate => Some(Work::Gate),
+            Kind::Return => {
+                let output = at.given("output");
+                if let Some(output) = &output {
+                    self.template(output);
+                }
+                Some(Work::Return {
+                    output: output.map(|at| at.value.clone()),
+                })
+            }
+        }
+    }
+
+    fn handling(&mut self, at: &At<'d>) -> Option<Handling> {
+        let effects = &[
+            ("idempotent", Effect::Idempotent),
+            ("pure", Effect::Pure),
+            ("at_most_once", Effect::AtMostOnce),
+        ];
+        let effect = self.word(at, "effect", effects);
+        let retry = self.retry(at);
+        let timeout = self.seconds(at, "timeout", Zero::Refused);
+        let caching = match self.switch(at, "cache_result") {
+            Some(true) => Caching::On,
+            Some(false) | None => Caching::Off,
+        };
+        let env_requires = self.env_requires(at);
+        if (effect, caching) == (Some(Effect::AtMostOnce), Caching::On)
+            && let Some(cache) = at.child("cache_result")
+        {
+            let message = "a result from the cache would leave out an effect that is wanted once per run: drop `cache_result` or `effect: at_most_once`";
+            self.key_error("conflict", &cache, message);
+        }
+        Some(Handling {
+            effect: effect?,
+            retry,
+            timeout,
+            caching,
+            env_requires,
+        })
+    }
+
     fn assign(&mut self, node: &At<'d>) -> Option<Vec<(String, Value)>> {
-        let Some(at) = node.child("assign").filter(|at| !at.value.is_null()) else {
+        let Some(at) = node.given("assign") else {
             return Some(Vec::new());
         };
         let Value::Object(map) = at.value else {
@@ -156,16 +237,21 @@ impl<'d> Reader<'d> {
         for key in map.keys() {
             let Some(entry) = at.child(key) else { continue };
             self.template(&entry);
-            if key == "inputs" {
-                let message = "`inputs` cannot be assigned: the inputs of a run never change";
-                self.key_error("bad_assign", &entry, message);
-            } else if key.contains(['.', '[']) {
-                let message =
-                    format!("`{key}` is one key with a dot or bracket in it; no path can read it");
-                self.key_warn("bad_assign", &entry, message);
-            }
+            self.state_key(&entry, key);
         }
         Some(map.clone().into_iter().collect())
+    }
+
+    /// Checks a key of the state that `at` gives a value to.
+    pub(super) fn state_key(&mut self, at: &At<'d>, key: &str) {
+        if key == "inputs" {
+            let message = "`inputs` cannot be assigned: the inputs of a run never change";
+            self.key_error("bad_assign", at, message);
+        } else if key.contains(['.', '[']) {
+            let message =
+                format!("`{key}` is one key with a dot or bracket in it; no path can read it");
+            self.key_warn("bad_assign", at, message);
+        }
     }
 
     fn next(&mut self, node: &At<'d>) -> Option<Next> {
@@ -211,18 +297,9 @@ impl<'d> Reader<'d> {
                 "the edge has no `to`: it names the next node",
             );
         }
-        let when = match at.child("when").filter(|at| !at.value.is_null()) {
+        let when = match at.given("when") {
             None => Some(None),
-            Some(when) => match Condition::parse(when.value) {
-                Ok((condition, warnings)) => {
-                    self.adopt("bad_condition", &when, warnings);
-                    Some(Some(condition))
-                }
-                Err(faults) => {
-                    self.adopt("bad_condition", &when, faults);
-                    None
-                }
-            },
+            Some(when) => self.condition(&when, when.value).map(Some),
         };
         Some(Edge {
             to: to?,
@@ -230,17 +307,41 @@ impl<'d> Reader<'d> {
         })
     }
 
+    /// Reads `value`, which stands at `at`, as a condition.
+    pub(super) fn condition(&mut self, at: &At<'d>, value: &Value) -> Option<Condition> {
+        match Condition::parse(value) {
+            Ok((condition, warnings)) => {
+                self.adopt("bad_condition", at, warnings);
+                Some(condition)
+            }
+            Err(faults) => {
+                self.adopt("bad_condition", at, faults);
+                None
+            }
+        }
+    }
+
+    /// Warns of the first edge that can never be taken, and of edges that ask what an earlier one asked.
     fn dead_edges(&mut self, at: &At<'d>, edges: &[Edge]) {
-        let first_sure = edges.iter().position(|edge| edge.when.is_none());
-        if let Some(dead) = first_sure
-            .filter(|sure| sure + 1 < edges.len())
-            .and_then(|sure| at.child(&(sure + 1).to_string()))
-        {
-            self.warn(
-                "no_effect",
-                &dead,
-                "the edge before has no `when`: this one is never taken",
-            );
+        let mut asked = HashSet::new();
+        for (index, edge) in edges.iter().enumerate() {
+            let Some(entry) = at.child(&index.to_string()) else {
+                continue;
+            };
+            if edge.always() {
+                if let Some(dead) = at.child(&(index + 1).to_string()) {
+                    let message =
+                        "the edge before holds always: this one and those after it are never taken";
+                    self.warn("no_effect", &dead, message);
+                }
+                return;
+            }
+            if let Some(when) = entry.given("when")
+                && !asked.insert(canonical(when.value))
+            {
+                let message = "an edge before has the same `when`: this one is never taken";
+                self.warn("no_effect", &entry, message);
+            }
         }
     }
 }

@@ -1,16 +1,20 @@
 //! The reader: values of a document with their places, and what is found on the way.
 
-use std::collections::HashSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::keys::{self, Keys};
-use super::{Finding, Graph, Inputs, Nodes, OnError, Severity, flow};
-use crate::capability;
+use super::keys::Keys;
+use super::{Finding, Severity};
 use crate::expr::{self, kind_of, nearest};
-use crate::model::{Durability, Object, Recovery};
-use crate::seal::{canonical, sha256_hex};
+use crate::model::Object;
 use crate::yaml::{Document, Fault, Position, push_segment};
+
+/// Most names of one file that are looked up among the known ones for a suggestion. Each look-up reads all of them,
+/// so a file full of unknown names would take quadratic time.
+const MAX_SUGGESTIONS: u32 = 32;
+/// The longest time a file may ask for, in seconds: a year.
+const MAX_SECONDS: f64 = 31_536_000.0;
 
 /// A value of the document and the JSON pointer to it.
 #[derive(Debug, Clone)]
@@ -32,20 +36,33 @@ impl At<'_> {
         Some(Self { value, pointer })
     }
 
+    /// The value below `key`, if there is one and it is not null.
+    pub(super) fn given(&self, key: &str) -> Option<Self> {
+        self.child(key).filter(|child| !child.value.is_null())
+    }
+
     /// The last step of the pointer, as people know it.
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         let last = self.pointer.rsplit('/').next().unwrap_or_default();
         last.replace("~1", "/").replace("~0", "~")
     }
 }
 
+/// Whether a number of seconds may be none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zero {
+    Allowed,
+    Refused,
+}
+
 pub(super) struct Reader<'d> {
     document: &'d Document,
     findings: Vec<Finding>,
+    suggestions: u32,
     /// The node being read.
     pub(super) node: Option<String>,
-    /// Names of all nodes, also of those that turn out to be broken.
-    names: HashSet<&'d str>,
+    /// All nodes by name, also those that turn out to be broken.
+    pub(super) names: Option<&'d Object>,
 }
 
 impl<'d> Reader<'d> {
@@ -53,8 +70,9 @@ impl<'d> Reader<'d> {
         let mut reader = Self {
             document,
             findings: Vec::new(),
+            suggestions: MAX_SUGGESTIONS,
             node: None,
-            names: HashSet::new(),
+            names: None,
         };
         for Fault {
             message,
@@ -70,6 +88,19 @@ impl<'d> Reader<'d> {
             );
         }
         reader
+    }
+
+    /// The whole document.
+    pub(super) fn root(&self) -> At<'d> {
+        At {
+            value: &self.document.value,
+            pointer: String::new(),
+        }
+    }
+
+    /// The value below a key of `config`.
+    pub(super) fn config(&self, key: &str) -> Option<At<'d>> {
+        self.root().child("config")?.child(key)
     }
 
     /// What was found, in the order of the text.
@@ -148,33 +179,37 @@ impl<'d> Reader<'d> {
         self.key_error("not_supported", at, message);
     }
 
+    /// The name `word` was probably meant to be.
+    pub(super) fn nearest<'c>(
+        &mut self,
+        word: &str,
+        names: impl IntoIterator<Item = &'c str>,
+    ) -> Option<&'c str> {
+        self.suggestions = self.suggestions.checked_sub(1)?;
+        nearest(word, names)
+    }
+
     /// Holds the keys of a map against their closed list.
     pub(super) fn check_keys(&mut self, at: &At<'d>, map: &'d Object, keys: &Keys) {
         for key in map.keys() {
-            let Some(child) = at.child(key) else { continue };
             if key.starts_with("x-") || keys.known.contains(&key.as_str()) {
                 continue;
             }
-            if keys.later.contains(&key.as_str()) {
-                if !is_inert(child.value) {
-                    self.not_supported(&child, &format!("`{key}` of {}", keys.what));
-                }
-                continue;
-            }
+            let Some(child) = at.child(key) else { continue };
             let misplaced = keys.misplaced.iter().find(|(known, _)| known == key);
-            let hint = match (misplaced, nearest(key, keys.all())) {
-                (Some((_, instead)), _) => format!(": {instead}"),
-                (None, Some(near)) => format!(" (did you mean `{near}`?)"),
-                (None, None) => String::new(),
+            let hint = match misplaced {
+                Some((_, instead)) => format!(": {instead}"),
+                None => self
+                    .nearest(key, keys.known.iter().copied())
+                    .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)")),
             };
-            let all: Vec<&str> = keys.all().collect();
             self.key_error(
                 "unknown_key",
                 &child,
                 format!(
                     "{} has no key `{key}`{hint}; its keys are {}, and x-…",
                     keys.what,
-                    all.join(", ")
+                    keys.known.join(", ")
                 ),
             );
         }
@@ -188,6 +223,17 @@ impl<'d> Reader<'d> {
         };
         self.check_keys(at, map, keys);
         Some(map)
+    }
+
+    /// The entries of a list.
+    pub(super) fn entries(&mut self, at: &At<'d>, what: &str) -> Option<Vec<At<'d>>> {
+        let Value::Array(list) = at.value else {
+            self.wrong_type(at, what);
+            return None;
+        };
+        (0..list.len())
+            .map(|index| at.child(&index.to_string()))
+            .collect()
     }
 
     /// The text below `key`, if there is one.
@@ -215,6 +261,19 @@ impl<'d> Reader<'d> {
         self.text(at, key)
     }
 
+    /// The texts of a list.
+    pub(super) fn texts(&mut self, at: &At<'d>) -> Option<Vec<&'d str>> {
+        let Value::Array(list) = at.value else {
+            self.wrong_type(at, "a list of texts");
+            return None;
+        };
+        let mut texts = Vec::with_capacity(list.len());
+        for index in 0..list.len() {
+            texts.push(self.text(at, &index.to_string()));
+        }
+        texts.into_iter().collect()
+    }
+
     /// The value that the word below `key` stands for; the first of the words if there is none.
     pub(super) fn word<T: Copy>(
         &mut self,
@@ -223,7 +282,7 @@ impl<'d> Reader<'d> {
         words: &[(&str, T)],
     ) -> Option<T> {
         let (_, default) = *words.first()?;
-        let Some(child) = at.child(key) else {
+        let Some(child) = at.given(key) else {
             return Some(default);
         };
         let found = child
@@ -242,18 +301,67 @@ impl<'d> Reader<'d> {
         found.map(|(_, value)| *value)
     }
 
+    /// The whole number below `key`, if there is one.
+    pub(super) fn whole(&mut self, at: &At<'d>, key: &str, least: u32) -> Option<u32> {
+        let child = at.given(key)?;
+        let number = child
+            .value
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| *number >= least);
+        if number.is_none() {
+            let message = format!(
+                "`{key}` must be a whole number from {least} to {}, not `{}`",
+                u32::MAX,
+                brief(child.value)
+            );
+            self.error("wrong_type", &child, message);
+        }
+        number
+    }
+
+    /// The number of seconds below `key`, if there is one.
+    pub(super) fn seconds(&mut self, at: &At<'d>, key: &str, zero: Zero) -> Option<Duration> {
+        let child = at.given(key)?;
+        let seconds = child
+            .value
+            .as_f64()
+            .filter(|seconds| *seconds <= MAX_SECONDS && (zero == Zero::Allowed || *seconds > 0.0))
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        if seconds.is_none() {
+            let least = match zero {
+                Zero::Allowed => "from 0",
+                Zero::Refused => "above 0",
+            };
+            let message = format!(
+                "`{key}` must be a number of seconds {least} to {MAX_SECONDS:.0}, not `{}`",
+                brief(child.value)
+            );
+            self.error("wrong_type", &child, message);
+        }
+        seconds
+    }
+
+    /// The truth value below `key`, if there is one.
+    pub(super) fn switch(&mut self, at: &At<'d>, key: &str) -> Option<bool> {
+        let child = at.given(key)?;
+        if !child.value.is_boolean() {
+            self.wrong_type(&child, "true or false");
+        }
+        child.value.as_bool()
+    }
+
     /// The name of a node at `at`, checked to be one.
     pub(super) fn target(&mut self, at: &At<'d>) -> Option<String> {
         let Value::String(name) = at.value else {
             self.wrong_type(at, "the name of a node");
             return None;
         };
-        if self.names.contains(name.as_str()) {
+        let names = self.names?;
+        if names.contains_key(name) {
             return Some(name.clone());
         }
-        let mut names: Vec<&str> = self.names.iter().copied().collect();
-        names.sort_unstable();
-        let hint = match nearest(name, names) {
+        let hint = match self.nearest(name, names.keys().map(String::as_str)) {
             Some(near) => format!(" (did you mean `{near}`?)"),
             None if at.key() == "on_error" && (name == "fail" || name == "continue") => {
                 format!("; the mode `{name}` belongs into `config.on_error`")
@@ -265,262 +373,47 @@ impl<'d> Reader<'d> {
         None
     }
 
-    /// Reads the whole file; `None` after an error that leaves a part without a value.
-    pub(super) fn graph(&mut self) -> Option<Graph> {
-        let root = At {
-            value: &self.document.value,
-            pointer: String::new(),
+    /// Names of environment variables below `env_requires`: a list, or one.
+    pub(super) fn env_requires(&mut self, at: &At<'d>) -> Vec<String> {
+        let Some(at) = at.given("env_requires") else {
+            return Vec::new();
         };
-        if !root.value.is_object() {
-            self.error("wrong_type", &root, "a graph file is a map of keys");
-            return None;
-        }
-        self.map(&root, &keys::FILE)?;
-        self.labels(&root);
-        let version = self.required_text(&root, "version", "write version: \"1.0.0\"");
-        let category = self.required_text(
-            &root,
-            "category",
-            "it is the directory of the file below `.ai/tools`",
-        );
-        let permissions = self.permissions(&root);
-        let inputs = self.inputs(&root);
-        let Some(config) = root.child("config") else {
-            self.error(
-                "missing_key",
-                &root,
-                "`config` is missing: it holds `start` and `nodes`",
-            );
-            return None;
+        let entries = match at.value {
+            Value::String(_) => Some(vec![at.clone()]),
+            Value::Array(_) => self.entries(&at, "a list of names"),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                self.wrong_type(&at, "the name of an environment variable or a list of them");
+                None
+            }
         };
-        self.map(&config, &keys::CONFIG)?;
-        let max_steps = self.max_steps(&config);
-        let state = self.initial_state(&config);
-        let modes = &[("fail", OnError::Fail), ("continue", OnError::Continue)];
-        let on_error = self.word(&config, "on_error", modes);
-        let recoveries = &[("resume", Recovery::Resume), ("suspend", Recovery::Suspend)];
-        let recovery = self.stated(&config, "recovery", recoveries);
-        let durabilities = &[
-            ("strict", Durability::Strict),
-            ("relaxed", Durability::Relaxed),
-        ];
-        let durability = self.stated(&config, "durability", durabilities);
-        let nodes = self.nodes(&config);
-        let start = self.start(&config);
-        let graph = Graph {
-            version: version?.to_owned(),
-            category: category?.to_owned(),
-            name: self.text(&root, "name").map(ToOwned::to_owned),
-            description: self
-                .text(&root, "description")
-                .map(ToOwned::to_owned)
-                .unwrap_or_default(),
-            permissions,
-            inputs: inputs?,
-            start: start?,
-            nodes: nodes?,
-            max_steps,
-            on_error: on_error?,
-            state: state?,
-            recovery,
-            durability,
-            env_requires: Vec::new(),
-            hooks: Vec::new(),
-            timeout: None,
-            max_concurrency: None,
-            digest: sha256_hex(canonical(config.value)),
-        };
-        flow::check(self, &graph, &config);
-        Some(graph)
-    }
-
-    /// Keys that only say what the file is.
-    fn labels(&mut self, root: &At<'d>) {
-        match self.required_text(root, "tool_type", "write tool_type: graph") {
-            Some("graph") | None => {}
-            Some(other) => {
-                if let Some(at) = root.child("tool_type") {
-                    let message = format!("`tool_type` of a graph is `graph`, not `{other}`");
-                    self.error("unknown_value", &at, message);
+        let mut names = Vec::new();
+        for entry in entries.unwrap_or_default() {
+            match entry.value.as_str() {
+                Some(name) if is_variable(name) => names.push(name.to_owned()),
+                Some(name) => {
+                    let message = format!(
+                        "{name:?} is not the name of an environment variable: letters, digits and `_`, like API_URL"
+                    );
+                    self.error("bad_name", &entry, message);
                 }
+                None => self.wrong_type(&entry, "the name of an environment variable"),
             }
         }
-        for key in ["executor_id", "author"] {
-            self.text(root, key);
-        }
-        if let Some(tags) = root.child("tags") {
-            self.texts(&tags);
-        }
-        if let Some(limits) = root.child("limits") {
-            self.key_warn(
-                "no_effect",
-                &limits,
-                "`limits` binds threads; a graph run has `config.max_steps`",
-            );
-        }
-    }
-
-    /// The texts of a list.
-    fn texts(&mut self, at: &At<'d>) -> Option<Vec<&'d str>> {
-        let Value::Array(list) = at.value else {
-            self.wrong_type(at, "a list of texts");
-            return None;
-        };
-        let mut texts = Vec::with_capacity(list.len());
-        for index in 0..list.len() {
-            texts.push(self.text(at, &index.to_string()));
-        }
-        texts.into_iter().collect()
-    }
-
-    /// The declared patterns; `None` if there are none, or after an error.
-    fn permissions(&mut self, root: &At<'d>) -> Option<Vec<String>> {
-        let at = root.child("permissions")?;
-        let patterns = self.texts(&at)?;
-        let mut normalised = Vec::with_capacity(patterns.len());
-        for (index, pattern) in patterns.into_iter().enumerate() {
-            let entry = at.child(&index.to_string()).unwrap_or_else(|| at.clone());
-            let now = capability::normalise(pattern);
-            if now != pattern {
-                let message = format!("`{pattern}` is read as `{now}`");
-                self.warn("old_spelling", &entry, message);
-            }
-            if !now.starts_with("rye.") && !now.starts_with(['*', '[', '?']) {
-                let message = format!(
-                    "`{pattern}` allows nothing: patterns look like rye.execute.tool.rye.bash"
-                );
-                self.warn("no_effect", &entry, message);
-            }
-            normalised.push(now);
-        }
-        Some(normalised)
-    }
-
-    fn inputs(&mut self, root: &At<'d>) -> Option<Inputs> {
-        let Some(at) = root.child("config_schema") else {
-            return Some(Inputs::default());
-        };
-        if !at.value.is_object() {
-            self.wrong_type(&at, "a JSON schema, a map");
-            return None;
-        }
-        let inputs = Inputs::new(at.value)
-            .map_err(|(below, message)| {
-                let at = At {
-                    value: at.value,
-                    pointer: format!("{}{below}", at.pointer),
-                };
-                self.error("bad_schema", &at, message);
-            })
-            .ok()?;
-        for (key, message) in inputs.bad_defaults() {
-            let default = at
-                .child("properties")
-                .and_then(|properties| properties.child(&key))
-                .and_then(|property| property.child("default"));
-            let message = format!("the default of input `{key}` breaks its own schema: {message}");
-            self.error(
-                "bad_schema",
-                &default.unwrap_or_else(|| at.clone()),
-                message,
-            );
-        }
-        Some(inputs)
-    }
-
-    /// A word of a closed list, if the key is there.
-    fn stated<T: Copy + Default>(
-        &mut self,
-        config: &At<'d>,
-        key: &'static str,
-        words: &[(&str, T)],
-    ) -> Option<T> {
-        config.child(key)?;
-        self.word(config, key, words)
-    }
-
-    fn max_steps(&mut self, config: &At<'d>) -> Option<u32> {
-        let at = config.child("max_steps")?;
-        let steps = at
-            .value
-            .as_u64()
-            .and_then(|steps| u32::try_from(steps).ok());
-        if steps.is_none() {
-            let message = format!(
-                "`max_steps` must be a whole number from 0 to {}, not `{}`",
-                u32::MAX,
-                brief(at.value)
-            );
-            self.error("wrong_type", &at, message);
-        }
-        steps
-    }
-
-    fn initial_state(&mut self, config: &At<'d>) -> Option<Object> {
-        let Some(at) = config.child("state") else {
-            return Some(Object::new());
-        };
-        let Value::Object(state) = at.value else {
-            self.wrong_type(&at, "a map");
-            return None;
-        };
-        if let Some(inputs) = at.child("inputs") {
-            self.key_error(
-                "bad_assign",
-                &inputs,
-                "`state.inputs` holds the inputs of the run; give defaults in `config_schema`",
-            );
-        }
-        Some(state.clone())
-    }
-
-    fn nodes(&mut self, config: &At<'d>) -> Option<Nodes> {
-        let Some(at) = config.child("nodes") else {
-            self.error(
-                "missing_key",
-                config,
-                "`nodes` is missing: a graph needs at least one node",
-            );
-            return None;
-        };
-        let Value::Object(map) = at.value else {
-            self.wrong_type(&at, "a map of nodes by name");
-            return None;
-        };
-        if map.is_empty() {
-            self.error(
-                "missing_key",
-                &at,
-                "`nodes` is empty: a graph needs at least one node",
-            );
-        }
-        self.names = map.keys().map(String::as_str).collect();
-        let mut nodes = Vec::with_capacity(map.len());
-        for name in map.keys() {
-            if let Some(at) = at.child(name) {
-                self.node = Some(name.clone());
-                nodes.push(self.read_node(name, &at));
-                self.node = None;
-            }
-        }
-        nodes.into_iter().collect()
-    }
-
-    fn start(&mut self, config: &At<'d>) -> Option<String> {
-        let at = config.child("start");
-        if at.is_none() {
-            self.error(
-                "missing_key",
-                config,
-                "`start` is missing: it names the first node",
-            );
-        }
-        self.target(&at?)
+        names
     }
 }
 
-/// Whether a value of a key that is not supported asks for nothing.
-fn is_inert(value: &Value) -> bool {
+/// Whether a shell could set a variable of that name.
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Whether a value asks for nothing.
+pub(super) fn is_inert(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(list) => list.is_empty(),

@@ -426,16 +426,6 @@ fn errors_of_files_name_place_and_mend() {
 #[test]
 fn what_this_release_does_not_run_is_an_error_and_never_left_out() {
     for (node, place) in [
-        (
-            "a: {type: foreach, over: \"${x}\", collect: y, next: a}",
-            (9, 9),
-        ),
-        ("a: {action: {item_id: x}, retry: {max: 3}}", (9, 31)),
-        ("a: {action: {item_id: x}, cache_result: true}", (9, 31)),
-        ("a: {action: {item_id: x}, timeout: 5}", (9, 31)),
-        ("a: {action: {item_id: x}, env_requires: [A]}", (9, 31)),
-        ("a: {action: {item_id: x}, effect: at_most_once}", (9, 31)),
-        ("a: {action: {item_id: x}, parallel: true}", (9, 31)),
         ("a: {action: {primary: fetch, item_id: x}}", (9, 18)),
         ("a: {action: {primary: search, item_id: x}}", (9, 18)),
         ("a: {action: {primary: sign, item_id: x}}", (9, 18)),
@@ -451,21 +441,6 @@ fn what_this_release_does_not_run_is_an_error_and_never_left_out() {
             "not supported by this release yet",
         );
     }
-    let sound = with_nodes("a: {type: return}");
-    let hooks = sound.replace("  start: a", "  start: a\n  hooks: [{event: error}]");
-    expect(&hooks, Severity::Error, "not_supported", (8, 3), "`hooks`");
-    let env = format!("{sound}env_requires: [A]\n");
-    expect(
-        &env,
-        Severity::Error,
-        "not_supported",
-        (10, 1),
-        "`env_requires`",
-    );
-    let (_, warnings) = graph(&with_nodes(
-        "a: {action: {item_id: x}, cache_result: false, env_requires: [], retry: null, next: b}\nb: {type: return}",
-    ));
-    assert!(warnings.is_empty(), "{warnings:?}");
 }
 
 const DOUBTFUL_NODES: &[Row] = &[

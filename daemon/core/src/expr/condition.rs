@@ -1,5 +1,8 @@
 //! Conditions: `{path, op, value}`, `{all: […]}`, `{any: […]}`, `{not: …}`.
 
+mod display;
+mod misfit;
+
 use std::cmp::Ordering;
 
 use fancy_regex::{Regex, RegexBuilder};
@@ -9,6 +12,8 @@ use super::path::{Path, nearest};
 use super::value::{compare, equal, kind_of, text_of};
 use super::{Fault, Scope, Severity, references};
 use crate::yaml::push_segment;
+
+pub(crate) use misfit::Known;
 
 /// Steps a pattern may backtrack before it counts as not matching: some ten milliseconds at worst.
 const BACKTRACK_LIMIT: usize = 200_000;
@@ -97,6 +102,11 @@ impl Condition {
         self.0.holds(scope, notes)
     }
 
+    /// Whether it holds whatever the values are.
+    pub(crate) fn always_holds(&self) -> bool {
+        self.0.always_holds()
+    }
+
     /// The paths it reads, in order.
     pub fn paths(&self) -> Vec<&str> {
         let mut paths = Vec::new();
@@ -122,6 +132,15 @@ impl Test {
                     false
                 })
             }
+        }
+    }
+
+    fn always_holds(&self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::All(tests) => tests.iter().all(Self::always_holds),
+            Self::Any(tests) => tests.iter().any(Self::always_holds),
+            Self::Not(_) | Self::Leaf(..) => false,
         }
     }
 

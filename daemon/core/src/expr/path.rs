@@ -80,6 +80,11 @@ impl Path {
     }
 }
 
+/// Whether a path can read a value of that name.
+pub(crate) fn is_name(text: &str) -> bool {
+    Path::parse(text).is_ok_and(|path| path.segments.len() == 1)
+}
+
 fn step<'s>(value: &'s Value, segment: &str) -> Option<&'s Value> {
     match value {
         Value::Object(map) => map.get(segment),

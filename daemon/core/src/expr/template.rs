@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::Path;
-use super::value::{kind_of, parse_json, text_of};
+use super::value::{Kind, kind_of, parse_json, text_of};
 use super::{Error, Scope};
 
 /// A text, cut into what is literal and what is inserted.
@@ -60,6 +60,22 @@ impl<'t> Template<'t> {
         }
     }
 
+    /// The expression that is all there is.
+    fn lone(&self) -> Option<&Expression<'t>> {
+        match self.parts.as_slice() {
+            [Part::Expression(lone)] | [Part::Expression(lone), Part::Text("\n")] => Some(lone),
+            _ => None,
+        }
+    }
+
+    /// The type of all its values but null; `None` if it depends.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        match self.lone() {
+            Some(lone) => lone.pipes.last()?.kind(),
+            None => Some(Kind::Text),
+        }
+    }
+
     /// The value of the whole: typed for a lone expression (one newline after it is dropped, as YAML block texts
     /// leave one), text otherwise.
     pub(super) fn render(
@@ -67,9 +83,7 @@ impl<'t> Template<'t> {
         scope: &dyn Scope,
         notes: &mut Vec<String>,
     ) -> Result<Value, Error> {
-        if let [Part::Expression(lone)] | [Part::Expression(lone), Part::Text("\n")] =
-            self.parts.as_slice()
-        {
+        if let Some(lone) = self.lone() {
             return lone.evaluate(scope, notes);
         }
         let mut text = String::new();
@@ -223,6 +237,16 @@ impl Pipe {
                     Self::ALL.map(Self::name).join(", ")
                 )
             })
+    }
+
+    /// The type of what comes out; `None` if it depends.
+    const fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Json | Self::Upper | Self::Lower => Some(Kind::Text),
+            Self::Length => Some(Kind::Number),
+            Self::Keys => Some(Kind::List),
+            Self::FromJson => None,
+        }
     }
 
     /// The value behind the pipe; the error completes "pipe `x` …".

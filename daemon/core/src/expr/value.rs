@@ -77,16 +77,46 @@ pub(crate) fn text_of(value: &Value) -> String {
     }
 }
 
+/// The types of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Null,
+    Bool,
+    Number,
+    Text,
+    List,
+    Map,
+}
+
+impl Kind {
+    /// The type of a value.
+    pub(crate) const fn of(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(_) => Self::Bool,
+            Value::Number(_) => Self::Number,
+            Value::String(_) => Self::Text,
+            Value::Array(_) => Self::List,
+            Value::Object(_) => Self::Map,
+        }
+    }
+
+    /// Its name, with its article.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "a bool",
+            Self::Number => "a number",
+            Self::Text => "a text",
+            Self::List => "a list",
+            Self::Map => "a map",
+        }
+    }
+}
+
 /// What a value is, with its article.
 pub(crate) const fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a bool",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a map",
-    }
+    Kind::of(value).as_str()
 }
 
 /// Equality of values: numbers by what they are worth (5 is 5.0), bools only with bools, maps in any order.

@@ -48,6 +48,11 @@ impl Place {
         }
     }
 
+    /// The place of a value that stands in no text.
+    pub(super) fn nowhere() -> Self {
+        Self::new(Position::START, Position::START)
+    }
+
     pub(super) fn find(&self, pointer: &str) -> (Found, &Self) {
         let mut place = self;
         for segment in pointer.split('/').skip(1) {

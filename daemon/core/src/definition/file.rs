@@ -1,0 +1,274 @@
+//! The file around the nodes: labels, permissions, inputs and `config`.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use serde_json::Value;
+
+use super::hooks::GRAPH_LAYER;
+use super::read::{At, Reader, Zero};
+use super::{Graph, Hook, Inputs, Nodes, OnError, keys};
+use crate::capability;
+use crate::expr;
+use crate::model::{Durability, Object, Recovery};
+use crate::seal::{canonical, sha256_hex};
+
+impl<'d> Reader<'d> {
+    /// Reads the whole file; `None` after an error that leaves a part without a value.
+    pub(super) fn graph(&mut self) -> Option<Graph> {
+        let root = self.root();
+        if !root.value.is_object() {
+            self.error("wrong_type", &root, "a graph file is a map of keys");
+            return None;
+        }
+        self.map(&root, &keys::FILE)?;
+        self.labels(&root);
+        let version = self.required_text(&root, "version", "write version: \"1.0.0\"");
+        let category = self.required_text(
+            &root,
+            "category",
+            "it is the directory of the file below `.ai/tools`",
+        );
+        let permissions = self.permissions(&root);
+        let env_requires = self.env_requires(&root);
+        let inputs = self.inputs(&root);
+        let Some(config) = root.child("config") else {
+            self.error(
+                "missing_key",
+                &root,
+                "`config` is missing: it holds `start` and `nodes`",
+            );
+            return None;
+        };
+        self.map(&config, &keys::CONFIG)?;
+        let max_steps = self.whole(&config, "max_steps", 0);
+        let state = self.initial_state(&config);
+        let modes = &[("fail", OnError::Fail), ("continue", OnError::Continue)];
+        let on_error = self.word(&config, "on_error", modes);
+        let recoveries = &[("resume", Recovery::Resume), ("suspend", Recovery::Suspend)];
+        let recovery = self.stated(&config, "recovery", recoveries);
+        let durabilities = &[
+            ("strict", Durability::Strict),
+            ("relaxed", Durability::Relaxed),
+        ];
+        let durability = self.stated(&config, "durability", durabilities);
+        let timeout = self.seconds(&config, "timeout", Zero::Refused);
+        let max_concurrency = self
+            .whole(&config, "max_concurrency", 1)
+            .and_then(NonZeroU32::new);
+        let nodes = self.nodes(&config);
+        let hooks = self.hooks(&config);
+        let start = self.start(&config);
+        Some(Graph {
+            version: version?.to_owned(),
+            category: category?.to_owned(),
+            name: self.text(&root, "name").map(ToOwned::to_owned),
+            description: self
+                .text(&root, "description")
+                .map(ToOwned::to_owned)
+                .unwrap_or_default(),
+            permissions,
+            inputs: inputs?,
+            start: start?,
+            nodes: nodes?,
+            max_steps,
+            on_error: on_error?,
+            state: state?,
+            recovery,
+            durability,
+            env_requires,
+            hooks: hooks?,
+            timeout,
+            max_concurrency,
+            digest: sha256_hex(canonical(config.value)),
+        })
+    }
+
+    /// Keys that only say what the file is.
+    fn labels(&mut self, root: &At<'d>) {
+        match self.required_text(root, "tool_type", "write tool_type: graph") {
+            Some("graph") | None => {}
+            Some(other) => {
+                if let Some(at) = root.child("tool_type") {
+                    let message = format!("`tool_type` of a graph is `graph`, not `{other}`");
+                    self.error("unknown_value", &at, message);
+                }
+            }
+        }
+        for key in ["executor_id", "author"] {
+            self.text(root, key);
+        }
+        if let Some(tags) = root.child("tags") {
+            self.texts(&tags);
+        }
+        if let Some(limits) = root.child("limits") {
+            self.key_warn(
+                "no_effect",
+                &limits,
+                "`limits` binds threads; a graph run has `config.max_steps`",
+            );
+        }
+    }
+
+    /// The declared patterns; `None` if there are none, or after an error.
+    fn permissions(&mut self, root: &At<'d>) -> Option<Vec<String>> {
+        let at = root.child("permissions")?;
+        let patterns = self.texts(&at)?;
+        let mut normalised = Vec::with_capacity(patterns.len());
+        for (index, pattern) in patterns.into_iter().enumerate() {
+            let entry = at.child(&index.to_string()).unwrap_or_else(|| at.clone());
+            let now = capability::normalise(pattern);
+            if now != pattern {
+                let message = format!("`{pattern}` is read as `{now}`");
+                self.warn("old_spelling", &entry, message);
+            }
+            if !now.starts_with("rye.") && !now.starts_with(['*', '[', '?']) {
+                let message = format!(
+                    "`{pattern}` allows nothing: patterns look like rye.execute.tool.rye.bash"
+                );
+                self.warn("no_effect", &entry, message);
+            }
+            normalised.push(now);
+        }
+        Some(normalised)
+    }
+
+    fn inputs(&mut self, root: &At<'d>) -> Option<Inputs> {
+        let Some(at) = root.child("config_schema") else {
+            return Some(Inputs::default());
+        };
+        if !at.value.is_object() {
+            self.wrong_type(&at, "a JSON schema, a map");
+            return None;
+        }
+        let inputs = Inputs::new(at.value)
+            .map_err(|(below, message)| {
+                let at = At {
+                    value: at.value,
+                    pointer: format!("{}{below}", at.pointer),
+                };
+                self.error("bad_schema", &at, message);
+            })
+            .ok()?;
+        for (key, message) in inputs.bad_defaults() {
+            let default = at
+                .child("properties")
+                .and_then(|properties| properties.child(&key))
+                .and_then(|property| property.child("default"));
+            let message = format!("the default of input `{key}` breaks its own schema: {message}");
+            self.error(
+                "bad_schema",
+                &default.unwrap_or_else(|| at.clone()),
+                message,
+            );
+        }
+        Some(inputs)
+    }
+
+    /// A word of a closed list, if the key is there.
+    fn stated<T: Copy + Default>(
+        &mut self,
+        config: &At<'d>,
+        key: &'static str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        config.given(key)?;
+        self.word(config, key, words)
+    }
+
+    fn initial_state(&mut self, config: &At<'d>) -> Option<Object> {
+        let Some(at) = config.child("state") else {
+            return Some(Object::new());
+        };
+        let Value::Object(state) = at.value else {
+            self.wrong_type(&at, "a map");
+            return None;
+        };
+        if let Some(inputs) = at.child("inputs") {
+            self.key_error(
+                "bad_assign",
+                &inputs,
+                "`state.inputs` holds the inputs of the run; give defaults in `config_schema`",
+            );
+        }
+        if !expr::references(at.value).is_empty() {
+            let message = "the state a run begins with is literal: nothing in it is interpolated";
+            self.key_warn("no_effect", &at, message);
+        }
+        Some(state.clone())
+    }
+
+    fn nodes(&mut self, config: &At<'d>) -> Option<Nodes> {
+        let Some(at) = config.child("nodes") else {
+            self.error(
+                "missing_key",
+                config,
+                "`nodes` is missing: a graph needs at least one node",
+            );
+            return None;
+        };
+        let Value::Object(map) = at.value else {
+            self.wrong_type(&at, "a map of nodes by name");
+            return None;
+        };
+        if map.is_empty() {
+            self.error(
+                "missing_key",
+                &at,
+                "`nodes` is empty: a graph needs at least one node",
+            );
+        }
+        self.names = Some(map);
+        let mut nodes = Vec::with_capacity(map.len());
+        for name in map.keys() {
+            if let Some(at) = at.child(name) {
+                self.node = Some(name.clone());
+                nodes.push(self.read_node(name, &at));
+                self.node = None;
+            }
+        }
+        nodes.into_iter().collect()
+    }
+
+    fn start(&mut self, config: &At<'d>) -> Option<String> {
+        let at = config.child("start");
+        if at.is_none() {
+            self.error(
+                "missing_key",
+                config,
+                "`start` is missing: it names the first node",
+            );
+        }
+        self.target(&at?)
+    }
+
+    fn hooks(&mut self, config: &At<'d>) -> Option<Vec<Hook>> {
+        let Some(at) = config.given("hooks") else {
+            return Some(Vec::new());
+        };
+        let entries = self.entries(&at, "a list of hooks {event, condition, action}")?;
+        let mut lines = HashMap::new();
+        let mut hooks = Vec::with_capacity(entries.len());
+        for (index, entry) in entries.iter().enumerate() {
+            let hook = self.hook(entry, &format!("hook-{}", index + 1));
+            if let Some(hook) = &hook {
+                if let Some(first) = lines.insert(hook.id.clone(), index + 1) {
+                    let message = format!(
+                        "hook {} has the id `{}` of hook {first}; give it another `id`",
+                        index + 1,
+                        hook.id
+                    );
+                    self.error("duplicate_id", entry, message);
+                }
+                if hook.layer != GRAPH_LAYER
+                    && let Some(layer) = entry.child("layer")
+                {
+                    let message = "the hooks of a graph are layer 1; leave `layer` out";
+                    self.error("unknown_value", &layer, message);
+                }
+            }
+            hooks.push(hook);
+        }
+        hooks.into_iter().collect()
+    }
+}

@@ -1,0 +1,131 @@
+//! Types of inputs and state, as far as a file tells them, and conditions they cannot meet.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::Value;
+
+use super::paths::segments;
+use super::read::Reader;
+use super::{Graph, Next, Work};
+use crate::expr::{Kind, Known, kind_of_template};
+
+/// Types of what nodes and the initial state assign to a key; `None` if something assigns what cannot be known.
+type States<'g> = HashMap<&'g str, Option<BTreeSet<Kind>>>;
+
+/// Warns of conditions that come out the same whatever a run does.
+pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
+    let states = states(graph);
+    let known = |path: &str| known(graph, &states, path);
+    let nodes = reader.config("nodes");
+    for node in &graph.nodes {
+        let Next::Edges(edges) = &node.next else {
+            continue;
+        };
+        let Some(next) = nodes
+            .as_ref()
+            .and_then(|nodes| nodes.child(&node.name)?.child("next"))
+        else {
+            continue;
+        };
+        reader.node = Some(node.name.clone());
+        for (index, edge) in edges.iter().enumerate() {
+            let misfits = edge.when.as_ref().map(|when| when.misfits(&known));
+            if let Some(misfits) = misfits.filter(|misfits| !misfits.is_empty())
+                && let Some(at) = next
+                    .child(&index.to_string())
+                    .and_then(|edge| edge.child("when"))
+            {
+                reader.adopt("impossible_condition", &at, misfits);
+            }
+        }
+        reader.node = None;
+    }
+    let hooks = reader.config("hooks");
+    for (index, hook) in graph.hooks.iter().enumerate() {
+        if let Some(condition) = &hook.condition
+            && let Some(at) = hooks
+                .as_ref()
+                .and_then(|hooks| hooks.child(&index.to_string())?.child("condition"))
+        {
+            reader.adopt("impossible_condition", &at, condition.misfits(&known));
+        }
+    }
+}
+
+/// The types of the keys of the state.
+fn states(graph: &Graph) -> States<'_> {
+    let mut states = States::new();
+    let mut note = |key, kind: Option<Kind>| {
+        let kinds = states.entry(key).or_insert_with(|| Some(BTreeSet::new()));
+        match (kinds.as_mut(), kind) {
+            (Some(known), Some(kind)) => drop(known.insert(kind)),
+            (Some(_), None) => *kinds = None,
+            (None, _) => {}
+        }
+    };
+    for (key, value) in &graph.state {
+        note(key.as_str(), Some(Kind::of(value)));
+    }
+    for node in &graph.nodes {
+        for (key, template) in &node.assign {
+            note(key, kind_of_template(template));
+        }
+        if let Work::Foreach(foreach) = &node.work {
+            note(&foreach.variable, None);
+            if let Some(key) = &foreach.collect {
+                note(key, Some(Kind::List));
+            }
+        }
+    }
+    states
+}
+
+/// What is known about the values `path` leads to.
+fn known<'g>(graph: &'g Graph, states: &States<'_>, path: &str) -> Option<Known<'g>> {
+    let all: Vec<&str> = segments(path).collect();
+    match all.as_slice() {
+        ["inputs", below @ ..] | ["state", "inputs", below @ ..] if !below.is_empty() => {
+            of_schema(graph.inputs.schema()?, below)
+        }
+        ["state", key] => states.get(key)?.clone().map(only),
+        ["_now"] => Some(only(BTreeSet::from([Kind::Text]))),
+        ["_timestamp"] => Some(only(BTreeSet::from([Kind::Number]))),
+        _ => None,
+    }
+}
+
+fn only<'v>(kinds: BTreeSet<Kind>) -> Known<'v> {
+    Known {
+        kinds,
+        choices: None,
+    }
+}
+
+/// What a JSON schema says about the value at a path below it.
+fn of_schema<'g>(schema: &'g Value, path: &[&str]) -> Option<Known<'g>> {
+    let declared = path
+        .iter()
+        .try_fold(schema, |schema, key| schema.get("properties")?.get(*key))?;
+    let choices = declared.get("enum").and_then(Value::as_array);
+    if let Some(choices) = choices {
+        return Some(Known {
+            kinds: choices.iter().map(Kind::of).collect(),
+            choices: Some(choices),
+        });
+    }
+    let names: Vec<&str> = match declared.get("type")? {
+        Value::String(one) => vec![one],
+        Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
+    };
+    let kinds = names.into_iter().map(|name| match name {
+        "null" => Some(Kind::Null),
+        "boolean" => Some(Kind::Bool),
+        "integer" | "number" => Some(Kind::Number),
+        "string" => Some(Kind::Text),
+        "array" => Some(Kind::List),
+        "object" => Some(Kind::Map),
+        _ => None,
+    });
+    Some(only(kinds.collect::<Option<_>>()?))
+}

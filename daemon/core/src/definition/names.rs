@@ -1,0 +1,148 @@
+//! Names that templates and conditions start at, and inputs they ask for.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::paths::{Part, Read, Reads, segments};
+use super::read::{At, Reader};
+use super::{Graph, Work};
+
+/// Names there are everywhere.
+const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
+/// Names the events of hooks bring along.
+const OF_EVENTS: [&str; 15] = [
+    "result",
+    "event",
+    "graph_id",
+    "graph_run_id",
+    "node",
+    "next_node",
+    "step_count",
+    "steps",
+    "status",
+    "output",
+    "error",
+    "classification",
+    "limit_code",
+    "current_value",
+    "current_max",
+];
+/// Keys of a schema that can allow inputs beyond `properties`.
+const OPEN: [&str; 7] = [
+    "$ref",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "if",
+    "patternProperties",
+    "dependentSchemas",
+];
+
+/// Warns of names that do not exist where they are read, and of inputs the schema does not declare.
+pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
+    let declared = declared(graph);
+    let nodes = reader.config("nodes");
+    for (node, reads) in graph.nodes.iter().zip(&reads.nodes) {
+        let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) else {
+            continue;
+        };
+        let has_result = match node.work {
+            Work::Action(_) | Work::Foreach(_) => true,
+            Work::Gate | Work::Return { .. } => false,
+        };
+        reader.node = Some(node.name.clone());
+        check_reads(reader, &at, reads, has_result, declared);
+        reader.node = None;
+    }
+    let hooks = reader.config("hooks");
+    for (index, reads) in reads.hooks.iter().enumerate() {
+        if let Some(at) = hooks
+            .as_ref()
+            .and_then(|hooks| hooks.child(&index.to_string()))
+        {
+            check_reads(reader, &at, reads, true, declared);
+        }
+    }
+}
+
+/// The properties of a schema that names all inputs.
+fn declared(graph: &Graph) -> Option<&serde_json::Map<String, Value>> {
+    let schema = graph.inputs.schema()?;
+    if OPEN.iter().any(|key| schema.get(key).is_some()) {
+        return None;
+    }
+    schema.get("properties")?.as_object()
+}
+
+fn check_reads<'d>(
+    reader: &mut Reader<'d>,
+    at: &At<'d>,
+    reads: &[Read],
+    has_result: bool,
+    declared: Option<&serde_json::Map<String, Value>>,
+) {
+    let mut warned = HashSet::new();
+    for read in reads {
+        let known = names(read.part, has_result);
+        let root = read.root();
+        if !known.contains(&root) {
+            if warned.insert(root) {
+                let message = unknown(reader, read, &known);
+                reader.key_warn("unknown_name", at, message);
+            }
+        } else if let (Some(input), Some(declared)) = (input(&read.path), declared)
+            && !declared.contains_key(input)
+            && warned.insert(&read.path)
+        {
+            let hint = reader
+                .nearest(input, declared.keys().map(String::as_str))
+                .map_or_else(String::new, |near| {
+                    format!(" (did you mean inputs.{near}?)")
+                });
+            let message =
+                format!("reads inputs.{input}, which `config_schema` does not declare{hint}");
+            reader.key_warn("undeclared_input", at, message);
+        }
+    }
+}
+
+/// The names there are in a part of a node.
+fn names(part: Part, has_result: bool) -> Vec<&'static str> {
+    let mut names = EVERYWHERE.to_vec();
+    match part {
+        Part::Assign | Part::Next if has_result => names.push("result"),
+        Part::Over | Part::Action | Part::Assign | Part::Next | Part::Output => {}
+        Part::Hook => names.extend(OF_EVENTS),
+    }
+    names
+}
+
+fn unknown(reader: &mut Reader<'_>, read: &Read, known: &[&str]) -> String {
+    let path = &read.path;
+    match (read.root(), read.part) {
+        ("result", Part::Action | Part::Over) => format!(
+            "reads {path}, but `result` is there only in `assign` and `next` of the node; assign what later nodes need"
+        ),
+        ("result", _) => format!("reads {path}, but this node runs nothing and has no `result`"),
+        (root, _) => {
+            let hint = reader
+                .nearest(root, known.iter().copied())
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            format!(
+                "reads {path}, but there is no `{root}` here{hint}; there are {}",
+                known.join(", ")
+            )
+        }
+    }
+}
+
+/// `name` of `inputs.name…` and `state.inputs.name…`.
+fn input(path: &str) -> Option<&str> {
+    let mut segments = segments(path);
+    match (segments.next()?, segments.next()?) {
+        ("inputs", name) => Some(name),
+        ("state", "inputs") => segments.next(),
+        _ => None,
+    }
+}

@@ -1,0 +1,130 @@
+//! What a graph reads: the paths of its templates and conditions, and where each stands.
+
+use serde_json::Value;
+
+use super::{Action, Graph, Hook, HookAction, Next, Node, Work};
+use crate::expr::{Condition, references};
+
+/// The part of a node or hook a path stands in; it decides which names there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The list of a foreach.
+    Over,
+    /// An action.
+    Action,
+    /// An assignment.
+    Assign,
+    /// The condition of an edge.
+    Next,
+    /// The output of a return node.
+    Output,
+    /// A hook.
+    Hook,
+}
+
+/// A path and the part it stands in.
+#[derive(Debug, Clone)]
+pub(super) struct Read {
+    pub(super) part: Part,
+    pub(super) path: String,
+}
+
+impl Read {
+    /// The name of the scope it starts at.
+    pub(super) fn root(&self) -> &str {
+        segments(&self.path).next().unwrap_or_default()
+    }
+
+    /// `key` of `state.key…`.
+    pub(super) fn state_key(&self) -> Option<&str> {
+        let mut segments = segments(&self.path);
+        (segments.next() == Some("state")).then(|| segments.next())?
+    }
+}
+
+/// All that a graph reads.
+#[derive(Debug)]
+pub(super) struct Reads {
+    /// By node, in the order of the file.
+    pub(super) nodes: Vec<Vec<Read>>,
+    /// By hook, in the order of the file.
+    pub(super) hooks: Vec<Vec<Read>>,
+}
+
+impl Reads {
+    pub(super) fn of(graph: &Graph) -> Self {
+        Self {
+            nodes: graph.nodes.iter().map(of_node).collect(),
+            hooks: graph.hooks.iter().map(of_hook).collect(),
+        }
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Read> {
+        self.nodes.iter().chain(&self.hooks).flatten()
+    }
+}
+
+/// The steps of a path: `a`, `0` and `b` of `a[0].b`.
+pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '['])
+        .map(|segment| segment.trim_end_matches(']'))
+}
+
+/// All paths of a node. What an item of a foreach reads by its variable is no path of the state, whichever way it is
+/// written, and left out.
+fn of_node(node: &Node) -> Vec<Read> {
+    let mut reads = Vec::new();
+    match &node.work {
+        Work::Action(action) => of_action(Part::Action, action, &mut reads),
+        Work::Foreach(foreach) => {
+            of_action(Part::Action, &foreach.action, &mut reads);
+            let variable = foreach.variable.as_str();
+            reads.retain(|read| read.root() != variable && read.state_key() != Some(variable));
+            of_template(Part::Over, &foreach.over, &mut reads);
+        }
+        Work::Gate => {}
+        Work::Return { output } => {
+            if let Some(output) = output {
+                of_template(Part::Output, output, &mut reads);
+            }
+        }
+    }
+    for (_, template) in &node.assign {
+        of_template(Part::Assign, template, &mut reads);
+    }
+    if let Next::Edges(edges) = &node.next {
+        for condition in edges.iter().filter_map(|edge| edge.when.as_ref()) {
+            of_condition(Part::Next, condition, &mut reads);
+        }
+    }
+    reads
+}
+
+/// All paths of a hook.
+fn of_hook(hook: &Hook) -> Vec<Read> {
+    let mut reads = Vec::new();
+    if let Some(condition) = &hook.condition {
+        of_condition(Part::Hook, condition, &mut reads);
+    }
+    match &hook.action {
+        HookAction::Control(template) => of_template(Part::Hook, template, &mut reads),
+        HookAction::Call(action) => of_action(Part::Hook, action, &mut reads),
+    }
+    reads
+}
+
+fn of_action(part: Part, action: &Action, reads: &mut Vec<Read>) {
+    of_template(part, &action.id.as_str().into(), reads);
+    of_template(part, &action.params, reads);
+}
+
+fn of_template(part: Part, template: &Value, reads: &mut Vec<Read>) {
+    let paths = references(template).into_iter();
+    reads.extend(paths.map(|path| Read { part, path }));
+}
+
+fn of_condition(part: Part, condition: &Condition, reads: &mut Vec<Read>) {
+    let paths = condition.paths().into_iter().map(ToOwned::to_owned);
+    reads.extend(paths.map(|path| Read { part, path }));
+}

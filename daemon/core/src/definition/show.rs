@@ -1,0 +1,253 @@
+//! A graph as a diagram.
+//!
+//! **Owns** the three forms: Mermaid flowcharts, Graphviz digraphs and indented text. **Never** trusts a name or a
+//! condition: what has a meaning in the form is escaped, control characters are replaced.
+//!
+//! Nodes stand in the order of the file. An action is a box, a foreach a hexagon, a gate a rhombus, a return node
+//! rounded; edges carry their conditions, error edges are dashed. What a run did so far is laid over as colours
+//! (classes in Mermaid) or, in text, as marks.
+
+mod dot;
+mod mermaid;
+mod text;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::{Edge, Graph, Hook, HookAction, Next, Node, Work};
+use crate::expr::text_of;
+
+/// Longest condition shown whole, in characters.
+const MAX_LABEL: usize = 80;
+
+/// The form of a diagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// A Graphviz digraph.
+    Dot,
+    /// Indented text.
+    Text,
+}
+
+/// What a run did at a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeState {
+    /// How its last visit went.
+    pub status: NodeStatus,
+    /// How often the run came here.
+    pub visits: u32,
+    /// How long the last visit took, in milliseconds.
+    pub elapsed_ms: u64,
+}
+
+/// How the last visit of a node went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeStatus {
+    /// Its action succeeded.
+    Ok,
+    /// It failed.
+    Error,
+    /// Its action is being carried out.
+    Running,
+    /// Its result came from the cache.
+    Cached,
+    /// It ended the run.
+    Return,
+    /// It assigned and chose an edge.
+    Gate,
+    /// All items are done.
+    Foreach,
+    /// The run comes here next.
+    Pending,
+}
+
+impl NodeStatus {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Ok,
+        Self::Error,
+        Self::Running,
+        Self::Cached,
+        Self::Return,
+        Self::Gate,
+        Self::Foreach,
+        Self::Pending,
+    ];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Running => "running",
+            Self::Cached => "cached",
+            Self::Return => "return",
+            Self::Gate => "gate",
+            Self::Foreach => "foreach",
+            Self::Pending => "pending",
+        }
+    }
+
+    /// The status `word` stands for.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// The mark a person reads at a glance.
+    pub const fn icon(self) -> &'static str {
+        match self {
+            Self::Ok | Self::Cached | Self::Gate | Self::Foreach => "✓",
+            Self::Error => "✗",
+            Self::Running => "…",
+            Self::Return => "⏹",
+            Self::Pending => "·",
+        }
+    }
+
+    /// Fill and border, as both diagram forms write colours.
+    const fn colours(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ok | Self::Gate | Self::Foreach => ("#d7f5dd", "#2da44e"),
+            Self::Error => ("#ffd8d3", "#cf222e"),
+            Self::Running => ("#fff3c4", "#bf8700"),
+            Self::Cached => ("#e6dcfa", "#8250df"),
+            Self::Return => ("#d6e9ff", "#0969da"),
+            Self::Pending => ("#f3f4f6", "#8c959f"),
+        }
+    }
+}
+
+/// Draws `graph`; `overlay` says by name what a run did at its nodes.
+pub fn render(graph: &Graph, format: Format, overlay: &BTreeMap<String, NodeState>) -> String {
+    match format {
+        Format::Mermaid => mermaid::render(graph, overlay),
+        Format::Dot => dot::render(graph, overlay),
+        Format::Text => text::render(graph, overlay),
+    }
+}
+
+/// A way out of a node.
+struct Way<'g> {
+    /// Where it leads; `None` to the end of the graph.
+    to: Option<&'g str>,
+    label: Option<Cow<'g, str>>,
+    on_error: bool,
+}
+
+/// All ways out of a node, in the order in which they are looked at, the error edge last.
+fn ways(node: &Node) -> Vec<Way<'_>> {
+    let mut ways = Vec::new();
+    let mut push = |to, label| {
+        ways.push(Way {
+            to,
+            label,
+            on_error: false,
+        });
+    };
+    match &node.next {
+        Next::End if matches!(node.work, Work::Return { .. }) => {}
+        Next::End => push(None, None),
+        Next::Always(to) => push(Some(to), None),
+        Next::Edges(edges) => {
+            for Edge { to, when } in edges {
+                let label = match when {
+                    Some(when) => shorten(&when.to_string()).into(),
+                    None => "default".into(),
+                };
+                push(Some(to), Some(label));
+            }
+            if !edges.iter().any(Edge::always) {
+                push(None, (!edges.is_empty()).then_some("default".into()));
+            }
+        }
+    }
+    ways.extend(node.on_error.as_deref().map(|to| Way {
+        to: Some(to),
+        label: Some("on error".into()),
+        on_error: true,
+    }));
+    ways
+}
+
+/// What is done at a node, in a few words.
+fn work(node: &Node) -> String {
+    match &node.work {
+        Work::Action(action) => action.id.clone(),
+        Work::Foreach(foreach) => {
+            let over = shorten(&text_of(&foreach.over));
+            format!(
+                "for each {} in {over}: {}",
+                foreach.variable, foreach.action.id
+            )
+        }
+        Work::Gate => "gate".to_owned(),
+        Work::Return { .. } => "return".to_owned(),
+    }
+}
+
+/// `✓ 1.2s ×3 (cached)`.
+fn mark(state: NodeState) -> String {
+    let mut words = vec![state.status.icon().to_owned()];
+    let tenths = state.elapsed_ms.saturating_add(50) / 100;
+    if tenths > 0 {
+        words.push(format!("{}.{}s", tenths / 10, tenths % 10));
+    }
+    if state.visits > 1 {
+        words.push(format!("×{}", state.visits));
+    }
+    if state.status == NodeStatus::Cached {
+        words.push("(cached)".to_owned());
+    }
+    words.join(" ")
+}
+
+/// What a hook does, in a few words.
+fn hook(hook: &Hook) -> String {
+    let does = match &hook.action {
+        HookAction::Call(action) => action.id.clone(),
+        HookAction::Control(template) => {
+            let answer = template.get("action").and_then(serde_json::Value::as_str);
+            let most = template.get("max_retries").filter(|most| !most.is_null());
+            match (answer, most) {
+                (Some(answer), Some(most)) => format!("{answer}, at most {most} times"),
+                (Some(answer), None) => answer.to_owned(),
+                (None, _) => "control".to_owned(),
+            }
+        }
+    };
+    match &hook.condition {
+        Some(condition) => format!("{does} if {}", shorten(&condition.to_string())),
+        None => does,
+    }
+}
+
+/// The title of a graph: its name or category, and its version.
+fn title(graph: &Graph) -> String {
+    let name = graph.name.as_deref().map_or_else(
+        || graph.category.clone(),
+        |name| format!("{}/{name}", graph.category),
+    );
+    format!("{name} {}", graph.version)
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MAX_LABEL) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Text for a terminal or a file of lines: control and direction characters are replaced.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if is_hidden(c) { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// Characters that are not seen but change what is.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}

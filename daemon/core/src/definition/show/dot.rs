@@ -1,0 +1,92 @@
+//! Graphviz digraphs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{NodeState, is_hidden, mark, title, ways, work};
+use crate::definition::{Graph, Node, Work};
+
+const TO_STRING: &str = "writing to a String cannot fail";
+/// The place where a graph ends without a return node.
+const END: &str = "finish";
+
+pub(super) fn render(graph: &Graph, overlay: &BTreeMap<String, NodeState>) -> String {
+    let mut out = String::from("digraph {\n");
+    writeln!(out, "  label=\"{}\";", escape(&title(graph))).expect(TO_STRING);
+    out.push_str("  node [fontname=\"sans-serif\", style=filled, fillcolor=\"white\"];\n");
+    out.push_str("  edge [fontname=\"sans-serif\"];\n");
+    out.push_str("  begin [shape=circle, label=\"\", width=0.2, fillcolor=\"black\"];\n");
+    let mut ends = false;
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let state = overlay.get(&node.name).copied();
+        let (label, shape) = (label(node, state), shape(&node.work));
+        write!(out, "  n{index} [label=\"{label}\", {shape}").expect(TO_STRING);
+        if let Some(state) = state {
+            let (fill, stroke) = state.status.colours();
+            write!(
+                out,
+                ", class=\"{}\", fillcolor=\"{fill}\", color=\"{stroke}\"",
+                state.status.as_str()
+            )
+            .expect(TO_STRING);
+        }
+        out.push_str("];\n");
+        ends |= ways(node).iter().any(|way| way.to.is_none());
+    }
+    if ends {
+        writeln!(out, "  {END} [shape=doublecircle, label=\"\", width=0.2];").expect(TO_STRING);
+    }
+    if let Some(start) = graph.nodes.index(&graph.start) {
+        writeln!(out, "  begin -> n{start};").expect(TO_STRING);
+    }
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for way in ways(node) {
+            let to = match way.to.map(|to| graph.nodes.index(to)) {
+                Some(Some(to)) => format!("n{to}"),
+                Some(None) => continue,
+                None => END.to_owned(),
+            };
+            let label = way.label.unwrap_or_default();
+            let style = if way.on_error { ", style=dashed" } else { "" };
+            writeln!(
+                out,
+                "  n{index} -> {to} [label=\"{}\"{style}];",
+                escape(&label)
+            )
+            .expect(TO_STRING);
+        }
+    }
+    out.push_str("}\n");
+    out
+}
+
+const fn shape(work: &Work) -> &'static str {
+    match work {
+        Work::Action(_) => "shape=box",
+        Work::Foreach(_) => "shape=hexagon",
+        Work::Gate => "shape=diamond",
+        Work::Return { .. } => "shape=box, style=\"rounded,filled\"",
+    }
+}
+
+fn label(node: &Node, state: Option<NodeState>) -> String {
+    let mut lines = vec![escape(&node.name)];
+    lines.extend(node.work.action().map(|_| escape(&work(node))));
+    lines.extend(state.map(|state| escape(&mark(state))));
+    lines.join("\\n")
+}
+
+/// Text between quotes: no escape sequences, no entities.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '&' => escaped.push_str("&amp;"),
+            hidden if is_hidden(hidden) => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}

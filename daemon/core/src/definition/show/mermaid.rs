@@ -1,0 +1,105 @@
+//! Mermaid flowcharts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{NodeState, NodeStatus, is_hidden, mark, ways, work};
+use crate::definition::{Graph, Node, Work};
+
+const TO_STRING: &str = "writing to a String cannot fail";
+/// The place where a graph ends without a return node.
+const END: &str = "finish";
+
+pub(super) fn render(graph: &Graph, overlay: &BTreeMap<String, NodeState>) -> String {
+    let mut out = String::from("flowchart TD\n  begin((\" \"))\n");
+    let mut ends = false;
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let label = label(node, overlay.get(&node.name).copied());
+        let (open, close) = shape(&node.work);
+        writeln!(out, "  n{index}{open}\"{label}\"{close}").expect(TO_STRING);
+        ends |= ways(node).iter().any(|way| way.to.is_none());
+    }
+    if ends {
+        writeln!(out, "  {END}(((\" \")))").expect(TO_STRING);
+    }
+    if let Some(start) = graph.nodes.index(&graph.start) {
+        writeln!(out, "  begin --> n{start}").expect(TO_STRING);
+    }
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for way in ways(node) {
+            let to = match way.to.map(|to| graph.nodes.index(to)) {
+                Some(Some(to)) => format!("n{to}"),
+                Some(None) => continue,
+                None => END.to_owned(),
+            };
+            let arrow = if way.on_error { "-.->" } else { "-->" };
+            let label = way
+                .label
+                .map_or_else(String::new, |label| format!("|\"{}\"|", escape(&label)));
+            writeln!(out, "  n{index} {arrow}{label} {to}").expect(TO_STRING);
+        }
+    }
+    classes(graph, overlay, &mut out);
+    out
+}
+
+/// The classes of the nodes a run has been at.
+fn classes(graph: &Graph, overlay: &BTreeMap<String, NodeState>, out: &mut String) {
+    let mut members: BTreeMap<NodeStatus, Vec<String>> = BTreeMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if let Some(state) = overlay.get(&node.name) {
+            members
+                .entry(state.status)
+                .or_default()
+                .push(format!("n{index}"));
+        }
+    }
+    for (status, members) in members {
+        let name = status.as_str();
+        let (fill, stroke) = status.colours();
+        writeln!(
+            out,
+            "  classDef status_{name} fill:{fill},stroke:{stroke},color:#1f2328"
+        )
+        .expect(TO_STRING);
+        writeln!(out, "  class {} status_{name}", members.join(",")).expect(TO_STRING);
+    }
+}
+
+const fn shape(work: &Work) -> (&'static str, &'static str) {
+    match work {
+        Work::Action(_) => ("[", "]"),
+        Work::Foreach(_) => ("{{", "}}"),
+        Work::Gate => ("{", "}"),
+        Work::Return { .. } => ("([", "])"),
+    }
+}
+
+fn label(node: &Node, state: Option<NodeState>) -> String {
+    let mut label = escape(&node.name);
+    if node.work.action().is_some() {
+        label.push_str("<br/>");
+        label.push_str(&escape(&work(node)));
+    }
+    if let Some(state) = state {
+        label.push_str("<br/>");
+        label.push_str(&escape(&mark(state)));
+    }
+    label
+}
+
+/// Text between quotes. Whatever is not plainly a letter, a digit or harmless is written by its number, so that
+/// nothing opens a tag, a Markdown text, a comment or another node.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            escaped.push('\u{fffd}');
+        } else if c.is_alphanumeric() || " _-./:,=()!…✓✗⏹·×".contains(c) {
+            escaped.push(c);
+        } else {
+            write!(escaped, "#{};", u32::from(c)).expect(TO_STRING);
+        }
+    }
+    escaped
+}

@@ -1,0 +1,121 @@
+//! The state of a graph: what is read but never put there, and what is put there but never read.
+
+use std::collections::HashSet;
+
+use super::paths::{Read, Reads};
+use super::read::{At, Reader};
+use super::{Graph, Node, Work};
+
+/// Keys of the state that no node assigns.
+const BUILT_IN: [&str; 3] = ["inputs", "_last_error", "_retries"];
+
+/// Warns of state keys that some node or hook reads and nothing assigns.
+pub(super) fn check_reads(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
+    let keys = keys(graph);
+    let known: HashSet<&str> = keys.iter().copied().collect();
+    let nodes = reader.config("nodes");
+    for (node, reads) in graph.nodes.iter().zip(&reads.nodes) {
+        if let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) {
+            reader.node = Some(node.name.clone());
+            unassigned(reader, reads, &at, &keys, &known);
+            reader.node = None;
+        }
+    }
+    let hooks = reader.config("hooks");
+    for (index, reads) in reads.hooks.iter().enumerate() {
+        if let Some(at) = hooks
+            .as_ref()
+            .and_then(|hooks| hooks.child(&index.to_string()))
+        {
+            unassigned(reader, reads, &at, &keys, &known);
+        }
+    }
+}
+
+/// Keys some part of the graph puts into the state, in the order of the file.
+fn keys(graph: &Graph) -> Vec<&str> {
+    let of_state = graph.state.keys().map(String::as_str);
+    let of_nodes = graph.nodes.iter().flat_map(assigned);
+    of_state.chain(of_nodes).chain(BUILT_IN).collect()
+}
+
+/// Keys a node puts into the state for those after it.
+fn assigned(node: &Node) -> impl Iterator<Item = &str> {
+    let collect = match &node.work {
+        Work::Foreach(foreach) => foreach.collect.as_deref(),
+        Work::Action(_) | Work::Gate | Work::Return { .. } => None,
+    };
+    node.assign
+        .iter()
+        .map(|(key, _)| key.as_str())
+        .chain(collect)
+}
+
+fn unassigned<'d>(
+    reader: &mut Reader<'d>,
+    reads: &[Read],
+    at: &At<'d>,
+    keys: &[&str],
+    known: &HashSet<&str>,
+) {
+    let mut warned = HashSet::new();
+    for key in reads.iter().filter_map(Read::state_key) {
+        if known.contains(key) || !warned.insert(key) {
+            continue;
+        }
+        let hint = reader
+            .nearest(key, keys.iter().copied())
+            .map_or_else(String::new, |near| format!(" (did you mean state.{near}?)"));
+        reader.key_warn(
+            "unassigned_state",
+            at,
+            format!("reads state.{key}, which nothing assigns{hint}"),
+        );
+    }
+}
+
+/// Warns of state keys that are assigned and never read, each where it is assigned first.
+pub(super) fn check_writes(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
+    // Who reads the state as a whole reads all of it.
+    if reads.iter().any(|read| read.path == "state") {
+        return;
+    }
+    let mut known: HashSet<&str> = reads.iter().filter_map(Read::state_key).collect();
+    known.extend(BUILT_IN);
+    if let Some(state) = reader.config("state") {
+        for key in graph.state.keys() {
+            unread(reader, key, state.child(key), &mut known);
+        }
+    }
+    let Some(nodes) = reader.config("nodes") else {
+        return;
+    };
+    for node in &graph.nodes {
+        let Some(at) = nodes.child(&node.name) else {
+            continue;
+        };
+        reader.node = Some(node.name.clone());
+        for key in assigned(node) {
+            let place = at
+                .child("assign")
+                .and_then(|assign| assign.child(key))
+                .or_else(|| at.child("collect"));
+            unread(reader, key, place, &mut known);
+        }
+        reader.node = None;
+    }
+}
+
+fn unread<'d, 'g>(
+    reader: &mut Reader<'d>,
+    key: &'g str,
+    at: Option<At<'d>>,
+    known: &mut HashSet<&'g str>,
+) {
+    if known.insert(key)
+        && let Some(at) = at
+    {
+        let message = format!("assigns state.{key}, which nothing reads");
+        reader.key_warn("unread_state", &at, message);
+    }
+}

@@ -1,0 +1,87 @@
+//! The closer look at a graph file, for those who write it.
+
+use super::paths::Reads;
+use super::read::Reader;
+use super::{Finding, Graph, Severity, flow, kinds, names, state, surprises};
+use crate::capability::Capability;
+use crate::id::ItemRef;
+use crate::yaml;
+
+/// Patterns named in a proposal.
+const MAX_PATTERNS: usize = 5;
+
+/// What a closer look at a graph file found, each list in the order of the text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Validation {
+    /// What keeps the graph from running as it stands.
+    pub errors: Vec<Finding>,
+    /// What somebody should look at.
+    pub warnings: Vec<Finding>,
+    /// How many nodes the file has, broken ones included.
+    pub node_count: usize,
+}
+
+impl Validation {
+    /// Whether the graph can run.
+    pub fn is_sound(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+/// Checks a graph file without running it: all that [`parse`](super::parse) finds, missing `permissions` (an error
+/// here, for they are the author's to declare) and what only a look at the whole tells: state nobody reads, names
+/// and inputs that do not exist, conditions that types decide, an end that is out of reach.
+pub fn validate(text: &str) -> Validation {
+    let document = match yaml::parse(text) {
+        Ok(document) => document,
+        Err(fault) => {
+            return Validation {
+                errors: vec![Finding::of_yaml(fault)],
+                ..Validation::default()
+            };
+        }
+    };
+    let mut reader = Reader::new(&document);
+    let graph = reader.graph();
+    missing_permissions(&mut reader, graph.as_ref());
+    if let Some(graph) = &graph {
+        let reads = Reads::of(graph);
+        surprises(&mut reader, graph, &reads);
+        flow::check_ends(&mut reader, graph);
+        state::check_writes(&mut reader, graph, &reads);
+        names::check(&mut reader, graph, &reads);
+        kinds::check(&mut reader, graph);
+    }
+    let node_count = reader.names.map_or(0, serde_json::Map::len);
+    let (errors, warnings) = reader
+        .finish()
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error);
+    Validation {
+        errors,
+        warnings,
+        node_count,
+    }
+}
+
+fn missing_permissions(reader: &mut Reader<'_>, graph: Option<&Graph>) {
+    let root = reader.root();
+    if !root.value.is_object() || root.child("permissions").is_some() {
+        return;
+    }
+    let mut patterns: Vec<String> = Vec::new();
+    for action in graph.into_iter().flat_map(Graph::actions) {
+        let pattern = match ItemRef::parse(&action.id, action.kind) {
+            Ok(item) => Capability::of(action.primary, &item).as_str().to_owned(),
+            Err(_) => format!("rye.{}.{}.*", action.primary.as_str(), action.kind),
+        };
+        if !patterns.contains(&pattern) && patterns.len() < MAX_PATTERNS {
+            patterns.push(pattern);
+        }
+    }
+    let message = format!(
+        "`permissions` is missing: it lists what the graph may do; write permissions: [{}]",
+        patterns.join(", ")
+    );
+    reader.error("missing_permissions", &root, message);
+}

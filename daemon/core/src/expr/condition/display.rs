@@ -1,0 +1,81 @@
+//! Conditions as people read them: `state.n >= 3 and not (inputs.dry == true)`.
+
+use std::fmt::{self, Display as _};
+
+use serde_json::Value;
+
+use super::{Condition, Op, Relation, Test};
+
+/// Longest value shown whole, in characters.
+const MAX_VALUE: usize = 40;
+
+impl fmt::Display for Condition {
+    /// One line. Values are JSON, long ones cut short.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::All(tests) => joined(f, tests, "and", "always"),
+            Self::Any(tests) => joined(f, tests, "or", "never"),
+            Self::Not(test) => write!(f, "not ({test})"),
+            Self::Leaf(path, op) => write!(f, "{} {op}", path.text()),
+        }
+    }
+}
+
+/// Several tests in one line; those that are lists themselves stand in parentheses.
+fn joined(f: &mut fmt::Formatter<'_>, tests: &[Test], word: &str, none: &str) -> fmt::Result {
+    match tests {
+        [] => f.write_str(none),
+        [test] => test.fmt(f),
+        _ => {
+            for (index, test) in tests.iter().enumerate() {
+                if index > 0 {
+                    write!(f, " {word} ")?;
+                }
+                if matches!(test, Test::All(inner) | Test::Any(inner) if inner.len() > 1) {
+                    write!(f, "({test})")?;
+                } else {
+                    test.fmt(f)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eq(value) => write!(f, "== {}", short(value)),
+            Self::Ne(value) => write!(f, "!= {}", short(value)),
+            Self::Order(relation, value) => {
+                let sign = match relation {
+                    Relation::Gt => ">",
+                    Relation::Gte => ">=",
+                    Relation::Lt => "<",
+                    Relation::Lte => "<=",
+                };
+                write!(f, "{sign} {}", short(value))
+            }
+            Self::In(list) => write!(f, "in {}", short(&Value::Array(list.clone()))),
+            Self::Contains(value) => write!(f, "contains {}", short(value)),
+            Self::Regex(regex) => write!(f, "matches {}", short(&regex.as_str().into())),
+            Self::Exists(true) => f.write_str("exists"),
+            Self::Exists(false) => f.write_str("is missing"),
+        }
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,124 @@
+//! Conditions that cannot hold, because of the types of what they read.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Condition, Op, Test};
+use crate::expr::value::{Kind, equal};
+use crate::expr::{Fault, Severity};
+use crate::yaml::push_segment;
+
+/// What is known about the values of a path. Null is always possible: nothing was assigned yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Known<'v> {
+    /// The types they can have.
+    pub(crate) kinds: BTreeSet<Kind>,
+    /// All values there can be, if that is known.
+    pub(crate) choices: Option<&'v [Value]>,
+}
+
+impl Condition {
+    /// Warnings about comparisons that come out the same whatever the run does.
+    pub(crate) fn misfits<'v>(&self, known: &dyn Fn(&str) -> Option<Known<'v>>) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        collect(&self.0, &mut String::new(), known, &mut faults);
+        faults
+    }
+}
+
+fn collect<'v>(
+    test: &Test,
+    at: &mut String,
+    known: &dyn Fn(&str) -> Option<Known<'v>>,
+    faults: &mut Vec<Fault>,
+) {
+    let length = at.len();
+    match test {
+        Test::Always => {}
+        Test::All(tests) | Test::Any(tests) => {
+            at.push_str(if matches!(test, Test::All(_)) {
+                "/all"
+            } else {
+                "/any"
+            });
+            let below = at.len();
+            for (index, test) in tests.iter().enumerate() {
+                push_segment(at, &index.to_string());
+                collect(test, at, known, faults);
+                at.truncate(below);
+            }
+        }
+        Test::Not(test) => {
+            at.push_str("/not");
+            collect(test, at, known, faults);
+        }
+        Test::Leaf(path, op) => {
+            if let Some(known) = known(path.text())
+                && let Some(misfit) = op.misfit(&known)
+            {
+                faults.push(Fault {
+                    at: at.clone(),
+                    message: format!("{} is {misfit}", path.text()),
+                    severity: Severity::Warning,
+                });
+            }
+        }
+    }
+    at.truncate(length);
+}
+
+impl Op {
+    /// What the values are, and what follows for this comparison; completes "`path` is …".
+    fn misfit(&self, known: &Known<'_>) -> Option<String> {
+        let has = |kind| known.kinds.contains(&kind);
+        let (possible, verdict) = match self {
+            Self::Exists(_) => return None,
+            // The reader of conditions has already said that these never match.
+            Self::Order(_, value) if !value.is_number() && !value.is_string() => return None,
+            Self::In(list) if list.is_empty() => return None,
+            Self::Eq(value) => (can_be(known, value), "`eq` never matches"),
+            Self::Ne(value) => (can_be(known, value), "`ne` always matches"),
+            Self::In(list) => (
+                list.iter().any(|value| can_be(known, value)),
+                "`in` never matches",
+            ),
+            Self::Order(_, value) => (has(Kind::of(value)), "the comparison never matches"),
+            Self::Contains(value) => (
+                has(Kind::List) || (value.is_string() && (has(Kind::Text) || has(Kind::Map))),
+                "`contains` never matches",
+            ),
+            Self::Regex(_) => (
+                has(Kind::Text) || has(Kind::Number),
+                "`regex` never matches",
+            ),
+        };
+        (!possible).then(|| format!("{}: {verdict}", describe(known)))
+    }
+}
+
+fn can_be(known: &Known<'_>, value: &Value) -> bool {
+    value.is_null()
+        || (known.kinds.contains(&Kind::of(value))
+            && known
+                .choices
+                .is_none_or(|choices| choices.iter().any(|choice| equal(choice, value))))
+}
+
+fn describe(known: &Known<'_>) -> String {
+    if let Some(choices) = known.choices {
+        let all: Vec<String> = choices.iter().take(10).map(Value::to_string).collect();
+        return format!("one of {}", all.join(", "));
+    }
+    let all: Vec<&str> = known
+        .kinds
+        .iter()
+        .filter(|kind| **kind != Kind::Null)
+        .map(|kind| kind.as_str())
+        .collect();
+    if all.is_empty() {
+        "always null".to_owned()
+    } else {
+        all.join(" or ")
+    }
+}
