@@ -174,3 +174,44 @@ impl Libraries {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rye_core::clock::Timestamp;
+
+    use super::*;
+    use crate::config::{Args, Environment, load};
+
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp::default()
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_policy_is_read_once_and_no_text_is_what_is_shipped() {
+        let environment = Environment::of([("HOME".into(), "/nowhere".into())]);
+        let config = load(&Args::default(), &environment).unwrap().config;
+        let libraries = Libraries::new(Arc::new(config), Arc::new(Still));
+        let shipped = libraries.policy("").unwrap();
+        let named: Vec<&str> = shipped
+            .hooks()
+            .iter()
+            .map(|hook| hook.id.as_str())
+            .collect();
+        assert_eq!(named, ["default_retry_transient"]);
+        assert!(Arc::ptr_eq(&shipped, &libraries.policy("").unwrap()));
+        assert!(libraries.policy("{}").unwrap().hooks().is_empty());
+        for bad in ["{", r#"{"hook_conditions": 1}"#] {
+            let error = libraries.policy(bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+        }
+    }
+}

@@ -216,3 +216,13 @@ fn a_record_counts_what_its_events_say() {
     assert!(run.apply(Timestamp::from_ms(30), &script[16]).is_err());
     assert_eq!(run, before, "a refused event changes nothing");
 }
+
+#[test]
+fn a_graph_of_a_record_without_configuration_is_read() {
+    let old = json!({"text": "t", "category": "c", "version": "1.0.0", "nodes": 1});
+    let source: GraphSource = serde_json::from_value(old).unwrap();
+    assert_eq!(
+        (source.policy.as_str(), source.config_hash.as_str()),
+        ("", "")
+    );
+}
