@@ -27,6 +27,7 @@ use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
+pub use self::environment::Offer;
 pub use self::plan::{Answer, Plan, plan, tag};
 use crate::native;
 

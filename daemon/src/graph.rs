@@ -37,11 +37,16 @@ use crate::dispatch::Ports;
 use crate::journal::{self, Change, Storage};
 use crate::stop::{Left, Stop, Urgency};
 
-/// Walks `run` to its end, until it parks, or until the daemon stops.
-pub async fn drive(ports: Ports<'_>, run: &Run, stop: &Stop) -> Result<Left, journal::Error> {
+/// Walks `run` under `policy` to its end, until it parks, or until the daemon stops.
+pub async fn drive(
+    ports: Ports<'_>,
+    policy: Arc<Policy>,
+    run: &Run,
+    stop: &Stop,
+) -> Result<Left, journal::Error> {
     let journal = ports.journal;
-    let (graph, policy) = match read(run) {
-        Ok((graph, policy)) => (Arc::new(graph), Arc::new(policy)),
+    let graph = match read(run) {
+        Ok(graph) => Arc::new(graph),
         Err(failure) => {
             let error = Event::GraphError {
                 error: failure,
@@ -78,21 +83,19 @@ pub async fn drive(ports: Ports<'_>, run: &Run, stop: &Stop) -> Result<Left, jou
     }
 }
 
-/// The graph and the configuration as they were when the run was accepted.
-fn read(run: &Run) -> Result<(Graph, Policy), Failure> {
+/// The graph as it was verified when the run was accepted.
+fn read(run: &Run) -> Result<Graph, Failure> {
     let source = run
         .birth
         .graph
         .as_ref()
         .ok_or_else(|| Failure::permanent("graph_missing", "the run holds no graph"))?;
-    let (graph, _) = definition::parse(&source.text).map_err(|findings| {
+    let parsed = definition::parse(&source.text).map_err(|findings| {
         let first = findings.into_iter().next();
         let first = first.map(|finding| finding.to_string());
         Failure::permanent("graph_validation_failed", first.unwrap_or_default())
-    })?;
-    let policy = Policy::from_text(&source.policy)
-        .map_err(|problem| Failure::permanent("configuration_invalid", problem))?;
-    Ok((graph, policy))
+    });
+    parsed.map(|(graph, _)| graph)
 }
 
 /// Calls in flight.

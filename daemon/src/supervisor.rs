@@ -15,17 +15,15 @@
 
 mod admission;
 mod error;
+mod life;
 mod lineage;
 mod request;
 mod resume;
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use rye_core::error::chain as told;
 use rye_core::id::{Epoch, RunId};
 use rye_core::model::{
@@ -40,12 +38,11 @@ use self::admission::Admitted;
 pub use self::error::Error;
 pub use self::request::{Beginning, Lineage, Start, Started};
 use crate::config::Config;
-use crate::dispatch::{Dispatcher, Envelope, Ports, Trace};
+use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::Libraries;
-use crate::stop::{Left, Stop, Urgency};
-use crate::task::{self, Scope};
-use crate::{call, graph};
+use crate::stop::Stop;
+use crate::task::Scope;
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
@@ -454,136 +451,6 @@ impl Supervisor {
         let event = Change::event(&run.id, Event::RunSuspended(why));
         self.shared.journal.commit(vec![event]).await?;
         Ok(())
-    }
-
-    /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
-    /// cannot leave behind a run that nobody drives.
-    async fn run(self, launch: Launch) {
-        let Launch { begin, asker } = launch;
-        let run = match begin {
-            Begin::TakeUp(run) => run,
-            Begin::Create {
-                run,
-                admitted,
-                reply,
-            } => {
-                let created = self.create(run, *admitted).await;
-                let (answer, run) = match created {
-                    Ok((started, run)) => (Ok(started), run),
-                    Err(error) => (Err(error), None),
-                };
-                let stop = run.as_ref().map(|run| self.enter(&run.id));
-                task::reply(reply, answer);
-                match (run, stop) {
-                    (Some(run), Some(stop)) => return self.own_run(run, stop, asker).await,
-                    (None | Some(_), _) => return,
-                }
-            }
-        };
-        let stop = self.enter(&run.id);
-        self.own_run(run, stop, asker).await;
-    }
-
-    /// From here on the run has a task that can be told to stop.
-    fn enter(&self, id: &RunId) -> Stop {
-        let stop = Stop::new();
-        self.live().insert(id.clone(), stop.clone());
-        if self.shared.stopping.is_cancelled() {
-            stop.shut_down();
-        }
-        stop
-    }
-
-    async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
-        // It may have been cancelled before it had a task.
-        if let Ok(Some(record)) = self.shared.journal.run(&run.id).await
-            && let Some(cause) = &record.cancel
-        {
-            stop.cancel(cause);
-        }
-        let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
-        let left = match driven.await {
-            Ok(Ok(left)) => left,
-            Ok(Err(error)) => {
-                tracing::error!(run = %run.id, error = %told(&error), "the run was left");
-                Left::Ended
-            }
-            Err(_panic) => {
-                // What was in hand is gone with the panic; the record is whole, because commits are.
-                let text = "the daemon broke one of its own rules while it drove this run; please report it";
-                self.end(&run, failed(&run, Failure::permanent("panicked", text)))
-                    .await;
-                Left::Ended
-            }
-        };
-        let killed = stop.urgency() == Urgency::Kill && !self.shared.stopping.is_cancelled();
-        match left {
-            Left::Interrupted(receipt) if killed => {
-                let cause = stop.killer().unwrap_or_default();
-                self.end(&run, Event::RunKilled { cause, receipt }).await;
-            }
-            Left::Interrupted(_) => {
-                tracing::info!(run = %run.id, "the run goes on at the next start");
-            }
-            Left::Ended => {}
-        }
-        self.live().remove(&run.id);
-    }
-
-    /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
-    async fn end(&self, run: &Run, event: Event) {
-        let ended = self
-            .shared
-            .journal
-            .commit(vec![Change::event(&run.id, event)])
-            .await;
-        if let Err(error) = ended {
-            tracing::warn!(run = %run.id, error = %told(&error), "the run was not ended this way");
-        }
-    }
-
-    async fn drive(
-        &self,
-        run: &Run,
-        stop: &Stop,
-        asker: Option<Asker>,
-    ) -> Result<Left, journal::Error> {
-        let Shared {
-            journal,
-            dispatcher,
-            libraries,
-            epoch,
-            ..
-        } = &*self.shared;
-        let library = match libraries.place(Path::new(&run.birth.project)) {
-            Ok(place) => place.library,
-            Err(error) => {
-                let error = Failure::permanent("project_gone", told(&error));
-                let ticket = journal
-                    .commit(vec![Change::event(&run.id, failed(run, error))])
-                    .await?;
-                journal.durable(ticket).await?;
-                return Ok(Left::Ended);
-            }
-        };
-        let ports = Ports {
-            journal,
-            dispatcher,
-            library: &library,
-            runs: self,
-            epoch: *epoch,
-        };
-        match run.birth.kind {
-            RunKind::Graph => graph::drive(ports, run, stop).await,
-            RunKind::Tool => {
-                let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
-                let (left, answer) = call::drive(ports, run, stop, trace).await?;
-                if let (Some(asker), Some(answer)) = (asker, answer) {
-                    task::reply(asker.envelope, answer);
-                }
-                Ok(left)
-            }
-        }
     }
 
     fn live(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Stop>> {
