@@ -767,6 +767,16 @@ fn keys_a_node_does_not_read_are_told() {
         let (graph, _) = graph(&text);
         assert!(graph.nodes.get("a").unwrap().env_requires.is_empty());
     }
+    for key in ["effect: pure", "retry: 2", "timeout: 2", "over: []"] {
+        let text = with_nodes(&format!("a: {{type: return, {key}}}"));
+        expect(
+            &text,
+            Severity::Warning,
+            "no_effect",
+            (9, 23),
+            "on a return node",
+        );
+    }
     for (retry, column) in [
         ("{backoff: fixed, base: 2}", 55),
         ("{backoff: exponential, delay: 2}", 61),
