@@ -767,7 +767,7 @@ fn keys_a_node_does_not_read_are_told() {
         let (graph, _) = graph(&text);
         assert!(graph.nodes.get("a").unwrap().env_requires.is_empty());
     }
-    for key in ["effect: pure", "retry: 2", "timeout: 2", "over: []"] {
+    for key in ["effect: pure", "retry: 2", "timeout: 2", "over: [1]"] {
         let text = with_nodes(&format!("a: {{type: return, {key}}}"));
         expect(
             &text,
