@@ -80,7 +80,9 @@ impl Steps {
 
     fn icon(&self, status: StepStatus) -> String {
         match status {
-            StepStatus::Ok | StepStatus::Gate => self.style.green("✓"),
+            StepStatus::Ok | StepStatus::Gate | StepStatus::Foreach | StepStatus::Cached => {
+                self.style.green("✓")
+            }
             StepStatus::Error => self.style.red("✗"),
             StepStatus::Return => "⏹".to_owned(),
         }
@@ -101,7 +103,9 @@ impl Steps {
             return Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
         match status {
-            StepStatus::Gate => Some("gate".to_owned()),
+            StepStatus::Gate | StepStatus::Foreach | StepStatus::Cached => {
+                Some(status.as_str().to_owned())
+            }
             StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
                 (!new.is_empty()).then(|| format!("+{}", new.join(", ")))
             }
