@@ -87,7 +87,11 @@ impl Supervisor {
             }
             Left::Ended => {}
         }
-        self.live().remove(&run.id);
+        // A run that parked may have a new task by now.
+        let mut live = self.live();
+        if live.get(&run.id).is_some_and(|other| other.is(&stop)) {
+            live.remove(&run.id);
+        }
     }
 
     /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
