@@ -5,8 +5,11 @@
 //! what it shows is durable; that is the journal's promise, not ours.
 
 mod caller;
+mod decode;
 mod encode;
-mod services;
+mod items;
+mod node;
+mod runs;
 mod status;
 
 use std::path::Path;
@@ -20,10 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use self::caller::Peer;
-use self::services::{Facts, ItemsService, NodeService, RunsService};
+use self::items::ItemsService;
+use self::node::{Facts, NodeService};
+use self::runs::RunsService;
 use crate::supervisor::Supervisor;
 
-pub use self::services::Facts as NodeFacts;
+pub use self::node::Facts as NodeFacts;
 
 /// Connections accepted and not yet taken up by the server.
 const ACCEPT_QUEUE: usize = 64;

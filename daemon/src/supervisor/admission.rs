@@ -95,7 +95,7 @@ pub(super) fn admit(
     }
 }
 
-fn refused(item: &ItemRef, source: chain::Error) -> Error {
+pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     Error::Item {
         item: item.clone(),
         source: Box::new(source),
