@@ -292,12 +292,17 @@ impl Supervisor {
         }
         self.shared.journal.published(ticket).await?;
         self.cancel_below(id).await?;
-        self.run_of(id).await
+        let was_parked = matches!(run.phase, Phase::Suspended { .. });
+        let run = self.run_of(id).await?;
+        if was_parked {
+            self.wake_above(&run).await?;
+        }
+        Ok(run)
     }
 
     /// Ends a run by force; answers when it is over.
     pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
-        self.live_run(id, "killed").await?;
+        let run = self.live_run(id, "killed").await?;
         let stop = self.live().get(id).cloned();
         if let Some(stop) = stop {
             stop.kill(cause, grace);
@@ -312,6 +317,9 @@ impl Supervisor {
         }
         // It has ended, so it starts no further one.
         self.kill_below(id, grace).await?;
+        if matches!(run.phase, Phase::Suspended { .. }) {
+            self.wake_above(&run).await?;
+        }
         self.run_of(id).await
     }
 

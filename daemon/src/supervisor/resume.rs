@@ -167,30 +167,48 @@ impl Supervisor {
         while let Some(parent) = self.parked_above(&line[0]).await? {
             line.insert(0, parent);
         }
-        // … and what it waits for below.
-        while let Some(child) = parked_below(line.last().unwrap_or(&run)) {
-            let child = self.run_of(&child).await?;
-            if !matches!(child.phase, Phase::Suspended { .. }) {
-                break;
-            }
-            line.push(child);
-        }
-        // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
-        let target = line
-            .last()
-            .map_or_else(|| run.id.clone(), |leaf| leaf.id.clone());
-        for parked in line.iter().rev() {
-            let own = if parked.id == target {
-                request.clone()
-            } else {
-                Resume {
-                    by: request.by.clone(),
-                    ..Resume::default()
+        // … and the parked runs it waits for below, each behind the one that waits.
+        let mut at = line.len() - 1;
+        while let Some(waiting) = line.get(at).map(Arc::clone) {
+            for (_, work) in waiting.in_flight() {
+                let Some(child) = &work.child else { continue };
+                let child = self.run_of(child).await?;
+                if matches!(child.phase, Phase::Suspended { .. }) && !child.birth.detached {
+                    line.push(child);
                 }
+            }
+            at += 1;
+        }
+        let (verdicts, raise) = (
+            meant_for(&line, SuspendReason::Uncertain),
+            meant_for(&line, SuspendReason::Limit),
+        );
+        // The leaves first: nobody waits for a run that has not been woken.
+        for parked in line.iter().rev() {
+            let is = |meant: &Option<RunId>| *meant.as_ref().unwrap_or(&run.id) == parked.id;
+            let own = Resume {
+                by: request.by.clone(),
+                max_steps: request.max_steps.filter(|_| is(&raise)),
+                verdicts: if is(&verdicts) {
+                    request.verdicts.clone()
+                } else {
+                    Vec::new()
+                },
+                layers: Vec::new(),
             };
             self.wake(parked, &own).await?;
         }
         self.run_of(&run.id).await
+    }
+
+    /// A parked run below ended by somebody's word: whoever is parked for it goes on, and finds out.
+    pub(super) async fn wake_above(&self, run: &Run) -> Result<(), Error> {
+        let mut below = Arc::new(run.clone());
+        while let Some(parent) = self.parked_above(&below).await? {
+            self.wake(&parent, &Resume::default()).await?;
+            below = parent;
+        }
+        Ok(())
     }
 
     async fn parked_above(&self, run: &Run) -> Result<Option<Arc<Run>>, Error> {
@@ -238,15 +256,13 @@ fn continuation_key(id: &RunId) -> String {
     format!("continues:{id}")
 }
 
-/// The run below that `run` is parked for.
-fn parked_below(run: &Run) -> Option<RunId> {
-    let Phase::Suspended { why, .. } = &run.phase else {
-        return None;
-    };
-    if why.reason != SuspendReason::Child {
-        return None;
-    }
-    run.in_flight().find_map(|(_, work)| work.child.clone())
+/// The run of `line` that is parked for `reason`; the last one, which is the deepest.
+fn meant_for(line: &[Arc<Run>], reason: SuspendReason) -> Option<RunId> {
+    let parked = line
+        .iter()
+        .rev()
+        .find(|run| matches!(&run.phase, Phase::Suspended { why, .. } if why.reason == reason));
+    parked.map(|run| run.id.clone())
 }
 
 /// The answers to what is uncertain about `run`, as events. Each answer must mean something, and each open question must be
