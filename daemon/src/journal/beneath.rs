@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
@@ -73,6 +73,18 @@ impl Dir {
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Reads the first `most` bytes of the plain file `name`; `None` if it is not there.
+    pub(super) fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let fd = match fcntl::openat(&self.0, name, FILE | OFlag::O_RDONLY, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut content = Vec::new();
+        plain(fd)?.take(most).read_to_end(&mut content)?;
+        Ok(Some(content))
     }
 
     /// Makes the plain file `name`, which must not be there.

@@ -237,6 +237,7 @@ impl Runs for RunsService {
             item: some(&request.item_id)
                 .map(|id| ItemId::new(id).map_err(|error| invalid("item_id", error)))
                 .transpose()?,
+            ..Filter::default()
         };
         let size = match request.page_size {
             0 => PAGE.0,
