@@ -72,8 +72,8 @@ impl Stop {
         }
     }
 
-    /// Whether `other` is a handle on the same signal.
-    pub fn is(&self, other: &Self) -> bool {
+    /// Whether both are handles on the same signal.
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.signal, &other.signal)
     }
 

@@ -15,6 +15,8 @@
 
 mod admission;
 mod asked;
+mod cancel_file;
+mod ending;
 mod error;
 mod execute;
 mod inspect;
@@ -25,11 +27,14 @@ mod request;
 mod resume;
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{Event, Failure, KillReceipt, Phase, Run, RunKind};
+use rye_core::model::{Event, Failure, Phase, Run, RunKind};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -45,7 +50,7 @@ use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::Libraries;
 use crate::stop::Stop;
-use crate::task::Scope;
+use crate::task::{self, Scope};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
@@ -70,8 +75,16 @@ struct Shared {
     stopping: CancellationToken,
 }
 
+/// What the owner of the tasks is to begin.
+enum Launch {
+    /// The task of a run.
+    Run(Beginner),
+    /// Something that is done to its end, whether or not somebody still waits for it.
+    Errand(BoxFuture<'static, ()>),
+}
+
 /// A run that is to get its task.
-struct Launch {
+struct Beginner {
     begin: Begin,
     asker: Option<Asker>,
 }
@@ -139,13 +152,13 @@ impl Supervisor {
     /// Owns the tasks of all runs until the daemon stops; returns when the last one has been left.
     pub async fn own(self, mut launches: Launches) {
         let mut tasks = Scope::new();
+        let watcher = self.clone();
+        tasks.spawn("cancel files", |_| async move {
+            watcher.heed_cancel_files().await;
+        });
         loop {
             tokio::select! {
-                Some(launch) = launches.0.recv() => {
-                    let span = tracing::info_span!("run", run = %launch.begin.run());
-                    let supervisor = self.clone();
-                    tasks.spawn("run", |_| supervisor.run(launch).instrument(span));
-                }
+                Some(launch) = launches.0.recv() => self.begin(launch, &mut tasks),
                 Some(_) = tasks.next_ended() => {}
                 () = self.shared.stopping.cancelled() => break,
             }
@@ -156,6 +169,33 @@ impl Supervisor {
         }
         let grace = self.shared.config.shutdown_grace + Duration::from_secs(2);
         tasks.close(grace).await;
+    }
+
+    fn begin(&self, launch: Launch, tasks: &mut Scope) {
+        match launch {
+            Launch::Run(launch) => {
+                let span = tracing::info_span!("run", run = %launch.begin.run());
+                let supervisor = self.clone();
+                tasks.spawn("run", |_| supervisor.run(launch).instrument(span));
+            }
+            Launch::Errand(errand) => tasks.spawn("errand", |stopping| async move {
+                tokio::select! {
+                    () = errand => {}
+                    () = stopping.cancelled() => {}
+                }
+            }),
+        }
+    }
+
+    /// Does `work` to its end, even if whoever asked for it goes away meanwhile.
+    async fn to_its_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let errand = async move { task::reply(reply, work.await) };
+        self.launch(Launch::Errand(errand.boxed())).await?;
+        answer.await.unwrap_or(Err(Error::Stopping))
     }
 
     /// Stops: nothing new starts, calls in flight are ended, and what runs goes on at the next start.
@@ -212,7 +252,7 @@ impl Supervisor {
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
         let id = match request.beginning {
             Beginning::Node { .. } => id.single_step(),
-            Beginning::Start | Beginning::Continue(_) => id,
+            Beginning::Start | Beginning::Continue { .. } => id,
         };
         let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
         let (reply, created) = oneshot::channel();
@@ -221,14 +261,15 @@ impl Supervisor {
             admitted: Box::new(admitted),
             reply,
         };
-        self.launch(Launch { begin, asker }).await?;
+        self.launch(Launch::Run(Beginner { begin, asker })).await?;
         created.await.unwrap_or(Err(Error::Stopping))
     }
 
     /// Gives a run whose record exists its task.
     async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
         let begin = Begin::TakeUp(run);
-        self.launch(Launch { begin, asker: None }).await
+        let asker = None;
+        self.launch(Launch::Run(Beginner { begin, asker })).await
     }
 
     async fn launch(&self, launch: Launch) -> Result<(), Error> {
@@ -275,52 +316,6 @@ impl Supervisor {
             existed: false,
         };
         Ok((started, (!fails).then_some(run)))
-    }
-
-    /// Asks a run to stop before its next step; answers when the request is durable.
-    pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
-        let run = self.live_run(id, "cancelled").await?;
-        let mut events = vec![Event::CancelRequested {
-            cause: cause.to_owned(),
-        }];
-        if let Phase::Suspended { .. } = run.phase {
-            events.push(cancelled(&run, cause));
-        }
-        let ticket = self.commit_unless_over(id, events, "cancelled").await?;
-        if let Some(stop) = self.live().get(id) {
-            stop.cancel(cause);
-        }
-        self.shared.journal.published(ticket).await?;
-        self.cancel_below(id).await?;
-        let was_parked = matches!(run.phase, Phase::Suspended { .. });
-        let run = self.run_of(id).await?;
-        if was_parked {
-            self.wake_above(&run).await?;
-        }
-        Ok(run)
-    }
-
-    /// Ends a run by force; answers when it is over.
-    pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
-        let run = self.live_run(id, "killed").await?;
-        let stop = self.live().get(id).cloned();
-        if let Some(stop) = stop {
-            stop.kill(cause, grace);
-            self.settled(id).await?;
-        } else {
-            let event = Event::RunKilled {
-                cause: cause.to_owned(),
-                receipt: KillReceipt::default(),
-            };
-            let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
-            self.shared.journal.published(ticket).await?;
-        }
-        // It has ended, so it starts no further one.
-        self.kill_below(id, grace).await?;
-        if matches!(run.phase, Phase::Suspended { .. }) {
-            self.wake_above(&run).await?;
-        }
-        self.run_of(id).await
     }
 
     /// Resolves when the run has ended or parked, and that is durable.
@@ -421,17 +416,5 @@ fn failed(run: &Run, error: Failure) -> Event {
             error: Some(error),
             elapsed_ms: 0,
         },
-    }
-}
-
-fn cancelled(run: &Run, cause: &str) -> Event {
-    let cause = cause.to_owned();
-    match run.birth.kind {
-        RunKind::Graph => Event::GraphCancelled {
-            cause,
-            steps: run.progress.steps,
-            elapsed_ms: 0,
-        },
-        RunKind::Tool => Event::ToolCancelled { cause },
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn admit(
         chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
     let lineage = request.lineage.as_ref();
     let continued = match &request.beginning {
-        Beginning::Continue(run) => Some(run),
+        Beginning::Continue { run, .. } => Some(run),
         Beginning::Start | Beginning::Node { .. } => None,
     };
     let birth = Birth {
@@ -107,10 +107,9 @@ pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
 fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.beginning) {
         (Some(lineage), _) => lineage.birth.layers.clone(),
-        (None, Beginning::Continue(run)) => {
-            let mut layers = run.birth.layers.clone();
-            layers.push(request.caller.clone());
-            layers
+        (None, Beginning::Continue { run, layers }) => {
+            let inherited = run.birth.layers.iter().chain(layers);
+            inherited.cloned().collect()
         }
         (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
     };
@@ -216,7 +215,7 @@ fn admit_graph(
         Beginning::Node {
             from: Some(run), ..
         }
-        | Beginning::Continue(run) => Some(run.birth.inputs.clone()),
+        | Beginning::Continue { run, .. } => Some(run.birth.inputs.clone()),
     };
     let misfit = match restored {
         Some(inputs) => {
@@ -251,7 +250,7 @@ fn admit_graph(
 fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     let (node, progress, extent) = match beginning {
         Beginning::Start => return Ok(None),
-        Beginning::Continue(run) => {
+        Beginning::Continue { run, .. } => {
             let progress = run.progress.inherited();
             (resumption_node(&run)?, progress, Extent::Rest)
         }
@@ -293,7 +292,7 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
 fn continued_limit(beginning: &Beginning) -> u32 {
     match beginning {
         Beginning::Start | Beginning::Node { .. } => 0,
-        Beginning::Continue(run) => {
+        Beginning::Continue { run, .. } => {
             let raised = run.progress.max_steps.or(run.birth.limits.steps);
             raised.unwrap_or(0)
         }
