@@ -51,6 +51,7 @@ mod publisher;
 mod record;
 mod recovery;
 mod render;
+mod request;
 mod segment;
 mod sequencer;
 mod steps;
@@ -71,6 +72,7 @@ pub use feed::{Feed, FeedError};
 pub use index::IndexError;
 pub use listing::{Filter, Page};
 pub use mark::Failure;
+pub use request::cancel_requests;
 pub use segment::Storage;
 pub use steps::StepLine;
 

@@ -16,7 +16,9 @@ mod project;
 mod bad_input;
 mod capability;
 mod chain;
+mod environment;
 mod golden;
+mod policy;
 mod tool;
 mod trust;
 

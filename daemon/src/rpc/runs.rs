@@ -244,6 +244,7 @@ impl Runs for RunsService {
             item: decode::given(&request.item_id)
                 .map(|id| ItemId::new(id).map_err(|error| invalid("item_id", error)))
                 .transpose()?,
+            principal: None,
         };
         let size = match request.page_size {
             0 => PAGE.0,

@@ -43,6 +43,9 @@ impl Supervisor {
             self.end(run, Event::RunKilled { cause, receipt }).await;
             return Ok(());
         }
+        if parked.is_some() && run.cancel.is_some() {
+            return self.end_parked(&run.id).await;
+        }
         if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
             return Ok(());
         }

@@ -358,10 +358,13 @@ impl Activity {
                 | Event::HookCompleted { .. }
                 | Event::LimitExtended { .. }
                 | Event::ForeachCompleted { .. }
-                | Event::Emitted { .. }
-                | Event::ProcessStarted { .. }
-                | Event::UncertainAnswered { .. },
+                | Event::Emitted { .. },
             ) => Some(self.clone()),
+            (_, Event::ProcessStarted { slot, .. } | Event::UncertainAnswered { slot, .. })
+                if !slot.is_action() =>
+            {
+                Some(self.clone())
+            }
             (
                 Self::Idle
                 | Self::Before { .. }

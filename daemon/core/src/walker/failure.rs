@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Certainty, Done, Turn, Walker, spread};
+use super::step::Done;
+use super::{Certainty, Turn, Walker, spread};
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::model::{

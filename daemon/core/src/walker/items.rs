@@ -9,7 +9,8 @@ use std::num::NonZeroU32;
 use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve};
-use super::{Answer, Call, Certainty, Done, Revival, Turn, Walker, broken};
+use super::step::{Done, Revival};
+use super::{Answer, Call, Certainty, Turn, Walker, broken};
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
 use crate::expr::{self, parse_json};

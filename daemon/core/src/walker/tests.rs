@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 use super::*;
 use crate::definition;
 use crate::id::{Epoch, ItemId, RunId};
-use crate::model::{Birth, Durability, GraphSource, Limits, Outcome, Recovery, RunKind};
+use crate::model::{Birth, Durability, GraphSource, Limits, Outcome, Recovery, RunKind, Status};
 
 const HEAD: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                     category: t\npermissions: [\"rye.*\"]\n";
@@ -35,7 +35,7 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
         seed: None,
         chain_root: id.clone(),
         continuation_of: None,
-        limits: Limits { steps },
+        limits: Limits { steps, depth: None },
         layers: Vec::new(),
         durability: Durability::Strict,
         recovery: Recovery::Resume,
@@ -46,6 +46,8 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
             category: "t".into(),
             version: "1.0.0".into(),
             nodes: 0,
+            policy: String::new(),
+            config_hash: String::new(),
         }),
         start_key: None,
     };
@@ -59,24 +61,44 @@ fn now(ms: i64) -> Timestamp {
     Timestamp::from_ms(1_700_000_000_000 + ms)
 }
 
+fn policy() -> Arc<Policy> {
+    Arc::new(Policy::from_config(&json!({})).unwrap())
+}
+
+fn answered(result: Value) -> Answer {
+    Answer {
+        result,
+        failure: None,
+        certainty: Certainty::Answered,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
+/// The next call, announced; the events before it and its announcement.
+fn called(walker: &mut Walker, at: Timestamp) -> (Vec<Event>, Box<Call>) {
+    let Move::Call(mut events, call) = walker.next(at) else {
+        unreachable!("no call")
+    };
+    events.extend(walker.start(at, &call, None, None));
+    (events, call)
+}
+
 /// A tool that answers with its parameters, or fails if they say so.
 fn echo(call: &Call) -> Answer {
     let result = Value::Object(call.params.clone());
     match call.params.get("fail") {
         Some(why) => Answer {
             failure: Some(Failure::permanent("tool_failed", why.to_string())),
-            result: json!({"status": "error", "error": why}),
+            ..answered(json!({"status": "error", "error": why}))
         },
-        None => Answer {
-            result,
-            failure: None,
-        },
+        None => answered(result),
     }
 }
 
 /// Walks to the end; returns the nodes in the order of their completion, and the record.
 fn walk(config: &str, run: Run) -> (String, Run) {
-    let mut walker = Walker::new(graph(config), run);
+    let mut walker = Walker::new(graph(config), policy(), run);
     let mut path = Vec::new();
     let mut note = |events: &[Event]| {
         for event in events {
@@ -91,10 +113,12 @@ fn walk(config: &str, run: Run) -> (String, Run) {
             Move::Note(events) => note(&events),
             Move::Call(events, call) => {
                 note(&events);
+                note(&walker.start(now(tick), &call, None, None));
                 let answer = echo(&call);
-                note(&walker.conclude(now(tick), &answer));
+                note(&walker.conclude(now(tick), call.slot, &answer));
             }
-            Move::End(events) => {
+            Move::Wait(events, _) => note(&events),
+            Move::Park(events) | Move::End(events) => {
                 note(&events);
                 break;
             }
@@ -242,10 +266,8 @@ fn a_cancelled_run_ends_before_its_next_node() {
     a: {action: {item_id: rye/core/echo}, next: b}
     b: {action: {item_id: rye/core/echo}, next: a}
 ";
-    let mut walker = Walker::new(graph(config), run(json!({}), None));
-    let Move::Call(_, call) = walker.next(now(1)) else {
-        unreachable!()
-    };
+    let mut walker = Walker::new(graph(config), policy(), run(json!({}), None));
+    let (_, call) = called(&mut walker, now(1));
     walker
         .observe(
             now(2),
@@ -254,7 +276,7 @@ fn a_cancelled_run_ends_before_its_next_node() {
             },
         )
         .unwrap();
-    walker.conclude(now(3), &echo(&call));
+    walker.conclude(now(3), call.slot, &echo(&call));
     let Move::End(events) = walker.next(now(4)) else {
         unreachable!()
     };
@@ -271,18 +293,14 @@ fn a_step_in_flight_is_repeated_as_it_was() {
   nodes:
     a: {action: {item_id: rye/core/echo, params: {at: '${_timestamp}', n: '${inputs.n}'}}, assign: {at: '${result.at}'}}
 ";
-    let mut first = Walker::new(graph(config), run(json!({"n": 1}), None));
-    let Move::Call(_, before) = first.next(now(5)) else {
-        unreachable!()
-    };
+    let mut first = Walker::new(graph(config), policy(), run(json!({"n": 1}), None));
+    let (_, before) = called(&mut first, now(5));
     let mut taken_up = first.run().clone();
     taken_up
         .apply(now(900), &Event::RunStarted { epoch: Epoch(2) })
         .unwrap();
-    let mut second = Walker::new(graph(config), taken_up);
-    let Move::Call(events, after) = second.next(now(1000)) else {
-        unreachable!()
-    };
+    let mut second = Walker::new(graph(config), policy(), taken_up);
+    let (events, after) = called(&mut second, now(1000));
     assert!(
         matches!(
             &events[..],
@@ -302,19 +320,21 @@ fn a_step_in_flight_is_repeated_as_it_was() {
         },
         "same key, same parameters, the next attempt"
     );
-    second.conclude(now(1001), &echo(&after));
+    second.conclude(now(1001), after.slot, &echo(&after));
     assert!(matches!(second.next(now(1002)), Move::End(_)));
     assert_eq!(second.run().progress.steps, 1);
 }
 
 #[test]
 fn keys_differ_by_visit_and_node_and_not_by_attempt() {
-    let keys: std::collections::BTreeSet<_> =
-        [("r", "a", 0), ("r", "a", 1), ("r", "b", 0), ("s", "a", 0)]
-            .map(|(r, n, v)| idempotency_key(r, n, v))
-            .into();
+    let keys: BTreeSet<_> = [("r", "a", 0), ("r", "a", 1), ("r", "b", 0), ("s", "a", 0)]
+        .map(|(r, n, v)| idempotency_key(r, n, v, None, None))
+        .into();
     assert_eq!(keys.len(), 4);
-    assert_eq!(idempotency_key("r", "a", 0), idempotency_key("r", "a", 0));
+    assert_ne!(
+        idempotency_key("r", "a", 0, Some(0), None),
+        idempotency_key("r", "a", 0, None, None)
+    );
 }
 
 #[test]
@@ -387,7 +407,7 @@ fn any_graph() -> impl Strategy<Value = (String, u32)> {
 proptest! {
     #[test]
     fn every_walk_ends_within_max_steps_and_its_events_give_its_state((config, max) in any_graph()) {
-        let mut walker = Walker::new(graph(&config), run(json!({}), None));
+        let mut walker = Walker::new(graph(&config), policy(), run(json!({}), None));
         let mut replayed = walker.run().clone();
         let mut all = Vec::new();
         loop {
@@ -395,9 +415,11 @@ proptest! {
                 Move::Note(events) => all.extend(events),
                 Move::Call(events, call) => {
                     all.extend(events);
-                    all.extend(walker.conclude(now(1), &echo(&call)));
+                    all.extend(walker.start(now(1), &call, None, None));
+                    all.extend(walker.conclude(now(1), call.slot, &echo(&call)));
                 }
-                Move::End(events) => {
+                Move::Wait(events, _) => all.extend(events),
+                Move::Park(events) | Move::End(events) => {
                     all.extend(events);
                     break;
                 }
