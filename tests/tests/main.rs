@@ -12,6 +12,7 @@ mod harness;
 
 mod main_job;
 mod project;
+mod readme;
 
 mod bad_input;
 mod capability;
