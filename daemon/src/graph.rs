@@ -20,12 +20,14 @@
 mod attend;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
+use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::model::{
     Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
 };
@@ -73,7 +75,7 @@ pub async fn drive(
     let mut calls = FuturesUnordered::new();
     loop {
         match drive.walk(&mut calls).await {
-            Err(journal::Error::Full) => {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
                 if let Some(left) = drive.wait_for_space(&mut calls).await? {
                     return Ok(left);
                 }
@@ -97,6 +99,9 @@ fn read(run: &Run) -> Result<Graph, Failure> {
     });
     parsed.map(|(graph, _)| graph)
 }
+
+/// Pause before a run that was parked for want of space tries again.
+const SPACE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Calls in flight.
 type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
@@ -259,7 +264,7 @@ impl<'a> Drive<'a> {
         }
         let pause = until.map(|until| {
             let ms = until.ms_since(self.ports.journal.now());
-            std::time::Duration::from_millis(ms)
+            Duration::from_millis(ms)
         });
         let ended = tokio::select! {
             Some(ended) = calls.next() => Some(ended),
@@ -317,7 +322,8 @@ impl<'a> Drive<'a> {
     }
 
     /// The disk is full: what is in flight ends, what is done is written down (the log keeps room for that), the run parks,
-    /// and goes on from its record when there is space again.
+    /// and goes on from its record when there is space again. A result too long for the log, for which no other room is left, is
+    /// lost: its attempt is still in flight in the record, and is taken up again like one that the daemon's end cut off.
     async fn wait_for_space(
         &mut self,
         calls: &mut Calls<'a>,
@@ -327,9 +333,15 @@ impl<'a> Drive<'a> {
         while let Some((call, ended)) = calls.next().await {
             self.take(&call, ended);
         }
-        self.facts
-            .push(Event::RunSuspended(Suspension::new(SuspendReason::Storage)));
-        self.commit().await?;
+        let parks = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
+        self.facts.push(parks.clone());
+        if let Err(error) = self.commit().await {
+            if error.kind() != ErrorKind::Exhausted {
+                return Err(error);
+            }
+            self.facts = vec![parks];
+            self.commit().await?;
+        }
         tracing::warn!("the disk is full: the run is parked");
         let mut storage = self.ports.journal.storage();
         tokio::select! {
@@ -344,6 +356,8 @@ impl<'a> Drive<'a> {
             // The supervisor ends a parked run itself when it is cancelled.
             () = self.stop.at_least(Urgency::Cancel) => return Ok(Some(Left::Ended)),
         }
+        // The log may have room where the store of long payloads has none.
+        sleep(Some(SPACE_PAUSE)).await;
         let id = self.walker.run().id.clone();
         let Some(run) = self.ports.journal.run(&id).await? else {
             return Err(journal::Error::Unknown { run: id });
@@ -355,7 +369,7 @@ impl<'a> Drive<'a> {
     }
 }
 
-async fn sleep(pause: Option<std::time::Duration>) {
+async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,

@@ -36,7 +36,6 @@ use tokio::sync::{oneshot, watch};
 use crate::{object, task};
 
 mod archive;
-mod beneath;
 mod error;
 mod faults;
 mod feed;
@@ -343,6 +342,11 @@ impl Journal {
     /// This life of the daemon.
     pub fn epoch(&self) -> Epoch {
         self.shared.sequencer().epoch
+    }
+
+    /// Who signs what the journal shows.
+    pub fn notary(&self) -> Arc<dyn Notary> {
+        Arc::clone(&self.shared.notary)
     }
 
     /// The store of long payloads.

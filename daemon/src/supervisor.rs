@@ -14,11 +14,15 @@
 //! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
+mod asked;
 mod cancel_file;
 mod ending;
 mod error;
+mod execute;
+mod inspect;
 mod life;
 mod lineage;
+mod recovery;
 mod request;
 mod resume;
 
@@ -29,11 +33,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rye_core::error::chain as told;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{
-    Activity, Event, Failure, KillReceipt, Phase, Recovery, Run, RunKind, SuspendReason, Suspension,
-};
+use rye_core::model::{Event, Failure, Phase, Run, RunKind};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,8 @@ use tracing::Instrument as _;
 
 use self::admission::Admitted;
 pub use self::error::Error;
+pub use self::execute::{Executed, Step, launched};
+pub use self::inspect::{Checked, Reach};
 pub use self::request::{Beginning, Lineage, Start, Started};
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
@@ -51,12 +54,8 @@ use crate::task::{self, Scope};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
-/// Pause between two runs taken up after a restart, so that a thousand of them do not start at once.
-const RESUME_PAUSE: Duration = Duration::from_millis(2);
 /// The event by which a run parks.
 const PARKED: &str = "run_suspended";
-/// A run that was taken up this often without finishing a step is taken to bring the daemon down.
-const MOST_REVIVALS: u32 = 3;
 
 /// The owner of all runs; clones share it.
 #[derive(Debug, Clone)]
@@ -232,27 +231,6 @@ impl Supervisor {
         self.admit_and_launch(request, None).await
     }
 
-    /// Runs an item and waits for its envelope. A graph's envelope holds its result as data.
-    pub async fn execute(
-        &self,
-        request: Start,
-        trace: Trace,
-    ) -> Result<(RunId, Option<Envelope>), Error> {
-        let (sender, receiver) = oneshot::channel();
-        let started = self
-            .admit_and_launch(
-                request,
-                Some(Asker {
-                    trace,
-                    envelope: sender,
-                }),
-            )
-            .await?;
-        let envelope = receiver.await.ok();
-        self.settled(&started.run).await?;
-        Ok((started.run, envelope))
-    }
-
     async fn admit_and_launch(
         &self,
         request: Start,
@@ -272,6 +250,10 @@ impl Supervisor {
             });
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
+        let id = match request.beginning {
+            Beginning::Node { .. } => id.single_step(),
+            Beginning::Start | Beginning::Continue { .. } => id,
+        };
         let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
         let (reply, created) = oneshot::channel();
         let begin = Begin::Create {
@@ -411,52 +393,6 @@ impl Supervisor {
                 Err(error.into())
             }
         }
-    }
-
-    /// Takes up what was live when the daemon went down.
-    pub async fn recover(&self, live: Vec<Arc<Run>>) {
-        for run in live {
-            if let Err(error) = self.take_up(&run).await {
-                tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
-            }
-            tokio::time::sleep(RESUME_PAUSE).await;
-        }
-    }
-
-    async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
-        let (at, parked) = match &run.phase {
-            Phase::Created => (None, None),
-            Phase::Running { at } => (Some(at), None),
-            Phase::Suspended { why, .. } => (None, Some(why.reason)),
-            Phase::Ended { .. } => return Ok(()),
-        };
-        if self.is_orphan(run).await {
-            let cause = "its parent has ended".to_owned();
-            let receipt = KillReceipt::default();
-            self.end(run, Event::RunKilled { cause, receipt }).await;
-            return Ok(());
-        }
-        if parked.is_some() && run.cancel.is_some() {
-            return self.end_parked(&run.id).await;
-        }
-        if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
-            return Ok(());
-        }
-        let reason = if run.revivals >= MOST_REVIVALS {
-            SuspendReason::CrashLoop
-        } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
-            SuspendReason::Restart
-        } else {
-            return self.launch_created(Arc::clone(run)).await;
-        };
-        let node = at.and_then(Activity::node).map(str::to_owned);
-        let why = Suspension {
-            node,
-            ..Suspension::new(reason)
-        };
-        let event = Change::event(&run.id, Event::RunSuspended(why));
-        self.shared.journal.commit(vec![event]).await?;
-        Ok(())
     }
 
     fn live(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Stop>> {

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 
-use super::beneath::Dir;
 use super::keeper::{Covered, Ended};
 use super::log::size;
 use super::render;
 use super::track::Track;
 use super::transcript::Head;
 use super::{CheckpointJob, Shared, history};
+use crate::beneath::Dir;
 
 /// Transcripts kept open; each takes a descriptor for itself and one for its directory.
 const OPEN: usize = 256;
@@ -453,11 +453,7 @@ impl Transcript {
 }
 
 fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
-    let state = root.make(Path::new("state"))?;
-    if state.open(".gitignore")?.is_none() {
-        state.replace(".gitignore", b"*\n")?;
-    }
-    state.make(&Path::new("threads").join(id.as_str()))
+    root.state()?.make(&Path::new("threads").join(id.as_str()))
 }
 
 fn open_transcript(track: &Arc<Track>) -> io::Result<Transcript> {

@@ -3,13 +3,14 @@
 //! **Never** follows a link, and leaves the files alone: whoever wrote them may want to see them.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::beneath::Dir;
 use super::projector::THREADS;
+use crate::beneath::Dir;
 
 /// Names of such a file.
 const NAMES: [&str; 2] = ["cancel", "cancel.requested"];
@@ -41,8 +42,13 @@ pub fn cancel_requests(runs: Vec<(RunId, String)>) -> Vec<(RunId, String)> {
 
 fn requested(directory: &Dir) -> Option<String> {
     NAMES.iter().find_map(|name| {
-        // What is not a plain file is no request.
-        let content = directory.read(name, MOST_BYTES).ok()??;
+        let content = match directory.read(name, MOST_BYTES) {
+            Ok(content) => content?,
+            // It asks, whatever it has to say.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Vec::new(),
+            // What is not a plain file is no request.
+            Err(_) => return None,
+        };
         Some(reason(&content).unwrap_or_else(|| format!("the file `{name}`")))
     })
 }

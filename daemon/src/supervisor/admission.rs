@@ -95,7 +95,7 @@ pub(super) fn admit(
     }
 }
 
-fn refused(item: &ItemRef, source: chain::Error) -> Error {
+pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     Error::Item {
         item: item.clone(),
         source: Box::new(source),
@@ -202,7 +202,8 @@ fn admit_graph(
             .map(|lineage| lineage.birth.durability))
         .unwrap_or(birth.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
-    birth.limits.steps.get_or_insert(default_steps);
+    let granted = continued_limit(&request.beginning).max(default_steps);
+    birth.limits.steps.get_or_insert(granted);
     let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
     for (key, text) in request.text_inputs {
@@ -285,6 +286,17 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
         progress,
         extent,
     }))
+}
+
+/// The limit of steps that a run had which is to go on, raises included: going on never has less room.
+fn continued_limit(beginning: &Beginning) -> u32 {
+    match beginning {
+        Beginning::Start | Beginning::Node { .. } => 0,
+        Beginning::Continue { run, .. } => {
+            let raised = run.progress.max_steps.or(run.birth.limits.steps);
+            raised.unwrap_or(0)
+        }
+    }
 }
 
 /// The node at which a run that ended goes on: the one that failed, or the one it stood before.

@@ -4,16 +4,16 @@
 //! its parent's depth. A run that its parent does not wait for (`async: true`) is left alone when its parent is stopped.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::definition;
 use rye_core::error::{ErrorKind, Kinded as _, chain as told};
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, Limits, Object, Phase, Run, SuspendReason};
+use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
 
+use super::asked::Asked;
 use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
 use crate::journal::{Change, Filter, Page};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
@@ -44,6 +44,10 @@ impl Supervisor {
             return Err(Failure::permanent("depth_exceeded", text));
         };
         let mut asked = Asked::read(order.params.clone())?;
+        if asked.resume.is_some() {
+            let text = "a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node";
+            return Err(Failure::permanent("invalid_params", text));
+        }
         if asked.validate {
             return self.validated(order);
         }
@@ -99,15 +103,11 @@ impl Supervisor {
     }
 
     fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
-        let place = self
-            .shared
-            .libraries
-            .place(&PathBuf::from(&order.parent.birth.project))
-            .map_err(|error| Failure::permanent("project_gone", told(&error)))?;
-        let chain = crate::chain::resolve(&place.library, order.item, None)
-            .map_err(|error| Failure::permanent("item_refused", told(&error)))?;
-        let report = definition::validate(&chain.tool().text);
-        Ok(Nested::Answer(report.to_json()))
+        let directory = Path::new(&order.parent.birth.project);
+        match self.validate(order.item, directory) {
+            Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
+            Err(error) => Err(refused(&error)),
+        }
     }
 }
 
@@ -122,81 +122,6 @@ fn refused(error: &Error) -> Failure {
         ErrorKind::DataLoss | ErrorKind::Bug => "internal",
     };
     Failure::permanent(code, told(error))
-}
-
-/// What the parameters of an action on a graph ask for: control parameters, and the inputs.
-#[derive(Debug, Default)]
-struct Asked {
-    inputs: Object,
-    detached: bool,
-    validate: bool,
-    node: Option<String>,
-    inject_state: Object,
-    capabilities: Option<Vec<String>>,
-    depth: Option<u32>,
-    max_steps: Option<u32>,
-}
-
-impl Asked {
-    fn read(mut params: Object) -> Result<Self, Failure> {
-        let wrong = |key: &str, wanted: &str| {
-            Failure::permanent("invalid_params", format!("`{key}` of a graph is {wanted}"))
-        };
-        let mut flag = |key: &str| match params.remove(key) {
-            None | Some(Value::Null) => Ok(false),
-            Some(Value::Bool(given)) => Ok(given),
-            Some(_) => Err(wrong(key, "true or false")),
-        };
-        let detached = flag("async")?;
-        let validate = flag("validate")?;
-        let mut number = |key: &str| match params.remove(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(given) => given
-                .as_u64()
-                .and_then(|given| u32::try_from(given).ok())
-                .map(Some)
-                .ok_or_else(|| wrong(key, "a whole number")),
-        };
-        let depth = number("depth")?;
-        let max_steps = number("max_steps")?;
-        let node = match params.remove("node") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(node)) => Some(node),
-            Some(_) => return Err(wrong("node", "the name of a node")),
-        };
-        let inject_state = match params.remove("inject_state") {
-            None | Some(Value::Null) => Object::new(),
-            Some(Value::Object(state)) => state,
-            Some(_) => return Err(wrong("inject_state", "a map")),
-        };
-        let capabilities = match params.remove("capabilities") {
-            None | Some(Value::Null) => None,
-            Some(list) => Some(
-                serde_json::from_value(list)
-                    .map_err(|_| wrong("capabilities", "a list of patterns"))?,
-            ),
-        };
-        for key in ["resume", "resume_run_id", "graph_run_id"] {
-            let asks = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-            if params.get(key).is_some_and(asks) {
-                let text = format!(
-                    "`{key}`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node"
-                );
-                return Err(Failure::permanent("invalid_params", text));
-            }
-            params.remove(key);
-        }
-        Ok(Self {
-            inputs: params,
-            detached,
-            validate,
-            node,
-            inject_state,
-            capabilities,
-            depth,
-            max_steps,
-        })
-    }
 }
 
 impl Runs for Supervisor {

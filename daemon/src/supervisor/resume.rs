@@ -16,6 +16,7 @@ use rye_core::model::{
 };
 
 use super::{Beginning, Error, Start, Supervisor};
+use crate::chain;
 use crate::journal::{self, Change};
 use crate::port::Resume;
 
@@ -34,6 +35,49 @@ impl Supervisor {
         self.run_of(id).await
     }
 
+    /// Goes on with `id` instead of the fresh run that `request` asks for. The run keeps its inputs and its authority; a
+    /// limit replaces its own.
+    pub async fn start_again(&self, id: &RunId, request: Start) -> Result<Arc<Run>, Error> {
+        self.run_to_take_over(id, &request).await?;
+        let changed = [
+            (request.capabilities.is_some(), "capabilities"),
+            (request.durability.is_some(), "durability"),
+            (request.limits.depth.is_some(), "limit of depth"),
+        ];
+        if let Some((_, what)) = changed.into_iter().find(|(given, _)| *given) {
+            let message = format!("run `{id}` keeps its {what} when it goes on; leave it out");
+            return Err(Error::Params { message });
+        }
+        let resume = Resume {
+            by: request.caller.source.clone(),
+            max_steps: request.limits.steps,
+            verdicts: Vec::new(),
+            layers: vec![request.caller],
+        };
+        self.resume(id, resume).await
+    }
+
+    /// The run whose inputs and state a run that `request` asks for takes over: one of the same item, and the request brings
+    /// no inputs of its own.
+    pub(super) async fn run_to_take_over(
+        &self,
+        id: &RunId,
+        request: &Start,
+    ) -> Result<Arc<Run>, Error> {
+        let run = self.run_of(id).await?;
+        if run.birth.item != chain::canonical(&request.item) {
+            return Err(Error::Unfit {
+                run: id.clone(),
+                problem: format!("it runs `{}`, not `{}`", run.birth.item, request.item),
+            });
+        }
+        if !request.inputs.is_empty() || !request.text_inputs.is_empty() {
+            let message = format!("the inputs are those of run `{id}`; leave out others");
+            return Err(Error::Params { message });
+        }
+        Ok(run)
+    }
+
     /// Lets a parked run go on, or continues one that ended without success; answers with the one that runs.
     pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let (this, id) = (self.clone(), id.clone());
@@ -43,6 +87,12 @@ impl Supervisor {
 
     async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let run = self.newest(id).await?;
+        if run.status().is_terminal() && run.birth.is_single_step() {
+            return Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: "it was one step of a graph and has ended; take the step again".into(),
+            });
+        }
         match &run.phase {
             Phase::Suspended { why, .. } if why.reason == SuspendReason::Storage => {
                 Err(Error::Unfit {

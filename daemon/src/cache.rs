@@ -1,0 +1,295 @@
+//! The node cache of projects, and the way to their objects.
+//!
+//! **Owns** `cache/nodes` below a project's objects: under the hash of everything a result depends on
+//! ([`rye_core::cas::InputScope`]) a pointer to the result, signed by the node. **Never** trusts the project: a pointer that is not
+//! ours, is not of its key, or leads to an object that is not what it was is a miss, with a warning. So the worst that
+//! somebody who may write to the project can do is to have a node carried out.
+//!
+//! **Order**: the result is there before the pointer to it. Whoever looks must have checked before that the action may be
+//! carried out at all. **Failure**: what cannot be stored is a warning; the run goes on without.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::cas;
+use rye_core::clock::Timestamp;
+use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::id::RunId;
+use rye_core::model::Object;
+use rye_core::seal;
+use serde_json::{Value, json};
+
+use crate::journal::Notary;
+use crate::object::{Digest, InvalidDigest, Shelf, ShelfError};
+use crate::task;
+
+/// Why something about a project's objects cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was given is no hash.
+    #[error(transparent)]
+    Digest(#[from] InvalidDigest),
+    /// The object.
+    #[error(transparent)]
+    Object(#[from] ShelfError),
+    /// The project keeps no objects.
+    #[error("{files} holds no objects: no graph has run there")]
+    Empty {
+        /// Its `.ai`, or the stand-in.
+        files: String,
+    },
+    /// The file system refused.
+    #[error("failed to reach the objects of {files}")]
+    Reach {
+        /// Its `.ai`, or the stand-in.
+        files: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is not one this node signed.
+    #[error("the ref of run `{run}` in {files} is not one this node signed for it")]
+    Forged {
+        /// The run.
+        run: RunId,
+        /// The project's `.ai`, or the stand-in.
+        files: String,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Digest(_) => ErrorKind::Invalid,
+            Self::Object(source) => source.kind(),
+            Self::Empty { .. } => ErrorKind::NotFound,
+            Self::Reach { .. } => ErrorKind::Unavailable,
+            Self::Forged { .. } => ErrorKind::DataLoss,
+        }
+    }
+}
+
+/// A result in the cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its key: the hash of everything the result depends on.
+    pub key: String,
+    /// The node that gave it; empty if the entry is not ours.
+    pub node: String,
+    /// The name of its `node_result` object; empty if the entry is not ours.
+    pub node_result_hash: String,
+    /// When it was stored.
+    pub cached_at: Option<Timestamp>,
+    /// Whether this node signed it: any other is never used.
+    pub trusted: bool,
+}
+
+/// What is to be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// What has this key.
+    Key(String),
+    /// Everything.
+    All,
+}
+
+/// The objects of all projects. Cheap to clone; every call leaves the async workers alone.
+#[derive(Clone)]
+pub struct Store {
+    notary: Arc<dyn Notary>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// A store whose pointers are signed by `notary`.
+    pub fn new(notary: Arc<dyn Notary>) -> Self {
+        Self { notary }
+    }
+
+    /// The result stored under `key` in the project whose files are below `files`. Everything that is not exactly what this
+    /// node stored is a miss.
+    pub async fn find(&self, files: &str, key: &str) -> Option<Value> {
+        let this = self.clone();
+        let (files, key) = (files.to_owned(), key.to_owned());
+        let found = task::blocking("look into the node cache", move || {
+            this.look(&files, &key).map_err(|error| (key, error))
+        });
+        match found.await {
+            Ok(found) => found,
+            Err((key, error)) => {
+                tracing::warn!(%key, error = %told(&error), "a cached result is not used");
+                None
+            }
+        }
+    }
+
+    fn look(&self, files: &str, key: &str) -> Result<Option<Value>, Error> {
+        let digest: Digest = key.parse()?;
+        let Some(shelf) = open(files)? else {
+            return Ok(None);
+        };
+        let pointer = shelf
+            .get_cached(&digest)
+            .map_err(|source| reach(files, source))?;
+        let Some(pointer) = pointer else {
+            return Ok(None);
+        };
+        let entry = self.entry(&digest, &pointer);
+        if !entry.trusted {
+            tracing::warn!(%key, files, "a cached result is not one this node stored; it is not used");
+            return Ok(None);
+        }
+        let mut object = shelf.get(&entry.node_result_hash.parse()?)?;
+        Ok(object.get_mut("result").map(Value::take))
+    }
+
+    /// Stores the `result` of `node` under `key`. The next look that finds it may come from another run.
+    pub async fn store(&self, files: &str, key: &str, node: &str, result: &Value, at: Timestamp) {
+        let object = cas::node_result(result);
+        let pointer = Object::from_iter([
+            ("key".to_owned(), json!(key)),
+            ("node_result_hash".to_owned(), json!(object.hash)),
+            ("node_name".to_owned(), json!(node)),
+            ("cached_at".to_owned(), json!(at.to_string())),
+        ]);
+        let this = self.clone();
+        let (files, key) = (files.to_owned(), key.to_owned());
+        let stored = task::blocking("store into the node cache", move || {
+            let digest: Digest = key.parse()?;
+            let pointer = text(&this.notary.sign_json(&pointer, at));
+            let shelf = Shelf::make(Path::new(&files)).map_err(|source| reach(&files, source))?;
+            let stored = shelf
+                .put(&object)
+                .and_then(|()| shelf.put_cached(&digest, &pointer));
+            stored.map_err(|source| reach(&files, source))
+        });
+        if let Err(error) = stored.await {
+            tracing::warn!(error = %told(&error), "a result could not be cached");
+        }
+    }
+
+    /// Every entry of the cache of a project, by key.
+    pub async fn list(&self, files: &str) -> Result<Vec<Entry>, Error> {
+        let this = self.clone();
+        let files = files.to_owned();
+        task::blocking("list the node cache", move || {
+            let Some(shelf) = open(&files)? else {
+                return Ok(Vec::new());
+            };
+            let keys = shelf.cached().map_err(|source| reach(&files, source))?;
+            let mut entries = Vec::with_capacity(keys.len());
+            for key in keys {
+                let pointer = shelf.get_cached(&key);
+                let pointer = pointer.map_err(|source| reach(&files, source))?;
+                entries.extend(pointer.map(|pointer| this.entry(&key, &pointer)));
+            }
+            Ok(entries)
+        })
+        .await
+    }
+
+    /// Forgets entries of the cache of a project, and says how many. Their results stay as objects: receipts name them.
+    pub async fn drop(&self, files: &str, which: Which) -> Result<u64, Error> {
+        let files = files.to_owned();
+        task::blocking("drop from the node cache", move || {
+            let Some(shelf) = open(&files)? else {
+                return Ok(0);
+            };
+            let failed = |source| reach(&files, source);
+            let keys = match which {
+                Which::Key(key) => vec![key.parse()?],
+                Which::All => shelf.cached().map_err(failed)?,
+            };
+            let mut dropped = 0;
+            for key in keys {
+                dropped += u64::from(shelf.drop_cached(&key).map_err(failed)?);
+            }
+            Ok(dropped)
+        })
+        .await
+    }
+
+    /// The object named `hash` of a project, verified.
+    pub async fn object(&self, files: &str, hash: &str) -> Result<Value, Error> {
+        let digest: Digest = hash.parse()?;
+        let files = files.to_owned();
+        task::blocking("read an object", move || {
+            let Some(shelf) = open(&files)? else {
+                return Err(Error::Empty { files });
+            };
+            Ok(shelf.get(&digest)?)
+        })
+        .await
+    }
+
+    /// The name of the newest `execution_snapshot` of `run`, verified; `None` if the run has neither parked nor ended yet.
+    pub async fn snapshot_of(&self, files: &str, run: &RunId) -> Result<Option<String>, Error> {
+        let this = self.clone();
+        let (files, run) = (files.to_owned(), run.clone());
+        task::blocking("read a ref", move || {
+            let Some(shelf) = open(&files)? else {
+                return Ok(None);
+            };
+            let pointer = shelf
+                .get_ref(&run)
+                .map_err(|source| reach(&files, source))?;
+            let Some(pointer) = pointer else {
+                return Ok(None);
+            };
+            let hash = this
+                .signed(&pointer)
+                .filter(|object| object["graph_run_id"] == json!(run));
+            let hash = hash.and_then(|object| object["hash"].as_str().map(str::to_owned));
+            hash.map(Some).ok_or(Error::Forged { run, files })
+        })
+        .await
+    }
+
+    /// What a pointer under `key` says, if it is ours and of this key.
+    fn entry(&self, key: &Digest, pointer: &[u8]) -> Entry {
+        let key = key.to_string();
+        let ours = self
+            .signed(pointer)
+            .filter(|object| object["key"] == json!(key));
+        let text = |field: &str| {
+            let object = ours.as_ref();
+            let value = object.and_then(|object| object[field].as_str());
+            value.unwrap_or_default().to_owned()
+        };
+        Entry {
+            node: text("node_name"),
+            node_result_hash: text("node_result_hash"),
+            cached_at: Timestamp::parse(&text("cached_at")),
+            trusted: ours.is_some(),
+            key,
+        }
+    }
+
+    /// The signed object in `text`, if it is signed by this node.
+    fn signed(&self, text: &[u8]) -> Option<Value> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let token = seal::verify_json(value.as_object()?).ok()?;
+        let ours = self.notary.verify_hex(&token.to_string(), &token.hash);
+        ours.then_some(value)
+    }
+}
+
+fn open(files: &str) -> Result<Option<Shelf>, Error> {
+    Shelf::open(Path::new(files)).map_err(|source| reach(files, source))
+}
+
+fn reach(files: &str, source: std::io::Error) -> Error {
+    Error::Reach {
+        files: files.to_owned(),
+        source,
+    }
+}
+
+fn text(object: &Object) -> Vec<u8> {
+    serde_json::to_vec(object).expect("a JSON object is plain data")
+}
