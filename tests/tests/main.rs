@@ -19,6 +19,8 @@ mod capability;
 mod chain;
 mod environment;
 mod golden;
+mod native;
+mod nested;
 mod policy;
 mod tool;
 mod trust;
