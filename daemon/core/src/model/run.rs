@@ -216,13 +216,11 @@ impl Run {
             Event::RunCreated(_)
             | Event::StepStarted { .. }
             | Event::ProcessStarted { .. }
-            | Event::StepFailed { .. }
             | Event::RetryScheduled { .. }
             | Event::ItemStarted { .. }
             | Event::ForeachCompleted { .. }
             | Event::HooksBegun { .. }
             | Event::HookStarted { .. }
-            | Event::HookCompleted { .. }
             | Event::LimitExtended { .. }
             | Event::UncertainAnswered { .. }
             | Event::Emitted { .. }
