@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn store(seed: u8) -> Store {
-        Store::new(Arc::new(Node(SecretKey::from_bytes(&[seed; 32]))))
+        Store::new(Arc::new(Node(SecretKey::from_seed(&[seed; 32]))))
     }
 
     struct Project(tempfile::TempDir);
