@@ -2,4 +2,5 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=../../.ai/tools/rye");
+    println!("cargo::rerun-if-changed=../../.ai/config/agent");
 }

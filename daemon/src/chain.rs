@@ -27,6 +27,7 @@ use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
+pub use self::environment::Offer;
 pub use self::plan::{Answer, Plan, plan, tag};
 use crate::native;
 
@@ -37,7 +38,7 @@ const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
 /// Other names of the mission's documents for the same items, resolved before any check.
-const ALIASES: [(&str, &str); 12] = [
+const ALIASES: [(&str, &str); 13] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -56,6 +57,7 @@ const ALIASES: [(&str, &str); 12] = [
     ("rye/core/primitives/subprocess", EXECUTE),
     ("subprocess", EXECUTE),
     ("rye/bash/bash", "rye/bash"),
+    ("orchestrator", "rye/agent/threads/orchestrator"),
 ];
 
 /// The run on whose behalf something is done.

@@ -480,9 +480,13 @@ fn child_env(stack: &mut Stack, environment: &Environment) -> Result<ChildEnv, E
         });
     }
     let mut base: Vec<(OsString, OsString)> = Vec::new();
-    let names = ["PATH", "HOME", "LANG", "TZ"].into_iter();
-    for name in names.chain(pass.iter().map(String::as_str)) {
-        if let Some(value) = environment.get(name)
+    let always = ["PATH", "HOME", "LANG", "TZ"].map(|name| (name, environment.get(name)));
+    // What somebody asked to pass on is passed on as it is, be it empty.
+    let asked = pass
+        .iter()
+        .map(|name| (name.as_str(), environment.exact(name)));
+    for (name, value) in always.into_iter().chain(asked) {
+        if let Some(value) = value
             && !base.iter().any(|(known, _)| known == name)
         {
             base.push((name.into(), value.to_owned()));

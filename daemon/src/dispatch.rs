@@ -5,6 +5,8 @@
 //! returned as data. **Failure.** Everything that goes wrong with the action itself, a refused item included, is a
 //! failed [`Envelope`]; there is no error type.
 
+mod outcome;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +15,20 @@ use std::time::{Duration, Instant};
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{ErrorKind, Kinded, chain as told};
-use rye_core::id::{Epoch, ItemRef};
-use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity};
+use rye_core::id::{Epoch, ItemKind, ItemRef};
+use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity, RunKind};
 use rye_core::walker::Certainty;
 use rye_item::Library;
 use serde_json::{Value, json};
 
+pub use self::outcome::timed_out;
+use self::outcome::{declared_failure, judge, reported_failure};
 use crate::chain::{self, Chain, Origin, Terminal};
 use crate::config::Config;
 use crate::journal::Journal;
 use crate::native;
 use crate::port::Runs;
-use crate::process::{Exit, Exited, Spawner, StopReason, Stopper};
+use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
 
 /// How long the call in flight of a cancelled run may go on to end by itself (design §8).
@@ -259,13 +263,21 @@ impl Dispatcher {
         library: &Library,
         work: &mut Work,
     ) -> Result<Object, Box<Unsuccessful>> {
-        match order.authority {
-            Authority::Run => permit(&order.origin.birth, order.primary, item)?,
-            Authority::Node => {}
+        let permitted = || match order.authority {
+            Authority::Run => permit(&order.origin.birth, order.primary, item),
+            Authority::Node => Ok(()),
+        };
+        let open = may_be_open(order, item);
+        if !open {
+            permitted()?;
         }
         let resolved =
             chain::resolve(library, item, work.trace.as_mut()).map_err(|error| refused(&error))?;
         let resolved = work.chain.insert(resolved);
+        // A project's own item of that name is a tool as any other.
+        if open && !matches!(resolved.terminal, Terminal::Native(_)) {
+            permitted()?;
+        }
         if resolved.terminal == Terminal::Graph {
             // A graph checks its inputs itself, and takes control parameters beside them.
             return Ok(order.params.clone());
@@ -299,7 +311,12 @@ impl Dispatcher {
         };
         let (data, failure) = match done {
             Ok(data) => {
-                let failure = declared_failure(&data);
+                let failure = match work.chain.as_ref().map(|chain| chain.terminal) {
+                    Some(Terminal::Native(tool)) if tool.tells_of_runs() => reported_failure(&data),
+                    Some(Terminal::Native(_) | Terminal::Process | Terminal::Graph) | None => {
+                        declared_failure(&data)
+                    }
+                };
                 (data, failure)
             }
             Err(refused) => (refused.data, Some(refused.failure)),
@@ -388,6 +405,15 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// Whether a graph may call `item` without a capability, if it turns out to be ours.
+fn may_be_open(order: &Order, item: &ItemRef) -> bool {
+    let native = native::find(&item.id).is_some_and(native::Tool::is_open_to_graphs);
+    native
+        && item.kind == ItemKind::Tool
+        && order.primary == Primary::Execute
+        && order.origin.birth.kind == RunKind::Graph
 }
 
 /// Resolves when the time of an action is over; never without a limit.
@@ -492,167 +518,4 @@ fn refused(error: &(impl Kinded + 'static)) -> Box<Unsuccessful> {
         retryable,
     }
     .into()
-}
-
-/// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
-fn declared_failure(data: &Value) -> Option<Failure> {
-    let failed = data.get("success") == Some(&Value::Bool(false))
-        || data.get("status") == Some(&json!("error"));
-    failed.then(|| {
-        let message = ["error", "stderr", "message"]
-            .iter()
-            .find_map(|key| {
-                data.get(key)
-                    .and_then(Value::as_str)
-                    .filter(|text| !text.trim().is_empty())
-            })
-            .unwrap_or("the tool reported a failure without saying why");
-        Failure::permanent("tool_failed", excerpt(message))
-    })
-}
-
-/// Turns the end of a process into data, or into a failure that says what ended it.
-fn judge(
-    answer: chain::Answer,
-    exited: &Exited,
-    timeout: Duration,
-) -> Result<Value, Box<Unsuccessful>> {
-    let data = match answer {
-        chain::Answer::Json => json_result(exited),
-        chain::Answer::Shell => shell_result(exited),
-    };
-    let (code, message, retryable) = match (exited.ended_by, exited.exit) {
-        (Some(StopReason::Timeout), _) => {
-            let Failure { message, .. } = timed_out(timeout);
-            (
-                "timeout",
-                format!("{message}; its whole process group was ended"),
-                true,
-            )
-        }
-        (Some(StopReason::Cancel | StopReason::Kill), _) => {
-            ("stopped", "stopped on request".to_owned(), true)
-        }
-        (None, Exit::Code(0)) => return Ok(data),
-        (None, Exit::Code(code)) => {
-            let fallback = format!("exited with code {code}");
-            ("tool_failed", failure_text(&data, exited, &fallback), false)
-        }
-        (None, exit @ Exit::Signal(_)) => ("tool_killed", format!("ended by {exit}"), false),
-    };
-    Err(Box::new(Unsuccessful {
-        data,
-        failure: Failure {
-            message,
-            node: None,
-            code: code.to_owned(),
-            retryable,
-        },
-    }))
-}
-
-fn timed_out(timeout: Duration) -> Failure {
-    Failure {
-        retryable: true,
-        ..Failure::permanent(
-            "timeout",
-            format!("timed out after {} s", timeout.as_secs_f64()),
-        )
-    }
-}
-
-fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {
-    let told = data.get("error").and_then(Value::as_str).map(str::to_owned);
-    let text = told.unwrap_or_else(|| {
-        String::from_utf8_lossy(&exited.stderr.bytes)
-            .trim()
-            .to_owned()
-    });
-    if text.is_empty() {
-        fallback.to_owned()
-    } else {
-        excerpt(&text)
-    }
-}
-
-/// The last 4,000 characters of a message: the end of a traceback is what tells.
-fn excerpt(text: &str) -> String {
-    const MOST: usize = 4_000;
-    let text = text.trim();
-    let count = text.chars().count();
-    if count <= MOST {
-        text.to_owned()
-    } else {
-        format!("… {}", text.chars().skip(count - MOST).collect::<String>())
-    }
-}
-
-/// One JSON document on stdout is the result; anything else is handed on as text.
-fn json_result(exited: &Exited) -> Value {
-    let document = if exited.stdout.is_truncated() {
-        None
-    } else {
-        serde_json::from_slice(&exited.stdout.bytes).ok()
-    };
-    document.unwrap_or_else(|| {
-        let mut data = json!({
-            "stdout": String::from_utf8_lossy(&exited.stdout.bytes),
-            "stderr": String::from_utf8_lossy(&exited.stderr.bytes),
-            "return_code": exit_number(exited.exit),
-        });
-        note_truncation(&mut data, exited);
-        data
-    })
-}
-
-/// The shape `rye/bash` promises.
-fn shell_result(exited: &Exited) -> Value {
-    let stdout = String::from_utf8_lossy(&exited.stdout.bytes);
-    let stderr = String::from_utf8_lossy(&exited.stderr.bytes);
-    let output = match (stdout.is_empty(), stderr.is_empty()) {
-        (_, true) => stdout.clone().into_owned(),
-        (true, false) => format!("[stderr]\n{stderr}"),
-        (false, false) => format!("{stdout}\n[stderr]\n{stderr}"),
-    };
-    let mut data = json!({
-        "success": exited.exit == Exit::Code(0),
-        "output": cut(output),
-        "stdout": stdout,
-        "stderr": stderr,
-        "exit_code": exit_number(exited.exit),
-        "truncated": exited.stdout.is_truncated() || exited.stderr.is_truncated(),
-    });
-    note_truncation(&mut data, exited);
-    data
-}
-
-/// `output` is for reading; `stdout` and `stderr` beside it are whole.
-fn cut(output: String) -> String {
-    const MOST: usize = 51_200;
-    if output.len() <= MOST {
-        return output;
-    }
-    let end = output.floor_char_boundary(MOST);
-    format!(
-        "{}\n[{} bytes in all; the rest is in stdout and stderr]",
-        &output[..end],
-        output.len()
-    )
-}
-
-fn note_truncation(data: &mut Value, exited: &Exited) {
-    for (name, captured) in [("stdout", &exited.stdout), ("stderr", &exited.stderr)] {
-        if captured.is_truncated() {
-            data["truncated"] = json!(true);
-            data[format!("{name}_bytes")] = json!(captured.total);
-        }
-    }
-}
-
-/// The exit code, or minus the signal, as Python's subprocess counts.
-fn exit_number(exit: Exit) -> i32 {
-    match exit {
-        Exit::Code(code) => code,
-        Exit::Signal(signal) => -signal,
-    }
 }

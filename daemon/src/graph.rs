@@ -21,6 +21,7 @@ mod attend;
 mod stderr;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -28,6 +29,7 @@ use futures_util::stream::FuturesUnordered;
 use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
+use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::model::{
     Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
 };
@@ -40,11 +42,16 @@ use crate::dispatch::Ports;
 use crate::journal::{self, Change, Storage};
 use crate::stop::{Left, Stop, Urgency};
 
-/// Walks `run` to its end, until it parks, or until the daemon stops.
-pub async fn drive(ports: Ports<'_>, run: &Run, stop: &Stop) -> Result<Left, journal::Error> {
+/// Walks `run` under `policy` to its end, until it parks, or until the daemon stops.
+pub async fn drive(
+    ports: Ports<'_>,
+    policy: Arc<Policy>,
+    run: &Run,
+    stop: &Stop,
+) -> Result<Left, journal::Error> {
     let journal = ports.journal;
-    let (graph, policy) = match read(run) {
-        Ok((graph, policy)) => (Arc::new(graph), Arc::new(policy)),
+    let graph = match read(run) {
+        Ok(graph) => Arc::new(graph),
         Err(failure) => {
             let error = Event::GraphError {
                 error: failure,
@@ -79,7 +86,7 @@ pub async fn drive(ports: Ports<'_>, run: &Run, stop: &Stop) -> Result<Left, jou
     let mut calls = FuturesUnordered::new();
     loop {
         match drive.walk(&mut calls).await {
-            Err(journal::Error::Full) => {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
                 if let Some(left) = drive.wait_for_space(&mut calls).await? {
                     return Ok(left);
                 }
@@ -89,21 +96,19 @@ pub async fn drive(ports: Ports<'_>, run: &Run, stop: &Stop) -> Result<Left, jou
     }
 }
 
-/// The graph and the configuration as they were when the run was accepted.
-fn read(run: &Run) -> Result<(Graph, Policy), Failure> {
+/// The graph as it was verified when the run was accepted.
+fn read(run: &Run) -> Result<Graph, Failure> {
     let source = run
         .birth
         .graph
         .as_ref()
         .ok_or_else(|| Failure::permanent("graph_missing", "the run holds no graph"))?;
-    let (graph, _) = definition::parse(&source.text).map_err(|findings| {
+    let parsed = definition::parse(&source.text).map_err(|findings| {
         let first = findings.into_iter().next();
         let first = first.map(|finding| finding.to_string());
         Failure::permanent("graph_validation_failed", first.unwrap_or_default())
-    })?;
-    let policy = Policy::from_text(&source.policy)
-        .map_err(|problem| Failure::permanent("configuration_invalid", problem))?;
-    Ok((graph, policy))
+    });
+    parsed.map(|(graph, _)| graph)
 }
 
 /// What the results of all nodes of the run depend on.
@@ -112,6 +117,9 @@ fn inputs(graph: &Graph, run: &Run) -> InputScope {
     let config_hash = source.map_or("", |source| source.config_hash.as_str());
     InputScope::new(&graph.digest, config_hash)
 }
+
+/// Pause before a run that was parked for want of space tries again.
+const SPACE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Calls in flight.
 type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
@@ -270,7 +278,7 @@ impl<'a> Drive<'a> {
         }
         let pause = until.map(|until| {
             let ms = until.ms_since(self.ports.journal.now());
-            std::time::Duration::from_millis(ms)
+            Duration::from_millis(ms)
         });
         let ended = tokio::select! {
             Some(ended) = calls.next() => Some(ended),
@@ -328,7 +336,8 @@ impl<'a> Drive<'a> {
     }
 
     /// The disk is full: what is in flight ends, what is done is written down (the log keeps room for that), the run parks,
-    /// and goes on from its record when there is space again.
+    /// and goes on from its record when there is space again. A result too long for the log, for which no other room is left, is
+    /// lost: its attempt is still in flight in the record, and is taken up again like one that the daemon's end cut off.
     async fn wait_for_space(
         &mut self,
         calls: &mut Calls<'a>,
@@ -338,9 +347,15 @@ impl<'a> Drive<'a> {
         while let Some((call, ended)) = calls.next().await {
             self.take(&call, ended);
         }
-        self.facts
-            .push(Event::RunSuspended(Suspension::new(SuspendReason::Storage)));
-        self.commit().await?;
+        let parks = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
+        self.facts.push(parks.clone());
+        if let Err(error) = self.commit().await {
+            if error.kind() != ErrorKind::Exhausted {
+                return Err(error);
+            }
+            self.facts = vec![parks];
+            self.commit().await?;
+        }
         tracing::warn!("the disk is full: the run is parked");
         let mut storage = self.ports.journal.storage();
         tokio::select! {
@@ -355,6 +370,8 @@ impl<'a> Drive<'a> {
             // The supervisor ends a parked run itself when it is cancelled.
             () = self.stop.at_least(Urgency::Cancel) => return Ok(Some(Left::Ended)),
         }
+        // The log may have room where the store of long payloads has none.
+        sleep(Some(SPACE_PAUSE)).await;
         let id = self.walker.run().id.clone();
         let Some(run) = self.ports.journal.run(&id).await? else {
             return Err(journal::Error::Unknown { run: id });
@@ -366,7 +383,7 @@ impl<'a> Drive<'a> {
     }
 }
 
-async fn sleep(pause: Option<std::time::Duration>) {
+async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,

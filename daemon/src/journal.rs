@@ -54,6 +54,7 @@ mod receipts;
 mod record;
 mod recovery;
 mod render;
+mod request;
 mod segment;
 mod sequencer;
 mod steps;
@@ -74,6 +75,7 @@ pub use feed::{Feed, FeedError};
 pub use index::IndexError;
 pub use listing::{Filter, Page};
 pub use mark::Failure;
+pub use request::cancel_requests;
 pub use segment::Storage;
 pub use steps::StepLine;
 

@@ -1,7 +1,8 @@
 //! Which project a directory belongs to, and the items that can be seen from it.
 //!
-//! **Owns** one [`Library`] per project, shared by all its runs, so that a verified item is verified once. **Never** writes
-//! to a project. **Failure.** A directory that is gone, or not a directory, is an error that names it.
+//! **Owns** one [`Library`] per project, shared by all its runs, so that a verified item is verified once, and one
+//! [`Policy`] per configuration, so that its patterns are compiled once. **Never** writes to a project. **Failure.** A
+//! directory that is gone, or not a directory, is an error that names it.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,11 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::policy::Policy;
 use rye_core::seal::sha256_hex;
 use rye_item::spaces::find_project;
-use rye_item::{Library, Spaces, TrustStore, system};
+use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
+use serde_json::Value;
 
 use crate::config::Config;
+
+/// Configurations whose policy is kept; more different ones in use at once are read again.
+const MOST_POLICIES: usize = 64;
 
 /// Why a directory cannot be worked in.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +40,12 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The configuration of its runs says what cannot be.
+    #[error("the configuration of runs is invalid: {problem}")]
+    Policy {
+        /// What, where, and the mend.
+        problem: String,
+    },
 }
 
 impl Kinded for Error {
@@ -45,7 +57,9 @@ impl Kinded for Error {
             Self::Unusable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ErrorKind::Denied
             }
-            Self::Relative { .. } | Self::Unusable { .. } => ErrorKind::Invalid,
+            Self::Relative { .. } | Self::Unusable { .. } | Self::Policy { .. } => {
+                ErrorKind::Invalid
+            }
         }
     }
 }
@@ -67,6 +81,7 @@ pub struct Libraries {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     open: Mutex<HashMap<PathBuf, Arc<Library>>>,
+    policies: Mutex<HashMap<String, Arc<Policy>>>,
 }
 
 impl Libraries {
@@ -76,6 +91,7 @@ impl Libraries {
             config,
             clock,
             open: Mutex::default(),
+            policies: Mutex::default(),
         }
     }
 
@@ -112,6 +128,25 @@ impl Libraries {
         })
     }
 
+    /// The policy that a run was given as `text`; what is shipped if that is empty, as in records of old releases.
+    pub fn policy(&self, text: &str) -> Result<Arc<Policy>, Error> {
+        let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(policy) = policies.get(text) {
+            return Ok(Arc::clone(policy));
+        }
+        let shipped = text.is_empty().then(|| Snapshot::shipped().policy);
+        let policy = serde_json::from_str::<Value>(shipped.as_deref().unwrap_or(text))
+            .map_err(|error| error.to_string())
+            .and_then(|config| Policy::from_config(&config))
+            .map_err(|problem| Error::Policy { problem })?;
+        if policies.len() >= MOST_POLICIES {
+            policies.clear();
+        }
+        let policy = Arc::new(policy);
+        policies.insert(text.to_owned(), Arc::clone(&policy));
+        Ok(policy)
+    }
+
     fn library(&self, project: Option<&Path>) -> Arc<Library> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // All directories without a project see the same items.
@@ -136,6 +171,47 @@ impl Libraries {
         match std::fs::create_dir_all(&path) {
             Ok(()) => Ok(path),
             Err(source) => Err(Error::Unusable { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::clock::Timestamp;
+
+    use super::*;
+    use crate::config::{Args, Environment, load};
+
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp::default()
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_policy_is_read_once_and_no_text_is_what_is_shipped() {
+        let environment = Environment::of([("HOME".into(), "/nowhere".into())]);
+        let config = load(&Args::default(), &environment).unwrap().config;
+        let libraries = Libraries::new(Arc::new(config), Arc::new(Still));
+        let shipped = libraries.policy("").unwrap();
+        let named: Vec<&str> = shipped
+            .hooks()
+            .iter()
+            .map(|hook| hook.id.as_str())
+            .collect();
+        assert_eq!(named, ["default_retry_transient"]);
+        assert!(Arc::ptr_eq(&shipped, &libraries.policy("").unwrap()));
+        assert!(libraries.policy("{}").unwrap().hooks().is_empty());
+        for bad in ["{", r#"{"hook_conditions": 1}"#] {
+            let error = libraries.policy(bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
         }
     }
 }

@@ -201,7 +201,10 @@ fn request(world: &World, item: &str, steps: u32) -> v1::StartRequest {
             id: item.to_owned(),
         }),
         project: world.project().display().to_string(),
-        limits: Some(v1::Limits { steps: Some(steps) }),
+        limits: Some(v1::Limits {
+            steps: Some(steps),
+            depth: None,
+        }),
         ..v1::StartRequest::default()
     }
 }

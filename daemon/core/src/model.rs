@@ -22,6 +22,7 @@ mod control;
 mod event;
 mod phase;
 mod progress;
+mod run;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,13 +31,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::capability::Layer;
-use crate::clock::Timestamp;
-use crate::id::{Epoch, ItemRef, RunId, Seq};
+use crate::id::{ItemRef, RunId};
 
 pub use self::attempt::{FailedAttempt, HookRound, InFlight, ItemResult, Items, Slot, Verdict};
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::Event;
 pub use self::phase::{Activity, Illegal, Phase, Status, StepInFlight};
+pub use self::run::Run;
 
 /// A JSON object.
 pub type Object = Map<String, Value>;
@@ -118,11 +119,10 @@ pub struct GraphSource {
     pub version: String,
     /// Number of its nodes.
     pub nodes: u32,
-    /// JSON text of the configuration that decides how it behaves, as it was when the run was accepted; empty in records
-    /// of releases that had none, which means what is shipped.
+    /// JSON text of the configuration it runs under, fixed at its start; empty in old records: what is shipped.
     #[serde(default)]
     pub policy: String,
-    /// SHA-256 of that configuration and all other that tools may read.
+    /// SHA-256, in hex, of the configuration that may change what its tools come to.
     #[serde(default)]
     pub config_hash: String,
 }
@@ -591,230 +591,6 @@ impl Progress {
         if let Value::Object(state) = &mut self.state {
             state.insert(key.to_owned(), value);
         }
-    }
-}
-
-/// The record of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Run {
-    /// Its id.
-    pub id: RunId,
-    /// What is fixed about it.
-    pub birth: Arc<Birth>,
-    /// When it was accepted.
-    pub created_at: Timestamp,
-    /// When a task first owned it.
-    pub started_at: Option<Timestamp>,
-    /// When it last began to run, or to run again after it was parked.
-    #[serde(default)]
-    pub active_since: Option<Timestamp>,
-    /// Time of its last event.
-    pub updated_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Option<Timestamp>,
-    /// Its last event.
-    pub seq: Seq,
-    /// The daemon's life that owns it.
-    pub epoch: Epoch,
-    /// How often a restart of the daemon took it up since its last completed step.
-    pub revivals: u32,
-    /// Who asked it to stop, if somebody did.
-    pub cancel: Option<String>,
-    /// Where it stands.
-    pub phase: Phase,
-    /// What it has done.
-    pub progress: Progress,
-}
-
-impl Run {
-    /// The record right after `run_created`.
-    pub fn create(id: RunId, at: Timestamp, birth: Arc<Birth>) -> Self {
-        let mut progress = birth
-            .seed
-            .as_ref()
-            .map(|seed| seed.progress.clone())
-            .unwrap_or_default();
-        if birth.kind == RunKind::Graph {
-            progress.set("inputs", Value::Object(birth.inputs.clone()));
-        }
-        Self {
-            id,
-            birth,
-            created_at: at,
-            started_at: None,
-            active_since: None,
-            updated_at: at,
-            ended_at: None,
-            seq: Seq(1),
-            epoch: Epoch::default(),
-            revivals: 0,
-            cancel: None,
-            phase: Phase::Created,
-            progress,
-        }
-    }
-
-    /// The status users see.
-    pub fn status(&self) -> Status {
-        self.phase.status()
-    }
-
-    /// Every attempt in flight: the action of the node, items, the action of a hook.
-    pub fn in_flight(&self) -> impl Iterator<Item = (Slot, &InFlight)> {
-        let action = match self.phase.activity() {
-            Some(Activity::InStep(step)) if self.progress.items.is_none() => {
-                Some((Slot::Action, &step.work))
-            }
-            Some(
-                Activity::InStep(_)
-                | Activity::Idle
-                | Activity::Before { .. }
-                | Activity::Failed(_)
-                | Activity::Waiting { .. }
-                | Activity::Leaving
-                | Activity::Ending { .. },
-            )
-            | None => None,
-        };
-        let items = self.progress.items.iter().flat_map(|items| &items.running);
-        let hook = self.progress.hooks.as_ref().and_then(|round| {
-            let index = round.waiting.front()?;
-            Some((Slot::Hook(*index), round.running.as_ref()?))
-        });
-        action
-            .into_iter()
-            .chain(items.map(|(item, work)| (Slot::Item(*item), work)))
-            .chain(hook)
-    }
-
-    /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
-    /// nested run would be; for a tool run `output` is the tool's result.
-    pub fn result(&self) -> Value {
-        let progress = &self.progress;
-        let status = self.status();
-        let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
-        let mut document = json!({"success": success, "status": status.as_str()});
-        let (output, error) = match &self.phase {
-            Phase::Ended { outcome } => match outcome {
-                Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                    (Some(output), None)
-                }
-                Outcome::Error { error } => (progress.result.as_ref(), Some(error)),
-                Outcome::Cancelled { .. } | Outcome::Killed { .. } => (None, None),
-            },
-            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => (None, None),
-        };
-        if self.birth.is_single_step() {
-            return self.single_step(success);
-        }
-        document["output"] = output.cloned().unwrap_or_else(|| json!({}));
-        match self.birth.kind {
-            RunKind::Graph => {
-                document["state"] = progress.state.clone();
-                document["steps"] = json!(progress.steps);
-                document["graph_run_id"] = json!(self.id);
-            }
-            RunKind::Tool => document["run_id"] = json!(self.id),
-        }
-        if let Some(error) = error {
-            document["error"] = json!(error.message);
-            document["code"] = json!(error.code);
-            document["node"] = json!(error.node);
-        }
-        if !progress.suppressed.is_empty() {
-            document["errors_suppressed"] = json!(progress.suppressed.len());
-            document["errors"] = json!(progress.suppressed);
-        }
-        document
-    }
-
-    /// The result of a run over one node: always this shape, a node that failed included (design §8).
-    fn single_step(&self, success: bool) -> Value {
-        let last = self.progress.last_step.as_ref();
-        let mut document = json!({
-            "success": success,
-            "state": self.progress.state,
-            "executed_node": last.map(|last| &last.node),
-            "next_node": last.and_then(|last| last.next_node.as_ref()),
-            "step_count": self.progress.steps,
-        });
-        if let Phase::Ended {
-            outcome: Outcome::Error { error },
-        } = &self.phase
-        {
-            document["error"] = json!(error.message);
-            document["code"] = json!(error.code);
-        }
-        document
-    }
-
-    /// Takes in `event`, which becomes its last one.
-    pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
-        let phase = self.phase.next(event)?;
-        self.enter(phase, at, event);
-        Ok(())
-    }
-
-    /// Takes in an event whose phase was computed by [`Phase::next`]; cannot fail, so that a commit of several
-    /// events is checked whole before any of it is applied.
-    pub fn enter(&mut self, phase: Phase, at: Timestamp, event: &Event) {
-        let before = std::mem::replace(&mut self.phase, phase);
-        self.seq = self.seq.next();
-        self.updated_at = at;
-        if self.phase.status().is_terminal() {
-            self.ended_at = Some(at);
-            let node = before.activity().and_then(Activity::node);
-            self.progress.stood_at = node.map(str::to_owned);
-        }
-        match event {
-            Event::RunStarted { epoch } => {
-                if self.started_at.is_some() {
-                    self.revivals += 1;
-                }
-                self.started_at.get_or_insert(at);
-                self.active_since.get_or_insert(at);
-                self.epoch = *epoch;
-            }
-            Event::RunResumed { epoch, max_steps } => {
-                self.started_at.get_or_insert(at);
-                self.active_since = Some(at);
-                self.epoch = *epoch;
-                self.revivals = 0;
-                self.progress.max_steps = max_steps.or(self.progress.max_steps);
-            }
-            Event::GraphStarted { state, .. } => {
-                self.progress.state = Value::Object(state.clone());
-                self.progress
-                    .set("inputs", Value::Object(self.birth.inputs.clone()));
-            }
-            Event::StepCompleted { .. } => self.revivals = 0,
-            Event::CancelRequested { cause } => {
-                self.cancel.get_or_insert_with(|| cause.clone());
-            }
-            Event::RunCreated(_)
-            | Event::StepStarted { .. }
-            | Event::ProcessStarted { .. }
-            | Event::StepFailed { .. }
-            | Event::RetryScheduled { .. }
-            | Event::ItemStarted { .. }
-            | Event::ItemCompleted { .. }
-            | Event::ForeachCompleted { .. }
-            | Event::HooksBegun { .. }
-            | Event::HookStarted { .. }
-            | Event::HookCompleted { .. }
-            | Event::LimitExtended { .. }
-            | Event::UncertainAnswered { .. }
-            | Event::Emitted { .. }
-            | Event::RunSuspended(_)
-            | Event::GraphEnding { .. }
-            | Event::GraphCompleted { .. }
-            | Event::GraphError { .. }
-            | Event::GraphCancelled { .. }
-            | Event::ToolCompleted { .. }
-            | Event::ToolCancelled { .. }
-            | Event::RunKilled { .. } => {}
-        }
-        self.progress.take_in(event);
     }
 }
 

@@ -1,44 +1,215 @@
-//! stub
-use crate::definition::{Backoff, Hook};
-use crate::model::Failure;
+//! What the configuration decides about a run: built-in hooks, and what a failure means.
+//!
+//! **Owns** the reading of the merged configuration (`hook_conditions`, `error_classification`, `resilience`) into a
+//! [`Policy`], and the classification of failures. **Never** reads a file: whoever starts a run merges and verifies the
+//! configuration, and fixes its text in the run's record, so that an edit never changes a run.
+//!
+//! **Authority.** A hook that comes unchanged from the system space acts under the node's own grant. The merge marks each
+//! entry of a list with the space it came from, under the key [`ORIGIN`], which no file may use; without the mark `system`
+//! a hook acts under the run's capabilities, so a file of a project can only take authority away.
+//! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the mend.
+
+mod classify;
+
 use serde_json::Value;
-/// stub
-#[derive(Debug, Clone, Default)]
-pub struct Policy;
-/// stub
+
+use crate::definition::{Authority, Hook, HookAction, HookEvent};
+use crate::expr::nearest;
+use crate::model::{Failure, Object};
+
+pub use self::classify::Classification;
+use self::classify::Classifier;
+
+/// The key under which the merge of the configuration notes from which space an entry of a list came.
+pub const ORIGIN: &str = "_space";
+
+/// The value of [`ORIGIN`] for what is part of the program.
+pub const SYSTEM: &str = "system";
+
+const HOOKS: &str = "hook_conditions";
+const CLASSIFICATION: &str = "error_classification";
+const RESILIENCE: &str = "resilience";
+
+/// The lists of hooks, and the layer of each.
+const LAYERS: [(&str, u8); 2] = [("builtin_hooks", 2), ("infra_hooks", 3)];
+
+/// Keys every configuration file has.
+const ITEM_KEYS: [&str; 6] = [
+    "version",
+    "category",
+    "name",
+    "description",
+    "author",
+    "tags",
+];
+
+/// Keys of `hook_conditions` that concern threads only.
+const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
+
+/// Events that only threads have.
+const THREAD_EVENTS: [&str; 8] = [
+    "resolve_extends",
+    "build_system_prompt",
+    "thread_started",
+    "thread_continued",
+    "after_complete",
+    "directive_return",
+    "context_limit_reached",
+    "context_window_pressure",
+];
+
+/// Hooks and classification of one run.
 #[derive(Debug, Clone)]
-pub struct Classification {
-    /// stub
-    pub category: String,
-    /// stub
-    pub code: String,
-    /// stub
-    pub retryable: bool,
-    /// stub
-    pub backoff: Backoff,
+pub struct Policy {
+    hooks: Vec<Hook>,
+    classifier: Classifier,
 }
-impl Classification {
-    /// stub
-    pub fn to_json(&self) -> Value {
-        serde_json::json!({"category": self.category, "code": self.code, "retryable": self.retryable})
-    }
-}
+
 impl Policy {
-    /// stub
-    pub fn from_text(_: &str) -> Result<Self, String> {
-        Ok(Self)
+    /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
+    /// says what is wrong, where, and how to mend it.
+    pub fn from_config(config: &Value) -> Result<Self, String> {
+        let retries = default_retries(&config[RESILIENCE])?;
+        Ok(Self {
+            hooks: hooks(&config[HOOKS], retries)?,
+            classifier: Classifier::read(&config[CLASSIFICATION])?,
+        })
     }
-    /// stub
+
+    /// The built-in hooks (layer 2), then those of the infrastructure (layer 3).
     pub fn hooks(&self) -> &[Hook] {
-        &[]
+        &self.hooks
     }
-    /// stub
-    pub fn classify(&self, _f: &Failure, _r: &Value) -> Classification {
-        Classification {
-            category: "permanent".into(),
-            code: "default".into(),
-            retryable: false,
-            backoff: Backoff::None,
+
+    /// What `failure` means, given the `result` it came with (null if there is none).
+    pub fn classify(&self, failure: &Failure, result: &Value) -> Classification {
+        self.classifier.classify(failure, result)
+    }
+}
+
+/// A fault in the file `section`, at an entry of that kind if it is at one, as people are told of it.
+fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
+    let item = format!("config:agent/{section}");
+    let place = what.map_or_else(String::new, |(kind, entry)| {
+        let id = entry.get("id").and_then(Value::as_str).unwrap_or("?");
+        let space = entry.get(ORIGIN).and_then(Value::as_str);
+        let space = space.map_or_else(String::new, |space| format!(" of the {space} space"));
+        format!(" {kind} `{id}`{space}:")
+    });
+    format!("`{item}`:{place} {problem}; mend the file and run `ryectl sign {item}`")
+}
+
+/// The map that `section` holds; empty if the file is absent.
+fn section<'c>(section: &str, value: &'c Value) -> Result<Option<&'c Object>, String> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Object(map) => Ok(Some(map)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(fault(section, None, "it holds no map"))
         }
     }
 }
+
+/// The entries of the list `key` of a section; null and absent are empty.
+fn entries<'c>(section: &str, map: &'c Object, key: &str) -> Result<&'c [Value], String> {
+    match map.get(key) {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(list)) => Ok(list),
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            Err(fault(section, None, &format!("`{key}` is not a list")))
+        }
+    }
+}
+
+/// The first key of `map` that is not `known`, in words. `x-…` is free.
+fn unknown_key<'k>(map: &Object, known: impl Iterator<Item = &'k str> + Clone) -> Option<String> {
+    let key = map
+        .keys()
+        .find(|key| !key.starts_with("x-") && !known.clone().any(|known| known == *key))?;
+    let hint =
+        nearest(key, known).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+    Some(format!("unknown key `{key}`{hint}"))
+}
+
+/// `retry.max_retries` of `resilience`, if it is set.
+fn default_retries(config: &Value) -> Result<Option<u32>, String> {
+    section(RESILIENCE, config)?;
+    let given = &config["retry"]["max_retries"];
+    if given.is_null() {
+        return Ok(None);
+    }
+    let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
+    number.map(Some).ok_or_else(|| {
+        let problem = format!("`retry.max_retries` is a whole number from 0, not {given}");
+        fault(RESILIENCE, None, &problem)
+    })
+}
+
+fn hooks(config: &Value, retries: Option<u32>) -> Result<Vec<Hook>, String> {
+    let Some(map) = section(HOOKS, config)? else {
+        return Ok(Vec::new());
+    };
+    let lists = LAYERS.into_iter().map(|(key, _)| key);
+    let known = lists.chain(THREAD_KEYS).chain(ITEM_KEYS);
+    if let Some(problem) = unknown_key(map, known) {
+        return Err(fault(HOOKS, None, &problem));
+    }
+    let mut hooks = Vec::new();
+    for (key, layer) in LAYERS {
+        for (at, entry) in entries(HOOKS, map, key)?.iter().enumerate() {
+            let read = hook(entry, layer, &format!("{key}-{at}"), retries);
+            let read = read.map_err(|problem| fault(HOOKS, Some(("hook", entry)), &problem))?;
+            hooks.extend(read);
+        }
+    }
+    Ok(hooks)
+}
+
+/// One hook; `None` if it is for threads.
+fn hook(
+    entry: &Value,
+    layer: u8,
+    fallback_id: &str,
+    retries: Option<u32>,
+) -> Result<Option<Hook>, String> {
+    let event = entry.get("event").and_then(Value::as_str);
+    if event.is_some_and(|event| THREAD_EVENTS.contains(&event)) {
+        return Ok(None);
+    }
+    if let Some(event) = event
+        && HookEvent::parse(event).is_none()
+    {
+        let known = HookEvent::ALL.map(HookEvent::as_str);
+        return Err(format!(
+            "there is no event `{event}`; graphs have {}",
+            known.join(", ")
+        ));
+    }
+    if let Some(given) = entry.get("layer")
+        && given.as_u64() != Some(layer.into())
+    {
+        return Err(format!(
+            "`layer: {given}` in the list of layer {layer}; leave `layer` out"
+        ));
+    }
+    let mut plain = entry.clone();
+    if let Value::Object(map) = &mut plain {
+        map.shift_remove(ORIGIN);
+    }
+    let mut hook = Hook::from_value(&plain, fallback_id)?;
+    hook.layer = layer;
+    hook.authority = match entry.get(ORIGIN).and_then(Value::as_str) {
+        Some(SYSTEM) => Authority::Node,
+        Some(_) | None => Authority::Run,
+    };
+    if let HookAction::Control(Value::Object(answer)) = &mut hook.action
+        && answer.get("action").and_then(Value::as_str) == Some("retry")
+        && let Some(retries) = retries
+    {
+        answer.entry("max_retries").or_insert(retries.into());
+    }
+    Ok(Some(hook))
+}
+
+#[cfg(test)]
+mod tests;

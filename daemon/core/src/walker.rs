@@ -23,10 +23,12 @@
 //! follows a failure is decided in this order: the node's `retry`, the hooks of the `error` event, the node's
 //! `on_error` edge, the graph's `on_error`.
 
+mod ending;
 mod evaluate;
 mod failure;
 mod hooks;
 mod items;
+mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,13 +39,10 @@ use serde_json::{Value, json};
 use self::items::ItemScope;
 use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::definition::{Authority, Caching, DEFAULT_MAX_STEPS, Graph, HookEvent, Node, Work};
+use crate::definition::{Authority, Caching, Graph, HookEvent};
 use crate::error::chain;
 use crate::id::{ItemRef, RunId};
-use crate::model::{
-    Activity, Effect, Event, Failure, InFlight, Object, Outcome, Phase, Run, Slot, StepInFlight,
-    StepStatus, SuspendReason, Suspension, Verdict,
-};
+use crate::model::{Activity, Effect, Event, Failure, Object, Phase, Run, Slot, Suspension};
 use crate::policy::Policy;
 use crate::seal::sha256_hex;
 
@@ -141,10 +140,14 @@ pub struct Walker {
     policy: Arc<Policy>,
     run: Run,
     notes: Vec<String>,
-    /// Attempts handed out in this life that have not been concluded.
-    running: BTreeSet<Slot>,
+    /// Attempts handed out in this life that have not been concluded, and when that was.
+    running: BTreeMap<Slot, Timestamp>,
     /// Attempts whose run is parked.
     parked: BTreeMap<Slot, RunId>,
+    /// Hooks of the end that were stopped: they are not asked again.
+    stopped: BTreeSet<u32>,
+    /// `_now` of the step that the node ahead becomes.
+    ahead: Option<Timestamp>,
     /// The run is to park before its next attempt.
     held: Option<Suspension>,
     /// What the items of the foreach node at hand see.
@@ -159,8 +162,10 @@ impl Walker {
             policy,
             run,
             notes: Vec::new(),
-            running: BTreeSet::new(),
+            running: BTreeMap::new(),
             parked: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            ahead: None,
             held: None,
             items: None,
         }
@@ -249,7 +254,7 @@ impl Walker {
             let event = self.announcement(call, child, node_input_hash);
             self.record(now, event, &mut events);
         }
-        self.running.insert(call.slot);
+        self.running.insert(call.slot, now);
         events
     }
 
@@ -303,19 +308,26 @@ impl Walker {
 
     /// Takes in what a call came to. The events belong into one commit with what follows.
     pub fn conclude(&mut self, now: Timestamp, slot: Slot, answer: &Answer) -> Vec<Event> {
-        self.running.remove(&slot);
+        let since = self.running.remove(&slot);
+        let elapsed_ms = since.map_or(0, |since| now.ms_since(since));
         let mut events = Vec::new();
         match slot {
             Slot::Action => self.conclude_action(now, answer, &mut events),
-            Slot::Item(item) => self.conclude_item(now, item, answer, &mut events),
-            Slot::Hook(index) => self.conclude_hook(now, index, answer, &mut events),
+            Slot::Item(item) => self.conclude_item(now, item, answer, elapsed_ms, &mut events),
+            Slot::Hook(index) => self.conclude_hook(now, index, answer, elapsed_ms, &mut events),
         }
         events
     }
 
-    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight.
+    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
+    /// is not asked again.
     pub fn abandon(&mut self, slot: Slot) {
         self.running.remove(&slot);
+        if let (Slot::Hook(index), Some(Activity::Ending { .. })) =
+            (slot, self.run.phase.activity())
+        {
+            self.stopped.insert(index);
+        }
     }
 
     /// The run that carries out the attempt is parked, so the attempt is.
@@ -346,454 +358,9 @@ impl Walker {
         Turn::Again
     }
 
-    /// What stands before any further attempt: an end, or a rest. `None` if the walk goes on.
-    fn stand_still(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
-        let stops = self.run.cancel.is_some() || self.is_overdue(now) || self.held.is_some();
-        if !stops {
-            return None;
-        }
-        if !self.running.is_empty() {
-            return Some(Turn::Wait(None));
-        }
-        if let Some(cause) = self.run.cancel.clone() {
-            return Some(self.finish(now, Outcome::Cancelled { cause }, events));
-        }
-        if self.is_overdue(now) {
-            let seconds = self.graph.timeout.unwrap_or_default().as_secs_f64();
-            let text = format!("the run took longer than `config.timeout` allows ({seconds} s)");
-            let error = Failure::permanent("duration_exceeded", text);
-            let error = self.at_node(error);
-            return Some(self.finish(now, Outcome::Error { error }, events));
-        }
-        let why = self.held.take()?;
-        Some(self.suspend(now, why, events))
-    }
-
-    fn is_overdue(&self, now: Timestamp) -> bool {
-        self.deadline().is_some_and(|deadline| now >= deadline)
-    }
-
-    /// Attempts the node ahead, unless the run is at its end or its limit.
-    fn before(&mut self, now: Timestamp, name: &str, events: &mut Vec<Event>) -> Turn {
-        let single = self.run.birth.is_single_step();
-        if single && self.run.progress.last_step.is_some() {
-            let outcome = self.completed();
-            return self.finish(now, outcome, events);
-        }
-        if self.run.progress.steps >= self.max_steps() && !single {
-            return self.at_limit(now, name, events);
-        }
-        let graph = Arc::clone(&self.graph);
-        let Some(node) = graph.nodes.get(name) else {
-            let error =
-                Failure::permanent("node_not_found", format!("the graph has no node `{name}`"));
-            let error = error.at(name);
-            return self.finish(now, Outcome::Error { error }, events);
-        };
-        let step = self.fresh_step(node, now);
-        match &node.work {
-            Work::Action(action) => return self.call_action(now, node, action, &step, events),
-            Work::Foreach(foreach) => self.begin_items(now, node, foreach, &step, events),
-            Work::Gate => self.pass(now, node, &step, events),
-            Work::Return { output } => self.leave(now, output.as_ref(), &step, events),
-        }
-        Turn::Again
-    }
-
-    /// The most steps the run may have taken in all.
-    fn max_steps(&self) -> u32 {
-        let limit = self.run.progress.max_steps.or(self.run.birth.limits.steps);
-        limit.or(self.graph.max_steps).unwrap_or(DEFAULT_MAX_STEPS)
-    }
-
-    fn at_limit(&mut self, now: Timestamp, node: &str, events: &mut Vec<Event>) -> Turn {
-        let (steps, max) = (self.run.progress.steps, self.max_steps());
-        let context = self.context([
-            ("limit_code", json!("max_steps_exceeded")),
-            ("current_value", json!(steps)),
-            ("current_max", json!(max)),
-        ]);
-        if self.open_round(now, HookEvent::Limit, context, events) {
-            return Turn::Again;
-        }
-        let error = self.limit_failure().at(node);
-        self.finish(now, Outcome::Error { error }, events)
-    }
-
-    fn limit_failure(&self) -> Failure {
-        let (steps, max) = (self.run.progress.steps, self.max_steps());
-        let text = format!(
-            "the graph took {steps} steps, its limit (max_steps {max}); raise it in the graph or by `--limit steps=N`"
-        );
-        Failure::permanent("max_steps_exceeded", text)
-    }
-
-    fn call_action(
-        &mut self,
-        now: Timestamp,
-        node: &Node,
-        action: &crate::definition::Action,
-        step: &StepInFlight,
-        events: &mut Vec<Event>,
-    ) -> Turn {
-        match self.resolve(action, step.now) {
-            Ok((item, params)) => Turn::Call(Box::new(Call {
-                slot: Slot::Action,
-                step: step.step,
-                node: step.node.clone(),
-                visit: step.visit,
-                attempt: step.work.attempt,
-                now: step.now,
-                primary: action.primary,
-                item,
-                params,
-                key: self.key(&step.node, step.visit, None, None),
-                effect: node.effect,
-                caching: node.caching,
-                timeout: node.timeout,
-                authority: Authority::Run,
-                attached: None,
-            })),
-            Err(failure) => {
-                self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::NeverBegan,
-                    events,
-                );
-                Turn::Again
-            }
-        }
-    }
-
-    /// A step is in flight: wait for it, or take it up again after a restart.
-    fn in_step(&mut self, now: Timestamp, step: &StepInFlight, events: &mut Vec<Event>) -> Turn {
-        let graph = Arc::clone(&self.graph);
-        let Some(node) = graph.nodes.get(&step.node) else {
-            let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
-            let error = error.at(&step.node);
-            return self.finish(now, Outcome::Error { error }, events);
-        };
-        let action = match &node.work {
-            Work::Foreach(foreach) => return self.items_turn(now, node, foreach, step, events),
-            Work::Action(action) => action,
-            Work::Gate | Work::Return { .. } => {
-                unreachable!("gates and returns are walked in one turn")
-            }
-        };
-        if self.running.contains(&Slot::Action) {
-            return Turn::Wait(None);
-        }
-        if let Some(turn) = self.stand_still(now, events) {
-            return turn;
-        }
-        if let Some(child) = self.parked.remove(&Slot::Action) {
-            return self.suspend_for_child(now, child, events);
-        }
-        match Revival::of(&step.work) {
-            Revival::Uncertain => {
-                let what = vec![step.node.clone()];
-                self.suspend_uncertain(now, what, events)
-            }
-            Revival::Settled(answer) => {
-                self.conclude_action(now, &answer, events);
-                Turn::Again
-            }
-            Revival::Attach(child) => {
-                let mut turn = self.call_action(now, node, action, step, events);
-                if let Turn::Call(call) = &mut turn {
-                    call.attached = Some(child);
-                }
-                turn
-            }
-            Revival::Repeat => {
-                let again = StepInFlight {
-                    work: InFlight::new(step.work.attempt + 1, node.effect),
-                    ..step.clone()
-                };
-                self.call_action(now, node, action, &again, events)
-            }
-        }
-    }
-
-    fn wait_or_retry(
-        &mut self,
-        now: Timestamp,
-        step: &StepInFlight,
-        due: Timestamp,
-        events: &mut Vec<Event>,
-    ) -> Turn {
-        if now < due {
-            let deadline = self.deadline();
-            return Turn::Wait(Some(deadline.map_or(due, |deadline| due.min(deadline))));
-        }
-        let graph = Arc::clone(&self.graph);
-        let Some(node) = graph.nodes.get(&step.node) else {
-            let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
-            return self.finish(now, Outcome::Error { error }, events);
-        };
-        let again = StepInFlight {
-            work: InFlight::new(step.work.attempt + 1, node.effect),
-            ..step.clone()
-        };
-        match &node.work {
-            Work::Foreach(foreach) => {
-                self.begin_items(now, node, foreach, &again, events);
-                Turn::Again
-            }
-            Work::Action(action) => self.call_action(now, node, action, &again, events),
-            Work::Gate | Work::Return { .. } => {
-                unreachable!("gates and returns are never tried again")
-            }
-        }
-    }
-
-    fn conclude_action(&mut self, now: Timestamp, answer: &Answer, events: &mut Vec<Event>) {
-        let graph = Arc::clone(&self.graph);
-        let Some((step, node)) = self.at_hand(&graph, now) else {
-            return;
-        };
-        if step.work.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
-            // It stays in flight; the next turn parks the run.
-            return;
-        }
-        if let Some(failure) = &answer.failure {
-            let (failure, certainty) = (failure.clone(), answer.certainty);
-            return self.fail(now, &step, failure, &answer.result, certainty, events);
-        }
-        let evaluated = self
-            .assign(node, Some(&answer.result), step.now, Object::new())
-            .map(|assigned| (assigned, self.edge(node, Some(&answer.result), step.now)));
-        match evaluated {
-            Ok((assigned, next_node)) => {
-                let status = if answer.cached {
-                    StepStatus::Cached
-                } else {
-                    StepStatus::Ok
-                };
-                let done = Done {
-                    action_id: node.work.action().map(|action| action.id.clone()),
-                    result: Some(answer.result.clone()),
-                    cache_hit: answer.cached,
-                    node_input_hash: answer.node_input_hash.clone(),
-                    ..Done::new(status, assigned, next_node)
-                };
-                self.step_done(now, &step, done, Some(&answer.result), events);
-            }
-            Err(failure) => {
-                self.fail(
-                    now,
-                    &step,
-                    failure,
-                    &answer.result,
-                    Certainty::Answered,
-                    events,
-                );
-            }
-        }
-    }
-
-    /// A gate: assign, then choose an edge.
-    fn pass(&mut self, now: Timestamp, node: &Node, step: &StepInFlight, events: &mut Vec<Event>) {
-        match self.assign(node, None, now, Object::new()) {
-            Ok(assigned) => {
-                let next_node = self.edge(node, None, now);
-                let done = Done::new(StepStatus::Gate, assigned, next_node);
-                self.step_done(now, step, done, None, events);
-            }
-            Err(failure) => {
-                self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::Answered,
-                    events,
-                );
-            }
-        }
-    }
-
-    fn leave(
-        &mut self,
-        now: Timestamp,
-        template: Option<&Value>,
-        step: &StepInFlight,
-        events: &mut Vec<Event>,
-    ) {
-        match self.output(template, now) {
-            Ok(output) => {
-                let done = Done {
-                    output: Some(output),
-                    ..Done::new(StepStatus::Return, Object::new(), None)
-                };
-                self.step_done(now, step, done, None, events);
-            }
-            Err(failure) => {
-                self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::Answered,
-                    events,
-                );
-            }
-        }
-    }
-
-    /// Records a node that did not fail, and asks the hooks of `after_step`.
-    fn step_done(
-        &mut self,
-        now: Timestamp,
-        step: &StepInFlight,
-        done: Done,
-        result: Option<&Value>,
-        events: &mut Vec<Event>,
-    ) {
-        self.items = None;
-        self.record(now, done.event(now, step), events);
-        let Some(last) = self.run.progress.last_step.clone() else {
-            return;
-        };
-        if !self.has_hooks(HookEvent::AfterStep) {
-            return;
-        }
-        let context = self.context([
-            ("node", json!(last.node)),
-            ("next_node", json!(last.next_node)),
-            ("result", result.cloned().unwrap_or_else(|| json!({}))),
-        ]);
-        self.open_round(now, HookEvent::AfterStep, context, events);
-    }
-
-    fn completed(&self) -> Outcome {
-        let progress = &self.run.progress;
-        let output = progress.output.clone().unwrap_or_else(|| json!({}));
-        if progress.suppressed.is_empty() {
-            Outcome::Completed { output }
-        } else {
-            Outcome::CompletedWithErrors { output }
-        }
-    }
-
-    /// The walk is over: asks the hooks of `graph_completed`, or ends the run at once.
-    fn finish(&mut self, now: Timestamp, outcome: Outcome, events: &mut Vec<Event>) -> Turn {
-        if self.has_hooks(HookEvent::GraphCompleted) && !self.run.birth.is_single_step() {
-            let error = match &outcome {
-                Outcome::Error { error } => json!(error.message),
-                Outcome::Completed { .. }
-                | Outcome::CompletedWithErrors { .. }
-                | Outcome::Cancelled { .. }
-                | Outcome::Killed { .. } => Value::Null,
-            };
-            let context = self.context([
-                ("graph_id", json!(self.run.birth.item.id)),
-                ("steps", json!(self.run.progress.steps)),
-                ("status", json!(outcome.status())),
-                ("error", error),
-            ]);
-            self.record(
-                now,
-                Event::GraphEnding {
-                    outcome: outcome.clone(),
-                },
-                events,
-            );
-            if self.open_round(now, HookEvent::GraphCompleted, context, events) {
-                return Turn::Again;
-            }
-        }
-        self.end(now, outcome, events)
-    }
-
-    fn end(&mut self, now: Timestamp, outcome: Outcome, events: &mut Vec<Event>) -> Turn {
-        let steps = self.run.progress.steps;
-        let elapsed_ms = now.ms_since(self.run.created_at);
-        let status = outcome.status();
-        let event = match outcome {
-            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                Event::GraphCompleted {
-                    status,
-                    steps,
-                    elapsed_ms,
-                    output,
-                }
-            }
-            Outcome::Error { error } => Event::GraphError {
-                error,
-                steps,
-                elapsed_ms,
-            },
-            Outcome::Cancelled { cause } => Event::GraphCancelled {
-                cause,
-                steps,
-                elapsed_ms,
-            },
-            Outcome::Killed { receipt } => Event::RunKilled {
-                cause: String::new(),
-                receipt,
-            },
-        };
-        self.record(now, event, events);
-        Turn::Again
-    }
-
-    fn suspend(&mut self, now: Timestamp, why: Suspension, events: &mut Vec<Event>) -> Turn {
-        let node = self.run.phase.activity().and_then(Activity::node);
-        let why = why.at(node);
-        self.record(now, Event::RunSuspended(why), events);
-        Turn::Again
-    }
-
-    fn suspend_for_child(&mut self, now: Timestamp, child: RunId, events: &mut Vec<Event>) -> Turn {
-        let why = Suspension {
-            child: Some(child),
-            ..Suspension::new(SuspendReason::Child)
-        };
-        self.suspend(now, why, events)
-    }
-
-    fn suspend_uncertain(
-        &mut self,
-        now: Timestamp,
-        uncertain: Vec<String>,
-        events: &mut Vec<Event>,
-    ) -> Turn {
-        let why = Suspension {
-            uncertain,
-            ..Suspension::new(SuspendReason::Uncertain)
-        };
-        self.suspend(now, why, events)
-    }
-
-    fn fresh_step(&self, node: &Node, now: Timestamp) -> StepInFlight {
-        let visits = &self.run.progress.visits;
-        StepInFlight {
-            step: self.run.progress.steps + 1,
-            node: node.name.clone(),
-            visit: visits.get(&node.name).copied().unwrap_or(0),
-            now,
-            work: InFlight::new(1, node.effect),
-        }
-    }
-
-    /// The step in flight or failed, or the one that the node ahead would be.
-    fn at_hand<'g>(&self, graph: &'g Graph, now: Timestamp) -> Option<(StepInFlight, &'g Node)> {
-        let at = self.run.phase.activity()?;
-        let node = graph.nodes.get(at.node()?)?;
-        let step = at.step().cloned();
-        Some((step.unwrap_or_else(|| self.fresh_step(node, now)), node))
-    }
-
-    /// `failure`, at the node where the walk stands.
-    fn at_node(&self, failure: Failure) -> Failure {
-        match self.run.phase.activity().and_then(Activity::node) {
-            Some(node) => failure.at(node),
-            None => failure,
-        }
+    /// Nothing more can start now. Calls in flight are waited for until the run's time is over.
+    fn rest(&self, now: Timestamp) -> Turn {
+        Turn::Wait(self.deadline().filter(|deadline| now < *deadline))
     }
 
     fn key(&self, node: &str, visit: u32, item: Option<u32>, hook: Option<&str>) -> String {
@@ -806,92 +373,6 @@ impl Walker {
             .apply(now, &event)
             .expect("the walker only emits events its own phase allows");
         events.push(event);
-    }
-}
-
-/// What becomes of an attempt that was in flight when the daemon went down.
-enum Revival {
-    /// It is carried out again.
-    Repeat,
-    /// The run that carries it out is waited for again.
-    Attach(RunId),
-    /// Nobody knows whether it happened, and it must not happen twice.
-    Uncertain,
-    /// Somebody said what became of it.
-    Settled(Answer),
-}
-
-impl Revival {
-    fn of(work: &InFlight) -> Self {
-        let settled = |failure| {
-            Self::Settled(Answer {
-                result: Value::Null,
-                failure,
-                certainty: Certainty::Answered,
-                cached: false,
-                node_input_hash: None,
-            })
-        };
-        match (work.verdict, &work.child, work.effect) {
-            (Some(Verdict::Retry), _, _) => Self::Repeat,
-            (Some(Verdict::Done), _, _) => settled(None),
-            (Some(Verdict::Fail), _, _) => settled(Some(Failure::permanent(
-                "uncertain_failed",
-                "nobody knew what became of the call, and it was declared failed",
-            ))),
-            (None, Some(child), _) => Self::Attach(child.clone()),
-            (None, None, Effect::AtMostOnce) => Self::Uncertain,
-            (None, None, Effect::Idempotent | Effect::Pure) => Self::Repeat,
-        }
-    }
-}
-
-/// How a node was done: what every kind of node has, and what only some have.
-struct Done {
-    status: StepStatus,
-    assigned: Object,
-    next_node: Option<String>,
-    error: Option<Failure>,
-    suppressed: bool,
-    output: Option<Value>,
-    action_id: Option<String>,
-    result: Option<Value>,
-    cache_hit: bool,
-    node_input_hash: Option<String>,
-}
-
-impl Done {
-    const fn new(status: StepStatus, assigned: Object, next_node: Option<String>) -> Self {
-        Self {
-            status,
-            assigned,
-            next_node,
-            error: None,
-            suppressed: false,
-            output: None,
-            action_id: None,
-            result: None,
-            cache_hit: false,
-            node_input_hash: None,
-        }
-    }
-
-    fn event(self, now: Timestamp, step: &StepInFlight) -> Event {
-        Event::StepCompleted {
-            step: step.step,
-            node: step.node.clone(),
-            status: self.status,
-            elapsed_ms: now.ms_since(step.now),
-            next_node: self.next_node,
-            assigned: self.assigned,
-            error: self.error,
-            suppressed: self.suppressed,
-            output: self.output,
-            action_id: self.action_id,
-            result: self.result,
-            cache_hit: self.cache_hit,
-            node_input_hash: self.node_input_hash,
-        }
     }
 }
 

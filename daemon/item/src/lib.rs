@@ -15,13 +15,14 @@ pub mod trust;
 pub mod metadata;
 pub mod system;
 
+pub mod cascade;
 pub mod library;
 
 pub mod sign;
 
 pub mod init;
 
-pub use library::{Item, Library, Origin};
+pub use library::{Item, Library, Origin, Snapshot};
 pub use metadata::Metadata;
 pub use spaces::{Space, Spaces};
 pub use trust::{TrustStore, TrustedKey};

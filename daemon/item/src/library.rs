@@ -11,6 +11,7 @@
 //! **Failure.** Every error names the file and the mend. The first file found decides: a bad file in the project is
 //! an error, not a reason to take the user's.
 
+mod config;
 mod verify;
 
 use std::collections::HashMap;
@@ -22,11 +23,13 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::seal::{self, Coverage, Fingerprint, Token, sha256_hex};
 
+use crate::cascade;
 use crate::metadata::{self, Metadata};
 use crate::spaces::{self, Place, Space, Spaces};
 use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
+pub use config::Snapshot;
 pub use verify::{Report, Verdict};
 
 /// Verified items kept in memory; more than any project is known to use at once. Beyond it we start over.
@@ -160,6 +163,17 @@ pub enum Error {
         #[source]
         source: seal::Error,
     },
+    /// It is configuration that cannot be laid over what is below it.
+    #[error("failed to merge {item} (`{path}`); mend the file and run `ryectl sign {item}`")]
+    Config {
+        /// The item.
+        item: ItemRef,
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: cascade::Error,
+    },
     /// Its file cannot be opened.
     #[error("failed to open {item}")]
     Unreadable {
@@ -211,6 +225,7 @@ impl Kinded for Error {
             | Self::Misplaced { .. } => ErrorKind::Denied,
             Self::Metadata { source, .. } => source.kind(),
             Self::Unsupported { source, .. } => source.kind(),
+            Self::Config { source, .. } => source.kind(),
             Self::Unreadable { source, .. } => source.kind(),
         }
     }
@@ -285,6 +300,7 @@ pub struct Library {
     clock: Arc<dyn Clock>,
     built_in: HashMap<ItemRef, Arc<Item>>,
     verified: Mutex<HashMap<PathBuf, Remembered>>,
+    snapshot: Mutex<Option<config::Made>>,
 }
 
 #[derive(Debug)]
@@ -311,6 +327,7 @@ impl Library {
             clock,
             built_in,
             verified: Mutex::default(),
+            snapshot: Mutex::default(),
         }
     }
 

@@ -130,8 +130,7 @@ impl Metadata {
             (ItemKind::Tool, _) => Err(Error::NoMetadata {
                 extension: extension.to_owned(),
             }),
-            (ItemKind::Config, "toml") => Self::of_any(&toml_mapping(text)?),
-            (ItemKind::Config, _) => Self::of_any(&mapping(text, 0)?),
+            (ItemKind::Config, _) => Self::of_any(&configuration(extension, text)?),
             (ItemKind::Knowledge, "md") => Self::of_any(&markdown::knowledge(text)?),
             (ItemKind::Knowledge, _) => {
                 // The signature of a knowledge file is an HTML comment, which is no YAML.
@@ -179,6 +178,14 @@ impl Metadata {
             description: text(fields, "description")?,
             ..Self::default()
         })
+    }
+}
+
+/// All that a configuration file holds.
+pub(crate) fn configuration(extension: &str, text: &str) -> Result<Map<String, Value>, Error> {
+    match extension {
+        "toml" => toml_mapping(text),
+        _ => mapping(text, 0),
     }
 }
 

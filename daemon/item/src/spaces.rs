@@ -271,6 +271,15 @@ impl Spaces {
             .collect()
     }
 
+    /// Whether the folder that `item` would lie in is in `space`.
+    pub(crate) fn has_category(&self, item: &ItemRef, space: Space) -> Result<bool, Error> {
+        let opened = match self.root(space) {
+            Some(root) => Root::open(space, root)?,
+            None => None,
+        };
+        opened.map_or(Ok(false), |opened| opened.has_category(item))
+    }
+
     /// The first file of `item` in `space`, in the order of extensions, with its content.
     pub(crate) fn find(
         &self,
@@ -284,7 +293,7 @@ impl Spaces {
             return Ok(None);
         };
         // Most lookups miss here, at the cost of one call instead of one for each extension.
-        if !opened.has_folder(&Path::new(item.kind.folder()).join(item.id.category()))? {
+        if !opened.has_category(item)? {
             return Ok(None);
         }
         for &extension in item.kind.extensions() {
@@ -321,9 +330,10 @@ impl Root {
         Ok(refine(opened, &path)?.map(|folder| Self { folder, path }))
     }
 
-    fn has_folder(&self, relative: &Path) -> Result<bool, Error> {
+    fn has_category(&self, item: &ItemRef) -> Result<bool, Error> {
+        let relative = Path::new(item.kind.folder()).join(item.id.category());
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let opened = open_beneath(&self.folder, relative, flags);
+        let opened = open_beneath(&self.folder, &relative, flags);
         Ok(refine(opened, &self.path.join(relative))?.is_some())
     }
 

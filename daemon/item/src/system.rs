@@ -1,4 +1,4 @@
-//! The system space: the items in this repository's `.ai/tools/rye`, part of the program itself.
+//! The system space: the items in this repository's `.ai/tools/rye` and `.ai/config/agent`, part of the program itself.
 //!
 //! They are used from the program, whose integrity is theirs. [`install`] writes signed copies below the state
 //! directory for people to read and tools to verify; nothing is ever run from there.
@@ -18,6 +18,7 @@ use crate::spaces::{Place, Space};
 use crate::trust;
 
 static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
+static CONFIG: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/config/agent");
 
 /// Why the copies cannot be installed.
 #[derive(Debug, thiserror::Error)]
@@ -57,17 +58,23 @@ pub fn root(state_dir: &Path) -> PathBuf {
 /// An item that is part of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Embedded {
+    kind: ItemKind,
+    /// The part of its id above the folder that is embedded.
+    above: &'static str,
     file: &'static File<'static>,
 }
 
 impl Embedded {
     /// All of them.
     pub(crate) fn all() -> Vec<Self> {
-        let mut folders = vec![&TOOLS];
+        let mut folders = vec![
+            (ItemKind::Tool, "rye", &TOOLS),
+            (ItemKind::Config, "agent", &CONFIG),
+        ];
         let mut items = Vec::new();
-        while let Some(folder) = folders.pop() {
-            folders.extend(folder.dirs());
-            items.extend(folder.files().map(|file| Self { file }));
+        while let Some((kind, above, folder)) = folders.pop() {
+            folders.extend(folder.dirs().map(|inner| (kind, above, inner)));
+            items.extend(folder.files().map(|file| Self { kind, above, file }));
         }
         items
     }
@@ -86,13 +93,14 @@ impl Embedded {
         let stem = path.with_extension("");
         Place {
             item: ItemRef {
-                kind: ItemKind::Tool,
-                id: ItemId::new(format!("rye/{}", stem.display()))
+                kind: self.kind,
+                id: ItemId::new(format!("{}/{}", self.above, stem.display()))
                     .expect("a test makes an id of every system item"),
             },
             space: Space::System,
             root: root.to_owned(),
-            extension: ItemKind::Tool
+            extension: self
+                .kind
                 .extensions()
                 .iter()
                 .copied()
@@ -112,7 +120,7 @@ pub fn install(state_dir: &Path, key: &SecretKey, at: Timestamp) -> Result<(), E
         if fs::read_to_string(&path).is_ok_and(|text| is_copy(&place, &text, item, key)) {
             continue;
         }
-        let signed = seal::sign_text(ItemKind::Tool, place.extension, item.text(), key, at)
+        let signed = seal::sign_text(place.item.kind, place.extension, item.text(), key, at)
             .expect("a test signs every system item");
         let folder = path.parent().unwrap_or(&root);
         fs::create_dir_all(folder)
@@ -128,9 +136,9 @@ pub fn install(state_dir: &Path, key: &SecretKey, at: Timestamp) -> Result<(), E
 }
 
 fn is_copy(place: &Place, text: &str, item: Embedded, key: &SecretKey) -> bool {
-    let same =
-        seal::strip(ItemKind::Tool, place.extension, text).is_ok_and(|text| text == item.text());
-    same && seal::inspect(ItemKind::Tool, place.extension, text).is_ok_and(|seal| {
+    let kind = place.item.kind;
+    let same = seal::strip(kind, place.extension, text).is_ok_and(|text| text == item.text());
+    same && seal::inspect(kind, place.extension, text).is_ok_and(|seal| {
         seal.coverage == Coverage::Full && seal.token.verify(key.public()).is_ok()
     })
 }

@@ -4,7 +4,7 @@
 //! runtime; `env` of the tool; the variables Rye itself sets.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,58 @@ use crate::config::Config;
 
 /// Most bytes read of a project's `.env`.
 const DOT_ENV_BYTES: u64 = 64 * 1024;
+
+/// The variables Rye itself sets for a process.
+const OWN: [&str; 4] = [
+    "RYE_RUN_ID",
+    "RYE_PARENT_THREAD_ID",
+    "RYE_IDEMPOTENCY_KEY",
+    "RYE_ATTEMPT_NUMBER",
+];
+
+/// What every tool of a project gets, before its chain adds to it.
+fn of_project(project: &Path, config: &Config) -> BTreeMap<OsString, OsString> {
+    let mut variables: BTreeMap<_, _> = config.env.base.iter().cloned().collect();
+    for (name, value) in dot_env(project) {
+        variables.insert(name.into(), value.into());
+    }
+    variables
+}
+
+/// The names of the variables that the tools of a project get.
+#[derive(Debug)]
+pub struct Offer {
+    variables: BTreeMap<OsString, OsString>,
+}
+
+impl Offer {
+    /// As it is now; the project's `.env` is read anew for each process.
+    pub fn of(project: &Path, config: &Config) -> Self {
+        Self {
+            variables: of_project(project, config),
+        }
+    }
+
+    /// Whether the tool of `chain` gets `name`, or any tool of the project does if there is none. A variable that is set
+    /// to nothing is there.
+    pub fn has(&self, name: &str, chain: Option<&Chain>) -> bool {
+        let elements = chain.into_iter().flat_map(|chain| &chain.elements);
+        let mut of_chain = elements.flat_map(|element| declared(element));
+        OWN.contains(&name)
+            || self.variables.contains_key(OsStr::new(name))
+            || of_chain.any(|(_, env)| env.get(name).is_some_and(|value| scalar(value).is_some()))
+    }
+}
+
+/// The `env` maps of one element, by the section they stand in; the later one wins.
+fn declared(element: &Item) -> impl Iterator<Item = (&'static str, &Value)> {
+    [
+        ("env_config", &element.metadata.env_config),
+        ("config", &element.metadata.config),
+    ]
+    .into_iter()
+    .filter_map(|(section, source)| Some((section, source.as_ref()?.get("env")?)))
+}
 
 /// The variables of one process.
 #[derive(Debug)]
@@ -43,28 +95,22 @@ fn is_name(name: &str) -> bool {
 impl Environment {
     /// What every tool of this run gets.
     pub(super) fn of(origin: &Origin, config: &Config) -> Self {
-        let mut variables: BTreeMap<_, _> = config.env.base.iter().cloned().collect();
-        for (name, value) in dot_env(Path::new(&origin.birth.project)) {
-            variables.insert(name.into(), value.into());
-        }
-        let own = vec![
-            ("RYE_RUN_ID", origin.run.to_string()),
-            ("RYE_PARENT_THREAD_ID", origin.run.to_string()),
-            ("RYE_IDEMPOTENCY_KEY", origin.key.clone()),
-            ("RYE_ATTEMPT_NUMBER", origin.attempt.to_string()),
+        let run = origin.run.to_string();
+        let values = [
+            run.clone(),
+            run,
+            origin.key.clone(),
+            origin.attempt.to_string(),
         ];
-        Self { variables, own }
+        Self {
+            variables: of_project(Path::new(&origin.birth.project), config),
+            own: OWN.into_iter().zip(values).collect(),
+        }
     }
 
     /// Puts the `env` of one element over what is there.
     pub(super) fn overlay(&mut self, element: &Item) -> Result<(), Error> {
-        for (section, source) in [
-            ("env_config", &element.metadata.env_config),
-            ("config", &element.metadata.config),
-        ] {
-            let Some(env) = source.as_ref().and_then(|section| section.get("env")) else {
-                continue;
-            };
+        for (section, env) in declared(element) {
             let malformed = |field: String, problem: &str| Error::Malformed {
                 path: element.path.clone(),
                 field: format!("`{field}`"),
@@ -105,7 +151,7 @@ impl Environment {
     /// Where programs are looked for.
     fn path(&self) -> OsString {
         self.variables
-            .get(std::ffi::OsStr::new("PATH"))
+            .get(OsStr::new("PATH"))
             .cloned()
             .unwrap_or_default()
     }

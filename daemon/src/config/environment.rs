@@ -52,10 +52,14 @@ impl Environment {
 
     /// The value of `name`; an empty one counts as unset.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.exact(name).filter(|value| !value.is_empty())
+    }
+
+    /// The value of `name`, be it empty.
+    pub(super) fn exact(&self, name: &str) -> Option<&OsStr> {
         self.variables
             .get(OsStr::new(name))
             .map(OsString::as_os_str)
-            .filter(|value| !value.is_empty())
     }
 
     /// The pid of the parent process, as it told this daemon when it started it.

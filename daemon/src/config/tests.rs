@@ -296,3 +296,19 @@ fn the_command_line_is_well_formed() {
     use clap::CommandFactory as _;
     Args::command().debug_assert();
 }
+
+#[test]
+fn a_variable_to_pass_on_is_passed_on_even_if_it_is_empty() {
+    let variables = [
+        ("RYE_ENV_PASS", "EMPTY,SET,UNSET,HOME"),
+        ("EMPTY", ""),
+        ("SET", "1"),
+        ("TZ", ""),
+    ];
+    let base = load_with(&[], &variables).unwrap().config.env.base;
+    let base: Vec<_> = base
+        .iter()
+        .map(|(name, value)| (name.to_str().unwrap(), value.to_str().unwrap()))
+        .collect();
+    assert_eq!(base, [("HOME", "/home/u"), ("EMPTY", ""), ("SET", "1")]);
+}

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::stderr;
 use crate::cache;
 use crate::chain::Origin;
-use crate::dispatch::{Order, Ports, Prepared, Reply, Trace};
+use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
 use crate::journal::Change;
 use crate::port::{Nest, Nested};
 use crate::stop::{Stop, Urgency};
@@ -226,9 +226,9 @@ pub(super) async fn attend(
         What::Effect(prepared) => effect(&bench, stop, &call, *prepared).await,
         What::Launch(child) => {
             ports.runs.launch(child.clone()).await;
-            child_run(ports, stop, &call, child).await
+            child_run(ports, stop, &bench.run, &call, child).await
         }
-        What::Attach(child) => child_run(ports, stop, &call, child).await,
+        What::Attach(child) => child_run(ports, stop, &bench.run, &call, child).await,
     };
     if let Ended::Answered(answer) = &mut ended {
         answer.node_input_hash = node_input_hash;
@@ -319,48 +319,91 @@ async fn follow(ports: Ports<'_>, answer: &mut Answer) {
     }
 }
 
-/// Waits for a run below. It is told to stop by the supervisor, together with its parent.
-async fn child_run(ports: Ports<'_>, stop: &Stop, call: &Call, child: RunId) -> Ended {
-    let mut timeout = call.timeout;
-    loop {
-        let settled = tokio::select! {
-            settled = ports.runs.settled(child.clone()) => settled,
-            () = super::sleep(timeout) => {
-                let text = format!("the node's timeout of {} s", timeout.unwrap_or_default().as_secs_f64());
-                if let Err(error) = ports.runs.cancel(child.clone(), text).await {
-                    tracing::debug!(%error, "a run below had ended before its timeout");
-                }
-                timeout = None;
-                continue;
+/// Waits for a run below, unless it goes on by itself.
+///
+/// The supervisor tells a run below to stop together with its parent; one that was created at that very moment is told here.
+async fn child_run(
+    ports: Ports<'_>,
+    stop: &Stop,
+    parent: &RunId,
+    call: &Call,
+    child: RunId,
+) -> Ended {
+    if let Some(answer) = detached(ports, &child).await {
+        return Ended::Answered(Box::new(answer));
+    }
+    let mut remaining = call.timeout;
+    let (mut overdue, mut told) = (false, false);
+    let settled = loop {
+        let cause = tokio::select! {
+            settled = ports.runs.settled(child.clone()) => break settled,
+            () = super::sleep(remaining) => {
+                (overdue, remaining) = (true, None);
+                let seconds = call.timeout.unwrap_or_default().as_secs_f64();
+                format!("the timeout of its node, {seconds} s")
             }
             () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
-        };
-        let run = match settled {
-            Ok(run) => run,
-            Err(error) => {
-                let failure = Failure::permanent("child_lost", error.message);
-                return Ended::Answered(Box::new(Answer {
-                    failure: Some(failure),
-                    certainty: Certainty::Unknown,
-                    ..answered(Value::Null)
-                }));
+            () = stop.at_least(Urgency::Cancel), if !told => {
+                told = true;
+                format!("its parent {parent}")
             }
         };
-        return match &run.phase {
-            Phase::Suspended { why, .. } => {
-                Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()))
-            }
-            Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => {
-                if stop.urgency() >= Urgency::Cancel && !is_success(&run) {
-                    return Ended::Stopped(KillReceipt::default());
-                }
-                Ended::Answered(Box::new(Answer {
-                    failure: failure_of(&run),
-                    ..answered(run.result())
-                }))
-            }
-        };
+        if let Err(error) = ports.runs.cancel(child.clone(), cause).await {
+            tracing::debug!(%error, "a run below had ended before it was told to");
+        }
+    };
+    let run = match settled {
+        Ok(run) => run,
+        Err(error) => {
+            let failure = Failure::permanent("child_lost", error.message);
+            return Ended::Answered(Box::new(Answer {
+                failure: Some(failure),
+                certainty: Certainty::Unknown,
+                ..answered(Value::Null)
+            }));
+        }
+    };
+    if let Phase::Suspended { why, .. } = &run.phase {
+        return Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()));
     }
+    if stop.urgency() >= Urgency::Cancel && !is_success(&run) {
+        return Ended::Stopped(KillReceipt::default());
+    }
+    let failure = failure_of(&run).map(|failure| match call.timeout {
+        Some(timeout) if overdue => timed_out(timeout),
+        Some(_) | None => failure,
+    });
+    Ended::Answered(Box::new(Answer {
+        failure,
+        ..answered(run.result())
+    }))
+}
+
+/// What is told at once of a run that its parent does not wait for; `None` if it does.
+async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
+    let run = ports.runs.get(child.clone()).await.ok()?;
+    if !run.birth.detached {
+        return None;
+    }
+    let refused = matches!(
+        &run.phase,
+        Phase::Ended {
+            outcome: Outcome::Error { .. }
+        }
+    ) && run.started_at.is_none();
+    if refused {
+        return Some(Answer {
+            failure: failure_of(&run),
+            ..answered(run.result())
+        });
+    }
+    Some(answered(json!({
+        "success": true,
+        "graph_run_id": run.id,
+        "graph_id": run.birth.item.id,
+        "status": "running",
+        "pid": std::process::id(),
+    })))
 }
 
 fn is_success(run: &Run) -> bool {

@@ -42,7 +42,7 @@ pub(super) const RETAINED: usize = 8;
 const TAIL_BYTES: u64 = 256 << 20;
 
 const TRANSCRIPT: &str = "transcript.jsonl";
-const THREADS: &str = "state/threads";
+pub(super) const THREADS: &str = "state/threads";
 
 /// When the pages of a run are rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

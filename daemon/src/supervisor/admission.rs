@@ -1,13 +1,15 @@
 //! What a run is allowed to be: everything about it is fixed here, before it exists.
 //!
 //! **Rule.** An item that is refused (unknown, unsigned, modified, untrusted, not permitted) makes no run. A graph that does
-//! not validate, or inputs that do not fit it, make a run that has failed with zero steps and a code.
+//! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
+//! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::{self, Layer, Primary};
-use rye_core::definition::{self, Graph};
+use rye_core::definition::{self, Action, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{
@@ -48,7 +50,7 @@ pub(super) fn admit(
         chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
     let lineage = request.lineage.as_ref();
     let continued = match &request.beginning {
-        Beginning::Continue(run) => Some(run),
+        Beginning::Continue { run, .. } => Some(run),
         Beginning::Start | Beginning::Node { .. } => None,
     };
     let birth = Birth {
@@ -88,12 +90,12 @@ pub(super) fn admit(
         return Err(Error::NotAGraph { item: birth.item });
     }
     match birth.kind {
-        RunKind::Graph => admit_graph(birth, &resolved, &place.library, config, request),
+        RunKind::Graph => admit_graph(birth, &resolved, libraries, &place.library, config, request),
         RunKind::Tool => admit_tool(birth, &resolved, request),
     }
 }
 
-fn refused(item: &ItemRef, source: chain::Error) -> Error {
+pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     Error::Item {
         item: item.clone(),
         source: Box::new(source),
@@ -105,10 +107,9 @@ fn refused(item: &ItemRef, source: chain::Error) -> Error {
 fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.beginning) {
         (Some(lineage), _) => lineage.birth.layers.clone(),
-        (None, Beginning::Continue(run)) => {
-            let mut layers = run.birth.layers.clone();
-            layers.push(request.caller.clone());
-            layers
+        (None, Beginning::Continue { run, layers }) => {
+            let inherited = run.birth.layers.iter().chain(layers);
+            inherited.cloned().collect()
         }
         (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
     };
@@ -149,6 +150,7 @@ fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admi
 fn admit_graph(
     mut birth: Birth,
     resolved: &Chain,
+    libraries: &Libraries,
     library: &Library,
     config: &Config,
     request: Start,
@@ -174,6 +176,10 @@ fn admit_graph(
         }
     };
     refuse_tampered(&graph, library)?;
+    let snapshot = library
+        .snapshot()
+        .map_err(|source| refused(&birth.item, chain::Error::Item(Box::new(source))))?;
+    libraries.policy(&snapshot.policy)?;
     let mut warnings: Vec<_> = findings
         .iter()
         .map(|finding| format!("{path}:{finding}"))
@@ -183,8 +189,8 @@ fn admit_graph(
         category: graph.category.clone(),
         version: graph.version.clone(),
         nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
-        policy: String::new(),
-        config_hash: String::new(),
+        policy: snapshot.policy.to_string(),
+        config_hash: snapshot.hash.to_string(),
     });
     birth.recovery = graph.recovery.unwrap_or(birth.recovery);
     birth.durability = request
@@ -196,7 +202,8 @@ fn admit_graph(
             .map(|lineage| lineage.birth.durability))
         .unwrap_or(birth.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
-    birth.limits.steps.get_or_insert(default_steps);
+    let granted = continued_limit(&request.beginning).max(default_steps);
+    birth.limits.steps.get_or_insert(granted);
     let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
     for (key, text) in request.text_inputs {
@@ -208,7 +215,7 @@ fn admit_graph(
         Beginning::Node {
             from: Some(run), ..
         }
-        | Beginning::Continue(run) => Some(run.birth.inputs.clone()),
+        | Beginning::Continue { run, .. } => Some(run.birth.inputs.clone()),
     };
     let misfit = match restored {
         Some(inputs) => {
@@ -231,9 +238,10 @@ fn admit_graph(
         }
         Err(failure) => Some(failure),
     };
+    let unset = unset_variables(&birth, &graph, library, config);
     Ok(Admitted {
         birth,
-        fault: undeclared.err().or(misfit).or(astray),
+        fault: undeclared.err().or(unset).or(misfit).or(astray),
         warnings,
     })
 }
@@ -242,7 +250,7 @@ fn admit_graph(
 fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     let (node, progress, extent) = match beginning {
         Beginning::Start => return Ok(None),
-        Beginning::Continue(run) => {
+        Beginning::Continue { run, .. } => {
             let progress = run.progress.inherited();
             (resumption_node(&run)?, progress, Extent::Rest)
         }
@@ -278,6 +286,17 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
         progress,
         extent,
     }))
+}
+
+/// The limit of steps that a run had which is to go on, raises included: going on never has less room.
+fn continued_limit(beginning: &Beginning) -> u32 {
+    match beginning {
+        Beginning::Start | Beginning::Node { .. } => 0,
+        Beginning::Continue { run, .. } => {
+            let raised = run.progress.max_steps.or(run.birth.limits.steps);
+            raised.unwrap_or(0)
+        }
+    }
 }
 
 /// The node at which a run that ended goes on: the one that failed, or the one it stood before.
@@ -332,11 +351,54 @@ fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
     Ok(())
 }
 
-/// The items a graph calls by name, each once; a templated id is known only when its node is reached.
+/// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
+fn unset_variables(
+    birth: &Birth,
+    graph: &Graph,
+    library: &Library,
+    config: &Config,
+) -> Option<Failure> {
+    let offer = chain::Offer::of(Path::new(&birth.project), config);
+    let mut missing = BTreeSet::new();
+    let mut told = Vec::new();
+    for name in &graph.env_requires {
+        if !offer.has(name, None) && missing.insert(name) {
+            told.push(format!("graph requires '{name}'"));
+        }
+    }
+    for node in graph
+        .nodes
+        .iter()
+        .filter(|node| !node.env_requires.is_empty())
+    {
+        let item = node.work.action().and_then(named);
+        let chain = item
+            .as_ref()
+            .and_then(|item| chain::resolve(library, item, None).ok());
+        let of = item.map_or_else(String::new, |item| format!(" ({})", item.id));
+        for name in &node.env_requires {
+            if !offer.has(name, chain.as_ref()) && missing.insert(name) {
+                told.push(format!("node '{}'{of} requires '{name}'", node.name));
+            }
+        }
+    }
+    (!told.is_empty()).then(|| {
+        let text = format!(
+            "missing environment variables: {}; set them in the project's `.env`, or name them in the daemon's setting \
+             `env.pass` (RYE_ENV_PASS) and start it where they are set",
+            told.join(", ")
+        );
+        Failure::permanent("missing_environment_variables", text)
+    })
+}
+
+/// The item an action names; `None` if it is a template, known only when its node is reached.
+fn named(action: &Action) -> Option<ItemRef> {
+    let item = ItemRef::parse(&action.id, action.kind).ok()?;
+    Some(chain::canonical(&item))
+}
+
+/// The items a graph calls by name, each once.
 fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
-    graph
-        .actions()
-        .filter_map(|action| ItemRef::parse(&action.id, action.kind).ok())
-        .map(|item| chain::canonical(&item))
-        .collect()
+    graph.actions().filter_map(named).collect()
 }

@@ -6,6 +6,7 @@ use super::paths::Reads;
 use super::read::Reader;
 use super::{Finding, Graph, Severity, flow, kinds, names, state, surprises};
 use crate::capability::Capability;
+use crate::expr;
 use crate::id::ItemRef;
 use crate::yaml;
 
@@ -97,10 +98,14 @@ fn missing_permissions(reader: &mut Reader<'_>, graph: Option<&Graph>) {
     }
     let mut patterns: Vec<String> = Vec::new();
     for action in graph.into_iter().flat_map(Graph::actions) {
-        let pattern = match ItemRef::parse(&action.id, action.kind) {
-            Ok(item) => Capability::of(action.primary, &item).as_str().to_owned(),
-            Err(_) => format!("rye.{}.{}.*", action.primary.as_str(), action.kind),
-        };
+        let literal = expr::references(&action.id.as_str().into()).is_empty();
+        let item = ItemRef::parse(&action.id, action.kind)
+            .ok()
+            .filter(|_| literal);
+        let pattern = item.map_or_else(
+            || format!("rye.{}.{}.*", action.primary.as_str(), action.kind),
+            |item| Capability::of(action.primary, &item).as_str().to_owned(),
+        );
         if !patterns.contains(&pattern) && patterns.len() < MAX_PATTERNS {
             patterns.push(pattern);
         }

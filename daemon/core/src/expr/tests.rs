@@ -327,3 +327,61 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn conditions_read_as_one_line() {
+    for (condition, line) in [
+        (json!(null), "always"),
+        (json!({}), "always"),
+        (json!({"all": []}), "always"),
+        (json!({"any": []}), "never"),
+        (
+            json!({"path": "state.n", "op": "gte", "value": 3}),
+            "state.n >= 3",
+        ),
+        (json!({"path": "a", "op": "gt", "value": 1.5}), "a > 1.5"),
+        (json!({"path": "a", "op": "lt", "value": "b"}), "a < \"b\""),
+        (json!({"path": "a", "op": "lte", "value": 0}), "a <= 0"),
+        (json!({"path": "a", "value": null}), "a == null"),
+        (
+            json!({"path": "a", "op": "neq", "value": true}),
+            "a != true",
+        ),
+        (
+            json!({"path": "a", "op": "in", "value": [1, "x"]}),
+            "a in [1,\"x\"]",
+        ),
+        (
+            json!({"path": "a", "op": "contains", "value": "x\ny"}),
+            "a contains \"x\\ny\"",
+        ),
+        (
+            json!({"path": "a", "op": "regex", "value": "^a\\d"}),
+            "a matches \"^a\\\\d\"",
+        ),
+        (json!({"path": "a[0].b", "op": "exists"}), "a[0].b exists"),
+        (
+            json!({"path": "a", "op": "exists", "value": false}),
+            "a is missing",
+        ),
+        (
+            json!({"not": {"path": "a", "op": "exists"}}),
+            "not (a exists)",
+        ),
+        (
+            json!({"all": [{"path": "a", "value": 1}, {"any": [{"path": "b", "value": 2}, {"path": "c", "value": 3}]}]}),
+            "a == 1 and (b == 2 or c == 3)",
+        ),
+        (
+            json!({"any": [{"all": [{"path": "a", "value": 1}]}, {"not": {"path": "b", "value": 2}}]}),
+            "a == 1 or not (b == 2)",
+        ),
+        (
+            json!({"path": "a", "value": "0123456789012345678901234567890123456789"}),
+            "a == \"012345678901234567890123456789012345678…",
+        ),
+    ] {
+        let (parsed, _) = Condition::parse(&condition).unwrap();
+        assert_eq!(parsed.to_string(), line, "{condition}");
+    }
+}

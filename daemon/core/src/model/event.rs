@@ -147,12 +147,15 @@ pub enum Event {
         elapsed_ms: u64,
         /// What it gave back.
         result: Value,
-        /// What is collected: the result, or the id of its thread.
+        /// What is collected, if it is not the result: the id of its thread, or its error.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         collected: Option<Value>,
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
+        /// Whether its effect provably did not begin.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        never_began: bool,
         /// Whether the node goes on although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,
@@ -181,6 +184,8 @@ pub enum Event {
         hooks: Vec<u32>,
         /// What they are told, without the state.
         context: Object,
+        /// `_now` of their templates: the same in every try.
+        now: Timestamp,
     },
     /// The action of a hook is attempted.
     HookStarted {
@@ -392,6 +397,37 @@ impl Event {
 }
 
 impl Event {
+    /// The word for every event, as [`Event::name`] gives it.
+    pub const NAMES: [&str; 27] = [
+        "run_created",
+        "run_started",
+        "graph_started",
+        "step_started",
+        "process_started",
+        "step_completed",
+        "cancel_requested",
+        "step_failed",
+        "retry_scheduled",
+        "item_started",
+        "item_completed",
+        "foreach_completed",
+        "hooks_begun",
+        "hook_started",
+        "hook_completed",
+        "limit_extended",
+        "uncertain_answered",
+        "emitted",
+        "graph_ending",
+        "run_suspended",
+        "run_resumed",
+        "graph_completed",
+        "graph_error",
+        "graph_cancelled",
+        "tool_completed",
+        "tool_cancelled",
+        "run_killed",
+    ];
+
     /// The word for this event in logs, transcripts and streams.
     pub const fn name(&self) -> &'static str {
         match self {

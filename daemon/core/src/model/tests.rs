@@ -1,7 +1,8 @@
 //! The life of a run as a table: every phase against every event.
 
 use super::*;
-use crate::id::ItemId;
+use crate::clock::Timestamp;
+use crate::id::{Epoch, ItemId, Seq};
 
 fn birth(kind: RunKind) -> Arc<Birth> {
     let id = RunId::new("x-1-a").unwrap();
@@ -69,11 +70,7 @@ fn every_event() -> Vec<Event> {
         start_time: 1,
         boot_id: "b".into(),
     };
-    let why = Suspension {
-        reason: SuspendReason::Restart,
-        code: None,
-        node: None,
-    };
+    let why = Suspension::new(SuspendReason::Restart);
     let error = Failure::permanent("c", "m");
     vec![
         Event::RunCreated(birth(RunKind::Graph)),
@@ -86,12 +83,19 @@ fn every_event() -> Vec<Event> {
         },
         started(1),
         started(2),
-        Event::ProcessStarted { step: 1, process },
+        Event::ProcessStarted {
+            step: 1,
+            slot: Slot::Action,
+            process,
+        },
         completed(Some("m")),
         completed(None),
         Event::CancelRequested { cause: "u".into() },
         Event::RunSuspended(why),
-        Event::RunResumed { epoch: Epoch(1) },
+        Event::RunResumed {
+            epoch: Epoch(1),
+            max_steps: None,
+        },
         Event::GraphCompleted {
             status: Status::Completed,
             steps: 1,
@@ -133,11 +137,7 @@ fn every_phase_takes_exactly_its_events() {
         at: Activity::Before { node: node.into() },
     };
     let suspended = Phase::Suspended {
-        why: Suspension {
-            reason: SuspendReason::Restart,
-            code: None,
-            node: None,
-        },
+        why: Suspension::new(SuspendReason::Restart),
         at: Activity::Leaving,
     };
     let ended = Phase::Ended {
@@ -175,6 +175,7 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
     };
     let process = Event::ProcessStarted {
         step: 1,
+        slot: Slot::Action,
         process: identity,
     };
     let again = in_step().next(&process).unwrap().next(&started(2)).unwrap();
@@ -184,7 +185,10 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
     else {
         unreachable!("{again:?}")
     };
-    assert_eq!((step.attempt, step.now.ms(), step.process), (2, 5, None));
+    assert_eq!(
+        (step.work.attempt, step.now.ms(), step.work.process),
+        (2, 5, None)
+    );
 }
 
 #[test]
@@ -226,4 +230,14 @@ fn a_record_counts_what_its_events_say() {
     let before = run.clone();
     assert!(run.apply(Timestamp::from_ms(30), &script[16]).is_err());
     assert_eq!(run, before, "a refused event changes nothing");
+}
+
+#[test]
+fn a_graph_of_a_record_without_configuration_is_read() {
+    let old = json!({"text": "t", "category": "c", "version": "1.0.0", "nodes": 1});
+    let source: GraphSource = serde_json::from_value(old).unwrap();
+    assert_eq!(
+        (source.policy.as_str(), source.config_hash.as_str()),
+        ("", "")
+    );
 }

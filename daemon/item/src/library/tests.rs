@@ -406,7 +406,7 @@ fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
     assert!(items.len() >= 7);
     for item in items {
         let place = item.place(Path::new("/"));
-        let metadata = Metadata::parse(ItemKind::Tool, place.extension, item.text()).unwrap();
+        let metadata = Metadata::parse(place.item.kind, place.extension, item.text()).unwrap();
         declared_place(&place, &metadata).unwrap();
         assert_eq!(metadata.unread, Vec::<String>::new(), "{}", place.item);
         assert!(metadata.version.is_some() && metadata.name.is_some());

@@ -124,9 +124,9 @@ impl Library {
                 (verdict, path, Some(signer))
             }
             Error::Misplaced { path, .. } => (Verdict::Misplaced, path, None),
-            Error::Metadata { path, .. } | Error::Unsupported { path, .. } => {
-                (Verdict::Invalid, path, None)
-            }
+            Error::Metadata { path, .. }
+            | Error::Unsupported { path, .. }
+            | Error::Config { path, .. } => (Verdict::Invalid, path, None),
             Error::NotFound { .. } | Error::Unreadable { .. } => {
                 (Verdict::Invalid, &PathBuf::new(), None)
             }

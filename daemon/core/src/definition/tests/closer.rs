@@ -1,0 +1,409 @@
+//! What only a closer look finds.
+
+use super::*;
+
+/// Asserts that the closer look finds exactly one thing of that code, and where.
+#[track_caller]
+fn finds(text: &str, code: &str, place: (usize, usize), part: &str) {
+    let seen = validate(text);
+    assert_eq!(seen.errors, [], "{text}");
+    let found: Vec<&Finding> = seen.warnings.iter().filter(|f| f.code == code).collect();
+    assert_eq!(found.len(), 1, "{code} in\n{text}\n{:#?}", seen.warnings);
+    assert_eq!(
+        (found[0].line, found[0].column),
+        place,
+        "{}\n{text}",
+        found[0]
+    );
+    assert!(found[0].message.contains(part), "{}", found[0]);
+}
+
+#[track_caller]
+fn finds_nothing(text: &str) {
+    let seen = validate(text);
+    assert_eq!(
+        (seen.errors, seen.warnings),
+        (Vec::new(), Vec::new()),
+        "{text}"
+    );
+}
+
+const SCHEMA: &str = "config_schema: {type: object, properties: {flag: {type: boolean}, n: {type: integer}, \
+                      s: {type: [string, 'null']}, mood: {enum: [calm, loud]}, list: {type: array}, \
+                      o: {type: object, properties: {k: {type: string}}}}}\nconfig:\n";
+
+/// Nodes below a schema of inputs; they stand from line 10 on.
+fn with_inputs(nodes: &str) -> String {
+    with_nodes(nodes).replacen("config:\n", SCHEMA, 1)
+}
+
+const DOUBTFUL: &[Row] = &[
+    (
+        "a: {assign: {x: 1}, next: b}\nb: {type: return}",
+        "unread_state",
+        (10, 18),
+        "state.x, which nothing reads",
+    ),
+    (
+        "a: {type: foreach, over: [], collect: out, action: {item_id: x}, next: b}\nb: {type: return}",
+        "unread_state",
+        (10, 34),
+        "state.out",
+    ),
+    (
+        "a: {type: foreach, over: [], action: {item_id: \"${state.item}\"}, assign: {item: 1}, next: b}\nb: {type: return}",
+        "unread_state",
+        (10, 79),
+        "state.item",
+    ),
+    (
+        "a: {type: foreach, over: \"${state.lsit || inputs.list}\", action: {item_id: x}, next: b}\nb: {type: return}",
+        "unassigned_state",
+        (10, 5),
+        "state.lsit",
+    ),
+    (
+        "a: {next: [{to: b, when: {not: {path: state.gone, value: 1}}}]}\nb: {type: return}",
+        "unassigned_state",
+        (10, 5),
+        "state.gone",
+    ),
+    (
+        "a: {next: a}\nb: {type: return}",
+        "endless",
+        (8, 10),
+        "leads to an end",
+    ),
+    (
+        "a: {action: {item_id: x, params: {p: \"${result.x}\"}}, next: b}\nb: {type: return}",
+        "unknown_name",
+        (10, 5),
+        "only in `assign` and `next`",
+    ),
+    (
+        "a: {assign: {x: \"${result}\"}, next: b}\nb: {type: return, output: \"${state}\"}",
+        "unknown_name",
+        (10, 5),
+        "runs nothing",
+    ),
+    (
+        "a: {next: [{to: b, when: {path: result.x, value: 1}}]}\nb: {type: return}",
+        "unknown_name",
+        (10, 5),
+        "runs nothing",
+    ),
+    (
+        "a: {type: return, output: \"${input.n}\"}",
+        "unknown_name",
+        (10, 5),
+        "did you mean `inputs`?",
+    ),
+    (
+        "a: {type: return, output: \"${n}\"}",
+        "unknown_name",
+        (10, 5),
+        "there are state, inputs",
+    ),
+    (
+        "a: {type: foreach, over: [], action: {item_id: x}, assign: {y: \"${item}\"}, next: b}\nb: {type: return, output: \"${state}\"}",
+        "unknown_name",
+        (10, 5),
+        "no `item` here",
+    ),
+    (
+        "a: {type: return, output: \"${inputs.falg}\"}",
+        "undeclared_input",
+        (10, 5),
+        "did you mean inputs.flag?",
+    ),
+    (
+        "a: {type: return, output: \"${state.inputs.dir}\"}",
+        "undeclared_input",
+        (10, 5),
+        "inputs.dir",
+    ),
+    (
+        "a: {type: return, output: \"{input:dir}\"}",
+        "undeclared_input",
+        (10, 5),
+        "inputs.dir",
+    ),
+    (
+        "a: {next: [{to: b, when: {path: inputs.n, value: 1}}, {to: b, when: {value: 1, path: inputs.n}}]}\nb: {type: return}",
+        "no_effect",
+        (10, 59),
+        "the same `when`",
+    ),
+    (
+        "a: {next: [{to: b, when: {}}, {to: a}]}\nb: {type: return}",
+        "no_effect",
+        (10, 35),
+        "holds always",
+    ),
+];
+
+#[test]
+fn a_closer_look_finds_what_will_surprise() {
+    for (nodes, code, place, part) in DOUBTFUL {
+        finds(&with_inputs(nodes), code, *place, part);
+    }
+    let short =
+        with_inputs("a: {next: b}\nb: {next: c, on_error: d}\nc: {next: d}\nd: {type: return}")
+            .replace("  start: a", "  start: a\n  max_steps: 2");
+    finds(&short, "max_steps_too_small", (9, 14), "takes 3 steps");
+    finds_nothing(&short.replace("max_steps: 2", "max_steps: 3"));
+    let templated = with_inputs("a: {type: return, output: \"${state.x}\"}")
+        .replace("  start: a", "  start: a\n  state: {x: \"${inputs.n}\"}");
+    finds(&templated, "no_effect", (9, 3), "literal");
+    let unread =
+        with_inputs("a: {type: return}").replace("  start: a", "  start: a\n  state: {x: 1}");
+    finds(&unread, "unread_state", (9, 11), "state.x");
+}
+
+#[test]
+fn what_is_read_anywhere_is_read() {
+    for nodes in [
+        "a: {assign: {x: 1}, next: b}\nb: {type: return, output: \"${state}\"}",
+        "a: {assign: {x: 1}, next: b}\nb: {type: return, output: \"${inputs.n || state.x}\"}",
+        "a: {assign: {x: 1}, next: b}\nb: {next: [{to: c, when: {any: [{path: \"state.x[0]\", op: exists}]}}]}\nc: {type: return}",
+        "a: {assign: {x: [1]}, next: b}\nb: {type: foreach, over: \"${state.x}\", action: {item_id: \"${item}/${state.item}\"}, next: c}\nc: {type: return}",
+        "a: {action: {item_id: x}, assign: {x: \"${result.n}\"}, next: [{to: b, when: {path: state.x, op: gt, value: 1}}]}\nb: {type: return}",
+        "a: {type: return, output: [\"${state._last_error.node}\", \"${state._retries}\", \"${state.inputs.n}\", \"${_now}\"]}",
+    ] {
+        finds_nothing(&with_inputs(nodes));
+    }
+    let hooked = with_inputs("a: {assign: {x: 1, y: 2, z: \"${_now}\"}, next: b}\nb: {type: return}").replace(
+        "  start: a",
+        "  start: a\n  hooks:\n  - {event: error, condition: {path: state.x, value: 1}, action: {item_id: q, params: {y: \"${state.y}\"}}}\n\
+         \x20 - {event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: \"${state.z}\"}}}",
+    );
+    finds_nothing(&hooked);
+    finds(
+        &hooked.replace("path: state.x", "path: state.q"),
+        "unassigned_state",
+        (10, 5),
+        "state.q",
+    );
+    finds(
+        &hooked.replace("path: state.x, value: 1", "path: oops"),
+        "unknown_name",
+        (10, 5),
+        "no `oops`",
+    );
+}
+
+#[test]
+fn inputs_are_checked_only_against_a_schema_that_names_all() {
+    let reads = with_nodes("a: {type: return, output: \"${inputs.dir}\"}");
+    for schema in [
+        "",
+        "config_schema: {type: object}\n",
+        "config_schema: {properties: {n: {}}, patternProperties: {d: {}}}\n",
+    ] {
+        finds_nothing(&reads.replacen("config:\n", &format!("{schema}config:\n"), 1));
+    }
+}
+
+/// A condition and what is said of it; nothing if it can go either way.
+const CONDITIONS: &[(&str, Option<&str>)] = &[
+    (
+        "{path: inputs.flag, op: gt, value: 3}",
+        Some("inputs.flag is a bool: the comparison never matches"),
+    ),
+    (
+        "{path: inputs.flag, value: 1}",
+        Some("inputs.flag is a bool: `eq` never matches"),
+    ),
+    ("{path: inputs.flag, value: true}", None),
+    ("{path: inputs.flag, value: null}", None),
+    (
+        "{path: inputs.flag, op: ne, value: 1}",
+        Some("`ne` always matches"),
+    ),
+    (
+        "{path: state.inputs.n, op: lt, value: \"5\"}",
+        Some("state.inputs.n is a number: the comparison"),
+    ),
+    ("{path: inputs.n, op: lt, value: 5.5}", None),
+    (
+        "{path: inputs.n, op: in, value: [a, b]}",
+        Some("`in` never matches"),
+    ),
+    ("{path: inputs.n, op: in, value: [a, 1]}", None),
+    (
+        "{path: inputs.s, op: gt, value: 1}",
+        Some("inputs.s is a text"),
+    ),
+    (
+        "{path: inputs.s, op: contains, value: 1}",
+        Some("`contains` never matches"),
+    ),
+    ("{path: inputs.s, op: contains, value: x}", None),
+    ("{path: inputs.list, op: contains, value: 1}", None),
+    ("{path: inputs.o, op: contains, value: k}", None),
+    (
+        "{path: inputs.n, op: contains, value: x}",
+        Some("`contains` never matches"),
+    ),
+    (
+        "{path: inputs.list, op: regex, value: x}",
+        Some("`regex` never matches"),
+    ),
+    ("{path: inputs.n, op: regex, value: x}", None),
+    ("{path: inputs.o.k, value: 5}", Some("inputs.o.k is a text")),
+    (
+        "{path: inputs.mood, value: sad}",
+        Some("inputs.mood is one of \"calm\", \"loud\": `eq` never matches"),
+    ),
+    ("{path: inputs.mood, value: calm}", None),
+    ("{path: inputs.list, op: exists}", None),
+    ("{path: state.num, value: x}", Some("state.num is a number")),
+    ("{path: state.num.deep, value: x}", None),
+    (
+        "{path: state.text, op: gt, value: 1}",
+        Some("state.text is a text"),
+    ),
+    ("{path: state.free, op: gt, value: 1}", None),
+    ("{path: state.two, value: x}", None),
+    (
+        "{path: state.two, value: []}",
+        Some("state.two is a number or a text"),
+    ),
+    (
+        "{path: state.size, value: x}",
+        Some("state.size is a number"),
+    ),
+    (
+        "{path: _timestamp, op: gt, value: \"2024\"}",
+        Some("_timestamp is a number"),
+    ),
+    ("{path: _now, op: gt, value: 2024}", Some("_now is a text")),
+    (
+        "{all: [{path: inputs.n, value: 1}, {not: {path: inputs.n, value: x}}]}",
+        Some("inputs.n is a number"),
+    ),
+];
+
+#[test]
+fn conditions_that_types_decide_are_told() {
+    for (condition, expected) in CONDITIONS {
+        let text = with_inputs(&format!(
+            "a: {{assign: {{num: 1, text: \"n=${{inputs.n}}\", free: \"${{inputs.n}}\", two: 1, size: \"${{inputs.list | length}}\"}}, next: b}}\n\
+             b: {{assign: {{two: x}}, next: [{{to: c, when: {condition}}}]}}\nc: {{type: return, output: \"${{state}}\"}}"
+        ));
+        match expected {
+            Some(part) => {
+                let seen = validate(&text);
+                let found: Vec<&Finding> = seen
+                    .warnings
+                    .iter()
+                    .filter(|f| f.code == "impossible_condition")
+                    .collect();
+                assert_eq!(found.len(), 1, "{condition} {:#?}", seen.warnings);
+                assert!(found[0].message.contains(part), "{}", found[0]);
+                assert_eq!((found[0].line, found[0].node.as_deref()), (11, Some("b")));
+            }
+            None => finds_nothing(&text),
+        }
+    }
+    let nested = with_inputs(
+        "a: {next: [{to: b, when: {any: [{path: inputs.n, value: 1}, {not: {path: inputs.n, value: x}}]}}]}\nb: {type: return}",
+    );
+    finds(&nested, "impossible_condition", (10, 71), "a number");
+    let hooked = with_inputs("a: {type: return}").replace(
+        "  start: a",
+        "  start: a\n  hooks: [{event: error, condition: {path: inputs.n, value: x}, action: {item_id: q}}]",
+    );
+    finds(&hooked, "impossible_condition", (9, 37), "a number");
+}
+
+#[test]
+fn a_graph_without_permissions_is_an_error_for_its_author_only() {
+    let text = with_nodes(
+        "a: {action: {item_id: rye/bash}, next: b}\nb: {action: {item_id: \"x/${inputs.y}\"}, next: c}\nc: {type: return}",
+    )
+    .replace("permissions: [\"rye.execute.tool.*\"]\n", "");
+    let seen = validate(&text);
+    assert_eq!(seen.errors.len(), 1, "{:?}", seen.errors);
+    assert_eq!(seen.errors[0].code, "missing_permissions");
+    let proposal = "permissions: [rye.execute.tool.rye.bash, rye.execute.tool.*]";
+    assert!(
+        seen.errors[0].message.contains(proposal),
+        "{}",
+        seen.errors[0]
+    );
+    assert!(!seen.is_sound());
+    assert_eq!(graph(&text).0.permissions, None);
+    finds_nothing(&with_nodes("a: {type: return}").replace("\"rye.execute.tool.*\"", ""));
+}
+
+#[test]
+fn a_closer_look_finds_all_that_a_first_look_finds() {
+    let texts = BROKEN_NODES
+        .iter()
+        .chain(DOUBTFUL_NODES)
+        .map(|(nodes, ..)| *nodes);
+    for text in texts
+        .map(with_nodes)
+        .chain(["a: [\n".to_owned(), "x".to_owned()])
+    {
+        let seen = validate(&text);
+        let all: Vec<&Finding> = seen.errors.iter().chain(&seen.warnings).collect();
+        for finding in findings(&text) {
+            assert!(all.contains(&&finding), "{finding}\n{text}");
+        }
+        assert_eq!(
+            seen.errors
+                .iter()
+                .filter(|f| f.severity == Severity::Warning)
+                .count(),
+            0
+        );
+        assert_eq!(
+            seen.warnings
+                .iter()
+                .filter(|f| f.severity == Severity::Error)
+                .count(),
+            0
+        );
+    }
+}
+
+#[test]
+fn broken_nodes_are_counted_too() {
+    for (text, count) in [
+        (with_nodes("a: {type: odd}\nb: {type: return}"), 2),
+        (with_nodes("a: 5"), 1),
+        (HEAD.to_owned(), 0),
+        ("a: [".to_owned(), 0),
+    ] {
+        assert_eq!(validate(&text).node_count, count, "{text}");
+    }
+}
+
+/// A graph of so many nodes, each of which reads, assigns and branches.
+fn chain(count: usize, target: &dyn Fn(usize) -> String) -> String {
+    let node = |at| {
+        format!(
+            "n{at}: {{action: {{item_id: rye/bash, params: {{args: [\"${{inputs.n}}\"]}}}}, assign: {{k{at}: \"${{result}}\"}}, \
+             next: [{{to: {}, when: {{path: state.k{at}, op: exists}}}}, {{to: end}}]}}\n",
+            target(at)
+        )
+    };
+    let nodes: String = (0..count).map(node).collect();
+    with_inputs(&(nodes + "end: {type: return}")).replace("start: a", "start: n0")
+}
+
+#[test]
+fn the_work_for_a_file_grows_with_its_length_only() {
+    let sound = chain(1000, &|at| format!("n{}", (at + 1) % 1000));
+    finds_nothing(&sound);
+    // Each of these names would be looked up among all others if nothing bounded that.
+    let broken = validate(&chain(1000, &|at| format!("m{at}")));
+    assert_eq!(broken.errors.len(), 1000);
+    let hints = broken
+        .errors
+        .iter()
+        .filter(|f| f.message.contains("did you mean"));
+    assert!((1..=32).contains(&hints.count()));
+}

@@ -1,0 +1,442 @@
+//! What a failure means, and how long to wait before the next try.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{CLASSIFICATION, ITEM_KEYS, ORIGIN, entries, fault, section, unknown_key};
+use crate::definition::Backoff;
+use crate::expr::{Condition, Names};
+use crate::model::{Failure, Object};
+
+/// The failure of a tool in its own words: the code is ours, the meaning is in its result.
+const TOOL_FAILED: &str = "tool_failed";
+
+/// Codes of what was refused, or is broken as it stands. They are permanent whatever their text says: the name of a
+/// refused item may well hold the word `network`.
+const REFUSALS: [&str; 18] = [
+    "permission_denied",
+    "item_refused",
+    "item_not_found",
+    "invalid_action",
+    "invalid_item_id",
+    "invalid_params",
+    "precondition_failed",
+    "not_supported",
+    "interpolation_failed",
+    "input_validation_failed",
+    "graph_validation_failed",
+    "graph_missing",
+    "missing_environment_variables",
+    "node_not_found",
+    "project_gone",
+    "max_steps_exceeded",
+    "internal",
+    "panicked",
+];
+
+/// Codes of what was stopped. A try that broke off may have had its effect, so it is nobody's to repeat unasked.
+const STOPPED: [&str; 3] = ["stopped", "interrupted", "cancelled"];
+
+/// Categories that are worth another try, if a pattern does not say.
+const RETRYABLE: [&str; 2] = ["transient", "rate_limited"];
+
+/// The pause after a failure that may pass and for which no pattern names one.
+const DEFAULT_BACKOFF: Backoff = Backoff::Exponential {
+    base: 1.0,
+    max: Duration::from_secs(30),
+};
+
+/// The longest pause that a result may ask for: a run must not sleep for a year because a server says so.
+const LONGEST_ASKED: Duration = Duration::from_hours(1);
+
+/// Names a pattern may read.
+const READ: [&str; 3] = ["error", "status_code", "cancelled"];
+
+const PATTERN_KEYS: [&str; 8] = [
+    "id",
+    "name",
+    "description",
+    "category",
+    "retryable",
+    "match",
+    "retry_policy",
+    ORIGIN,
+];
+const DEFAULT_KEYS: [&str; 3] = ["category", "retryable", "retry_policy"];
+
+/// What a failure means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Classification {
+    /// `permanent`, `transient`, `rate_limited`, `cancelled`, or a word of the configuration.
+    pub category: String,
+    /// The pattern that matched; the failure's own code if none was asked; `default`.
+    pub code: String,
+    /// Whether another try may succeed.
+    pub retryable: bool,
+    /// How long to wait before it.
+    pub backoff: Backoff,
+}
+
+impl Classification {
+    /// `classification` as hooks read it: `{category, code, retryable, retry_policy}`.
+    pub fn to_json(&self) -> Value {
+        let policy = match self.backoff {
+            Backoff::None => Value::Null,
+            Backoff::Fixed(delay) => json!({"type": "fixed", "delay": delay.as_secs_f64()}),
+            Backoff::Exponential { base, max } => {
+                json!({"type": "exponential", "base": base, "max": max.as_secs_f64()})
+            }
+        };
+        json!({
+            "category": self.category,
+            "code": self.code,
+            "retryable": self.retryable,
+            "retry_policy": policy,
+        })
+    }
+}
+
+/// The patterns, in their order.
+#[derive(Debug, Clone)]
+pub(super) struct Classifier {
+    patterns: Vec<Pattern>,
+    default: Class,
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    id: String,
+    condition: Condition,
+    class: Class,
+}
+
+/// What a pattern says about the failures it matches.
+#[derive(Debug, Clone)]
+struct Class {
+    category: String,
+    retryable: bool,
+    pause: Pause,
+}
+
+#[derive(Debug, Clone)]
+struct Pause {
+    /// The header that may ask for a pause of its own, if results may ask at all.
+    header: Option<String>,
+    backoff: Backoff,
+}
+
+impl Class {
+    /// Reads `category`, `retryable` and `retry_policy`.
+    fn read(map: &Object) -> Result<Self, String> {
+        let category = match map.get("category") {
+            Some(Value::String(category)) if !category.is_empty() => category.clone(),
+            Some(other) => return Err(format!("`category` is a word, not {other}")),
+            None => return Err("it has no `category`".to_owned()),
+        };
+        let retryable = match map.get("retryable") {
+            None | Some(Value::Null) => RETRYABLE.contains(&category.as_str()),
+            Some(Value::Bool(retryable)) => *retryable,
+            Some(other) => return Err(format!("`retryable` is true or false, not {other}")),
+        };
+        let pause = match map.get("retry_policy") {
+            None | Some(Value::Null) => Pause {
+                header: None,
+                backoff: if retryable {
+                    DEFAULT_BACKOFF
+                } else {
+                    Backoff::None
+                },
+            },
+            Some(policy) => Pause::read(policy)?,
+        };
+        Ok(Self {
+            category,
+            retryable,
+            pause,
+        })
+    }
+
+    fn applied(&self, code: &str, result: &Value) -> Classification {
+        let asked = self
+            .pause
+            .header
+            .as_ref()
+            .and_then(|header| asked(header, result));
+        Classification {
+            category: self.category.clone(),
+            code: code.to_owned(),
+            retryable: self.retryable,
+            backoff: asked.map_or(self.pause.backoff, Backoff::Fixed),
+        }
+    }
+}
+
+impl Pause {
+    fn read(policy: &Value) -> Result<Self, String> {
+        if policy.get("type").and_then(Value::as_str) != Some("use_header") {
+            return Ok(Self {
+                header: None,
+                backoff: backoff(policy)?,
+            });
+        }
+        let map = closed(policy, &["type", "header", "fallback"])?;
+        let header = match map.get("header") {
+            None => "retry-after".to_owned(),
+            Some(Value::String(header)) => header.to_lowercase(),
+            Some(other) => {
+                return Err(format!("`header` of `retry_policy` is a text, not {other}"));
+            }
+        };
+        Ok(Self {
+            header: Some(header),
+            backoff: map.get("fallback").map_or(Ok(DEFAULT_BACKOFF), backoff)?,
+        })
+    }
+}
+
+/// A retry policy without headers.
+fn backoff(policy: &Value) -> Result<Backoff, String> {
+    let seconds = |key: &str, default: f64| match policy.get(key) {
+        None => Ok(default),
+        Some(given) => given
+            .as_f64()
+            .filter(|given| *given > 0.0 && Duration::try_from_secs_f64(*given).is_ok())
+            .ok_or_else(|| {
+                format!("`{key}` of `retry_policy` is a number of seconds above 0, not {given}")
+            }),
+    };
+    match policy.get("type").and_then(Value::as_str) {
+        Some("none") => closed(policy, &["type"]).map(|_| Backoff::None),
+        Some("fixed") => {
+            closed(policy, &["type", "delay"])?;
+            Ok(Backoff::Fixed(Duration::from_secs_f64(seconds(
+                "delay", 60.0,
+            )?)))
+        }
+        Some("exponential") => {
+            closed(policy, &["type", "base", "max"])?;
+            Ok(Backoff::Exponential {
+                base: seconds("base", 2.0)?,
+                max: Duration::from_secs_f64(seconds("max", 120.0)?),
+            })
+        }
+        Some(_) | None => Err(format!(
+            "`retry_policy` is a map whose `type` is exponential, fixed, use_header or none, not {policy}"
+        )),
+    }
+}
+
+/// The map `policy` is, if it has no other keys than these.
+fn closed<'p>(policy: &'p Value, keys: &[&str]) -> Result<&'p Object, String> {
+    let map = policy
+        .as_object()
+        .ok_or_else(|| format!("`retry_policy` is a map, not {policy}"))?;
+    match unknown_key(map, keys.iter().copied()) {
+        None => Ok(map),
+        Some(problem) => Err(format!("{problem} in `retry_policy`")),
+    }
+}
+
+impl Classifier {
+    /// Reads the section; without one only our own codes are known.
+    pub(super) fn read(config: &Value) -> Result<Self, String> {
+        let mut classifier = Self {
+            patterns: Vec::new(),
+            default: Class {
+                category: "permanent".to_owned(),
+                retryable: false,
+                pause: Pause {
+                    header: None,
+                    backoff: Backoff::None,
+                },
+            },
+        };
+        let Some(map) = section(CLASSIFICATION, config)? else {
+            return Ok(classifier);
+        };
+        if let Some(problem) =
+            unknown_key(map, ["patterns", "default"].into_iter().chain(ITEM_KEYS))
+        {
+            return Err(fault(CLASSIFICATION, None, &problem));
+        }
+        for entry in entries(CLASSIFICATION, map, "patterns")? {
+            let pattern = Pattern::read(entry)
+                .map_err(|problem| fault(CLASSIFICATION, Some(("pattern", entry)), &problem))?;
+            classifier.patterns.push(pattern);
+        }
+        if let Some(default) = map.get("default").filter(|default| !default.is_null()) {
+            classifier.default = default
+                .as_object()
+                .ok_or_else(|| "it is not a map".to_owned())
+                .and_then(
+                    |default| match unknown_key(default, DEFAULT_KEYS.into_iter()) {
+                        None => Class::read(default),
+                        Some(problem) => Err(problem),
+                    },
+                )
+                .map_err(|problem| fault(CLASSIFICATION, None, &format!("`default`: {problem}")))?;
+        }
+        Ok(classifier)
+    }
+
+    pub(super) fn classify(&self, failure: &Failure, result: &Value) -> Classification {
+        let code = code(failure, result);
+        let own = |category: &str, retryable, backoff| Classification {
+            category: category.to_owned(),
+            code: code.as_str().unwrap_or(&failure.code).to_owned(),
+            retryable,
+            backoff,
+        };
+        let is = |codes: &[&str]| code.as_str().is_some_and(|code| codes.contains(&code));
+        if is(&REFUSALS) {
+            return own("permanent", false, Backoff::None);
+        }
+        if is(&STOPPED) {
+            return own("cancelled", false, Backoff::None);
+        }
+        let told = result.get("error");
+        let error = json!({
+            "type": folded(told.and_then(|told| told.get("type")).or(result.get("error_type"))),
+            "message": folded(Some(&message(failure, result))),
+            "code": folded(Some(&code)),
+        });
+        let status = folded(stated(result, "status_code"));
+        let cancelled = folded(stated(result, "cancelled"));
+        let scope = Names::new(vec![
+            ("error", &error),
+            ("status_code", &status),
+            ("cancelled", &cancelled),
+        ]);
+        // What could not be compared does not match, and a person can do nothing about it.
+        let mut notes = Vec::new();
+        let matching = self
+            .patterns
+            .iter()
+            .find(|pattern| pattern.condition.holds(&scope, &mut notes));
+        match matching {
+            Some(pattern) => pattern.class.applied(&pattern.id, result),
+            None if failure.retryable => own("transient", true, DEFAULT_BACKOFF),
+            None => self.default.applied("default", result),
+        }
+    }
+}
+
+impl Pattern {
+    fn read(entry: &Value) -> Result<Self, String> {
+        let map = entry
+            .as_object()
+            .ok_or_else(|| format!("a pattern is a map, not {entry}"))?;
+        if let Some(problem) = unknown_key(map, PATTERN_KEYS.into_iter()) {
+            return Err(problem);
+        }
+        let id = match map.get("id") {
+            Some(Value::String(id)) if !id.is_empty() => id.clone(),
+            Some(_) | None => return Err("it has no `id`".to_owned()),
+        };
+        let wanted = map
+            .get("match")
+            .filter(|wanted| wanted.as_object().is_some_and(|map| !map.is_empty()))
+            .ok_or("it has no `match`; what nothing matches is `default`")?;
+        let (condition, _warnings) = Condition::parse(&fold(wanted)).map_err(|faults| {
+            let told: Vec<String> = faults
+                .iter()
+                .map(|fault| format!("`match{}`: {}", fault.at, fault.message))
+                .collect();
+            told.join("; ")
+        })?;
+        for path in condition.paths() {
+            let root = path.split(['.', '[']).next().unwrap_or_default();
+            if !READ.contains(&root) {
+                return Err(format!(
+                    "`match` reads `{path}`, which no failure has; there are error.type, error.message, error.code, \
+                     status_code and cancelled"
+                ));
+            }
+        }
+        Ok(Self {
+            id,
+            condition,
+            class: Class::read(map)?,
+        })
+    }
+}
+
+/// The condition with its texts in lower case and its regular expressions blind to case.
+fn fold(condition: &Value) -> Value {
+    let Value::Object(map) = condition else {
+        return condition.clone();
+    };
+    let op = map.get("op").or(map.get("operator"));
+    let regex = op.and_then(Value::as_str) == Some("regex");
+    map.iter()
+        .map(|(key, value)| {
+            let folded = match (key.as_str(), value) {
+                ("all" | "any", Value::Array(tests)) => tests.iter().map(fold).collect(),
+                ("not", test) => fold(test),
+                ("value", Value::String(pattern)) if regex => json!(format!("(?i){pattern}")),
+                ("value", Value::Array(list)) => {
+                    list.iter().map(|entry| folded(Some(entry))).collect()
+                }
+                ("value", value) => folded(Some(value)),
+                (_, other) => other.clone(),
+            };
+            (key.clone(), folded)
+        })
+        .collect()
+}
+
+/// `value` in lower case if it is a text; null if there is none.
+fn folded(value: Option<&Value>) -> Value {
+    match value {
+        Some(Value::String(text)) => Value::String(text.to_lowercase()),
+        Some(other) => other.clone(),
+        None => Value::Null,
+    }
+}
+
+/// What the result says under `name`, itself or in its `error`.
+fn stated<'r>(result: &'r Value, name: &str) -> Option<&'r Value> {
+    let in_error = || result.get("error")?.get(name);
+    result.get(name).or_else(in_error).filter(|v| !v.is_null())
+}
+
+/// The code of the failure; of a tool that failed in its own words, the tool's.
+fn code(failure: &Failure, result: &Value) -> Value {
+    let own = || Value::String(failure.code.clone());
+    if failure.code != TOOL_FAILED {
+        return own();
+    }
+    match stated(result, "code") {
+        Some(code @ (Value::String(_) | Value::Number(_))) => code.clone(),
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => own(),
+    }
+}
+
+/// The text of the failure; of a tool that failed with an `error` map, the message in it.
+fn message(failure: &Failure, result: &Value) -> Value {
+    let told = result
+        .get("error")
+        .and_then(|told| told.get("message"))
+        .filter(|told| told.is_string() && failure.code == TOOL_FAILED);
+    told.cloned()
+        .unwrap_or_else(|| Value::String(failure.message.clone()))
+}
+
+/// The pause in seconds that the result asks for: `retry_after`, or that header of its `headers`.
+fn asked(header: &str, result: &Value) -> Option<Duration> {
+    let in_headers = || {
+        let headers = result.get("headers")?.as_object()?;
+        let named = headers
+            .iter()
+            .find(|(name, _)| name.to_lowercase() == header);
+        named.map(|(_, value)| value)
+    };
+    let seconds = match stated(result, "retry_after").or_else(in_headers)? {
+        Value::Number(seconds) => seconds.as_f64()?,
+        Value::String(text) => text.trim().parse().ok()?,
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+    };
+    let pause = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(pause.min(LONGEST_ASKED))
+}

@@ -1,0 +1,194 @@
+//! Ends and rests: requests to stop, limits, the terminal event, parking.
+
+use serde_json::{Value, json};
+
+use super::{Turn, Walker};
+use crate::clock::Timestamp;
+use crate::definition::{DEFAULT_MAX_STEPS, HookEvent};
+use crate::id::RunId;
+use crate::model::{Activity, Event, Failure, Outcome, SuspendReason, Suspension};
+
+impl Walker {
+    /// What stands before any further attempt: an end, or a rest. `None` if the walk goes on.
+    pub(super) fn stand_still(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
+        let stops = self.run.cancel.is_some() || self.is_overdue(now) || self.held.is_some();
+        if !stops {
+            return None;
+        }
+        if !self.running.is_empty() {
+            return Some(self.rest(now));
+        }
+        if let Some(cause) = self.run.cancel.clone() {
+            return Some(self.finish(now, Outcome::Cancelled { cause }, events));
+        }
+        if self.is_overdue(now) {
+            let seconds = self.graph.timeout.unwrap_or_default().as_secs_f64();
+            let text = format!("the run took longer than `config.timeout` allows ({seconds} s)");
+            let error = Failure::permanent("duration_exceeded", text);
+            let error = self.at_node(error);
+            return Some(self.finish(now, Outcome::Error { error }, events));
+        }
+        let why = self.held.take()?;
+        Some(self.suspend(now, why, events))
+    }
+
+    pub(super) fn is_overdue(&self, now: Timestamp) -> bool {
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    /// The most steps the run may have taken in all.
+    pub(super) fn max_steps(&self) -> u32 {
+        let limit = self.run.progress.max_steps.or(self.run.birth.limits.steps);
+        limit.or(self.graph.max_steps).unwrap_or(DEFAULT_MAX_STEPS)
+    }
+
+    pub(super) fn at_limit(&mut self, now: Timestamp, node: &str, events: &mut Vec<Event>) -> Turn {
+        let (steps, max) = (self.run.progress.steps, self.max_steps());
+        let context = self.context([
+            ("limit_code", json!("max_steps_exceeded")),
+            ("current_value", json!(steps)),
+            ("current_max", json!(max)),
+        ]);
+        if self.open_round(now, HookEvent::Limit, context, events) {
+            return Turn::Again;
+        }
+        let error = self.limit_failure().at(node);
+        self.finish(now, Outcome::Error { error }, events)
+    }
+
+    pub(super) fn limit_failure(&self) -> Failure {
+        let (steps, max) = (self.run.progress.steps, self.max_steps());
+        let text = format!(
+            "the graph took {steps} steps, its limit (max_steps {max}); raise it in the graph or by `--limit steps=N`"
+        );
+        Failure::permanent("max_steps_exceeded", text)
+    }
+
+    pub(super) fn completed(&self) -> Outcome {
+        let progress = &self.run.progress;
+        let output = progress.output.clone().unwrap_or_else(|| json!({}));
+        if progress.suppressed.is_empty() {
+            Outcome::Completed { output }
+        } else {
+            Outcome::CompletedWithErrors { output }
+        }
+    }
+
+    /// The walk is over: asks the hooks of `graph_completed`, or ends the run at once.
+    pub(super) fn finish(
+        &mut self,
+        now: Timestamp,
+        outcome: Outcome,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        if self.has_hooks(HookEvent::GraphCompleted) && !self.run.birth.is_single_step() {
+            let error = match &outcome {
+                Outcome::Error { error } => json!(error.message),
+                Outcome::Completed { .. }
+                | Outcome::CompletedWithErrors { .. }
+                | Outcome::Cancelled { .. }
+                | Outcome::Killed { .. } => Value::Null,
+            };
+            let context = self.context([
+                ("graph_id", json!(self.run.birth.item.id)),
+                ("steps", json!(self.run.progress.steps)),
+                ("status", json!(outcome.status())),
+                ("error", error),
+            ]);
+            self.record(
+                now,
+                Event::GraphEnding {
+                    outcome: outcome.clone(),
+                },
+                events,
+            );
+            if self.open_round(now, HookEvent::GraphCompleted, context, events) {
+                return Turn::Again;
+            }
+        }
+        self.end(now, outcome, events)
+    }
+
+    pub(super) fn end(
+        &mut self,
+        now: Timestamp,
+        outcome: Outcome,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let steps = self.run.progress.steps;
+        let elapsed_ms = now.ms_since(self.run.created_at);
+        let status = outcome.status();
+        let event = match outcome {
+            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                Event::GraphCompleted {
+                    status,
+                    steps,
+                    elapsed_ms,
+                    output,
+                }
+            }
+            Outcome::Error { error } => Event::GraphError {
+                error,
+                steps,
+                elapsed_ms,
+            },
+            Outcome::Cancelled { cause } => Event::GraphCancelled {
+                cause,
+                steps,
+                elapsed_ms,
+            },
+            Outcome::Killed { receipt } => Event::RunKilled {
+                cause: String::new(),
+                receipt,
+            },
+        };
+        self.record(now, event, events);
+        Turn::Again
+    }
+
+    pub(super) fn suspend(
+        &mut self,
+        now: Timestamp,
+        why: Suspension,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let node = self.run.phase.activity().and_then(Activity::node);
+        let why = why.at(node);
+        self.record(now, Event::RunSuspended(why), events);
+        Turn::Again
+    }
+
+    pub(super) fn suspend_for_child(
+        &mut self,
+        now: Timestamp,
+        child: RunId,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let why = Suspension {
+            child: Some(child),
+            ..Suspension::new(SuspendReason::Child)
+        };
+        self.suspend(now, why, events)
+    }
+
+    pub(super) fn suspend_uncertain(
+        &mut self,
+        now: Timestamp,
+        uncertain: Vec<String>,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let why = Suspension {
+            uncertain,
+            ..Suspension::new(SuspendReason::Uncertain)
+        };
+        self.suspend(now, why, events)
+    }
+
+    /// `failure`, at the node where the walk stands.
+    pub(super) fn at_node(&self, failure: Failure) -> Failure {
+        match self.run.phase.activity().and_then(Activity::node) {
+            Some(node) => failure.at(node),
+            None => failure,
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Nodes with an action, gates and returns: attempted, taken up again, concluded.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::failure::Repeat;
+use super::{Answer, Call, Certainty, Turn, Walker};
+use crate::clock::Timestamp;
+use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
+use crate::id::RunId;
+use crate::model::{
+    Effect, Event, Failure, InFlight, Object, Outcome, Slot, StepInFlight, StepStatus, Verdict,
+};
+
+impl Walker {
+    /// Attempts the node ahead, unless the run is at its end or its limit.
+    pub(super) fn before(&mut self, now: Timestamp, name: &str, events: &mut Vec<Event>) -> Turn {
+        let single = self.run.birth.is_single_step();
+        if single && self.run.progress.last_step.is_some() {
+            let outcome = self.completed();
+            return self.finish(now, outcome, events);
+        }
+        if self.run.progress.steps >= self.max_steps() && !single {
+            return self.at_limit(now, name, events);
+        }
+        let graph = Arc::clone(&self.graph);
+        let Some(node) = graph.nodes.get(name) else {
+            let error =
+                Failure::permanent("node_not_found", format!("the graph has no node `{name}`"));
+            let error = error.at(name);
+            return self.finish(now, Outcome::Error { error }, events);
+        };
+        self.ahead = Some(now);
+        let step = self.fresh_step(node, now);
+        self.attempt(now, node, &step, events)
+    }
+
+    /// Attempts a step: for the first time, or again behind a failure.
+    fn attempt(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        match &node.work {
+            Work::Action(action) => return self.call_action(now, node, action, step, events),
+            Work::Foreach(foreach) => self.begin_items(now, node, foreach, step, events),
+            Work::Gate => self.pass(now, node, step, events),
+            Work::Return { output } => self.leave(now, output.as_ref(), step, events),
+        }
+        Turn::Again
+    }
+
+    pub(super) fn call_action(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        action: &Action,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        match self.resolve(action, step.now) {
+            Ok((item, params)) => Turn::Call(Box::new(Call {
+                slot: Slot::Action,
+                step: step.step,
+                node: step.node.clone(),
+                visit: step.visit,
+                attempt: step.work.attempt,
+                now: step.now,
+                primary: action.primary,
+                item,
+                params,
+                key: self.key(&step.node, step.visit, None, None),
+                effect: node.effect,
+                caching: node.caching,
+                timeout: node.timeout,
+                authority: Authority::Run,
+                attached: None,
+            })),
+            Err(failure) => {
+                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+                Turn::Again
+            }
+        }
+    }
+
+    /// A step is in flight: wait for it, or take it up again after a restart.
+    pub(super) fn in_step(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        let graph = Arc::clone(&self.graph);
+        let Some(node) = graph.nodes.get(&step.node) else {
+            let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
+            let error = error.at(&step.node);
+            return self.finish(now, Outcome::Error { error }, events);
+        };
+        let action = match &node.work {
+            Work::Foreach(foreach) => return self.items_turn(now, node, foreach, step, events),
+            Work::Action(action) => action,
+            Work::Gate | Work::Return { .. } => {
+                unreachable!("gates and returns are walked in one turn")
+            }
+        };
+        if self.running.contains_key(&Slot::Action) {
+            return self.rest(now);
+        }
+        if let Some(turn) = self.stand_still(now, events) {
+            return turn;
+        }
+        if let Some(child) = self.parked.remove(&Slot::Action) {
+            return self.suspend_for_child(now, child, events);
+        }
+        match Revival::of(&step.work) {
+            Revival::Uncertain => {
+                let what = vec![step.node.clone()];
+                self.suspend_uncertain(now, what, events)
+            }
+            Revival::Settled(answer) => {
+                self.conclude_action(now, &answer, events);
+                Turn::Again
+            }
+            Revival::Attach(child) => {
+                let mut turn = self.call_action(now, node, action, step, events);
+                if let Turn::Call(call) = &mut turn {
+                    call.attached = Some(child);
+                }
+                turn
+            }
+            Revival::Repeat => {
+                self.call_action(now, node, action, &step.again(node.effect), events)
+            }
+        }
+    }
+
+    pub(super) fn wait_or_retry(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        due: Timestamp,
+        events: &mut Vec<Event>,
+    ) -> Turn {
+        if now < due {
+            let deadline = self.deadline();
+            return Turn::Wait(Some(deadline.map_or(due, |deadline| due.min(deadline))));
+        }
+        let graph = Arc::clone(&self.graph);
+        let Some(node) = graph.nodes.get(&step.node) else {
+            let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
+            return self.finish(now, Outcome::Error { error }, events);
+        };
+        self.attempt(now, node, &step.again(node.effect), events)
+    }
+
+    pub(super) fn conclude_action(
+        &mut self,
+        now: Timestamp,
+        answer: &Answer,
+        events: &mut Vec<Event>,
+    ) {
+        let graph = Arc::clone(&self.graph);
+        let Some((step, node)) = self.at_hand(&graph, now) else {
+            return;
+        };
+        if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
+            // It stays in flight; the next turn parks the run.
+            return;
+        }
+        if let Some(failure) = &answer.failure {
+            let repeat = Repeat::of(node.effect, failure, answer.certainty);
+            return self.fail(now, &step, failure.clone(), &answer.result, repeat, events);
+        }
+        let evaluated = self
+            .assign(node, Some(&answer.result), step.now, Object::new())
+            .map(|assigned| (assigned, self.edge(node, Some(&answer.result), step.now)));
+        match evaluated {
+            Ok((assigned, next_node)) => {
+                let status = if answer.cached {
+                    StepStatus::Cached
+                } else {
+                    StepStatus::Ok
+                };
+                let done = Done {
+                    action_id: node.work.action().map(|action| action.id.clone()),
+                    result: Some(answer.result.clone()),
+                    cache_hit: answer.cached,
+                    node_input_hash: answer.node_input_hash.clone(),
+                    ..Done::new(status, assigned, next_node)
+                };
+                self.step_done(now, &step, done, Some(&answer.result), events);
+            }
+            // The action has done its work: another one would not mend the template.
+            Err(failure) => {
+                self.fail(now, &step, failure, &answer.result, Repeat::Useless, events);
+            }
+        }
+    }
+
+    /// A gate: assign, then choose an edge.
+    pub(super) fn pass(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) {
+        match self.assign(node, None, step.now, Object::new()) {
+            Ok(assigned) => {
+                let next_node = self.edge(node, None, step.now);
+                let done = Done::new(StepStatus::Gate, assigned, next_node);
+                self.step_done(now, step, done, None, events);
+            }
+            Err(failure) => {
+                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+            }
+        }
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        now: Timestamp,
+        template: Option<&Value>,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) {
+        match self.output(template, step.now) {
+            Ok(output) => {
+                let done = Done {
+                    output: Some(output),
+                    ..Done::new(StepStatus::Return, Object::new(), None)
+                };
+                self.step_done(now, step, done, None, events);
+            }
+            Err(failure) => {
+                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+            }
+        }
+    }
+
+    /// Records a node that did not fail, and asks the hooks of `after_step`.
+    pub(super) fn step_done(
+        &mut self,
+        now: Timestamp,
+        step: &StepInFlight,
+        done: Done,
+        result: Option<&Value>,
+        events: &mut Vec<Event>,
+    ) {
+        self.items = None;
+        self.record(now, done.event(now, step), events);
+        let Some(last) = self.run.progress.last_step.clone() else {
+            return;
+        };
+        if !self.has_hooks(HookEvent::AfterStep) {
+            return;
+        }
+        let context = self.context([
+            ("node", json!(last.node)),
+            ("next_node", json!(last.next_node)),
+            ("result", result.cloned().unwrap_or_else(|| json!({}))),
+        ]);
+        self.open_round(now, HookEvent::AfterStep, context, events);
+    }
+
+    pub(super) fn fresh_step(&self, node: &Node, now: Timestamp) -> StepInFlight {
+        let visits = &self.run.progress.visits;
+        StepInFlight {
+            step: self.run.progress.steps + 1,
+            node: node.name.clone(),
+            visit: visits.get(&node.name).copied().unwrap_or(0),
+            now,
+            work: InFlight::new(1, node.effect),
+        }
+    }
+
+    /// The step in flight or failed, or the one that the node ahead would be.
+    pub(super) fn at_hand<'g>(
+        &self,
+        graph: &'g Graph,
+        now: Timestamp,
+    ) -> Option<(StepInFlight, &'g Node)> {
+        let at = self.run.phase.activity()?;
+        let node = graph.nodes.get(at.node()?)?;
+        let step = at.step().cloned();
+        let since = self.ahead.unwrap_or(now);
+        Some((step.unwrap_or_else(|| self.fresh_step(node, since)), node))
+    }
+}
+
+/// What becomes of an attempt that was in flight when the daemon went down.
+pub(super) enum Revival {
+    /// It is carried out again.
+    Repeat,
+    /// The run that carries it out is waited for again.
+    Attach(RunId),
+    /// Nobody knows whether it happened, and it must not happen twice.
+    Uncertain,
+    /// Somebody said what became of it.
+    Settled(Answer),
+}
+
+impl Revival {
+    pub(super) fn of(work: &InFlight) -> Self {
+        let settled = |failure| {
+            Self::Settled(Answer {
+                result: Value::Null,
+                failure,
+                certainty: Certainty::Answered,
+                cached: false,
+                node_input_hash: None,
+            })
+        };
+        match (work.verdict, &work.child, work.effect) {
+            (Some(Verdict::Retry), _, _) => Self::Repeat,
+            (Some(Verdict::Done), _, _) => settled(None),
+            (Some(Verdict::Fail), _, _) => settled(Some(Failure::permanent(
+                "uncertain_failed",
+                "nobody knew what became of the call, and it was declared failed",
+            ))),
+            (None, Some(child), _) => Self::Attach(child.clone()),
+            (None, None, Effect::AtMostOnce) => Self::Uncertain,
+            (None, None, Effect::Idempotent | Effect::Pure) => Self::Repeat,
+        }
+    }
+}
+
+/// How a node was done: what every kind of node has, and what only some have.
+pub(super) struct Done {
+    pub(super) status: StepStatus,
+    pub(super) assigned: Object,
+    pub(super) next_node: Option<String>,
+    pub(super) error: Option<Failure>,
+    pub(super) suppressed: bool,
+    pub(super) output: Option<Value>,
+    pub(super) action_id: Option<String>,
+    pub(super) result: Option<Value>,
+    pub(super) cache_hit: bool,
+    pub(super) node_input_hash: Option<String>,
+}
+
+impl Done {
+    pub(super) const fn new(
+        status: StepStatus,
+        assigned: Object,
+        next_node: Option<String>,
+    ) -> Self {
+        Self {
+            status,
+            assigned,
+            next_node,
+            error: None,
+            suppressed: false,
+            output: None,
+            action_id: None,
+            result: None,
+            cache_hit: false,
+            node_input_hash: None,
+        }
+    }
+
+    pub(super) fn event(self, now: Timestamp, step: &StepInFlight) -> Event {
+        Event::StepCompleted {
+            step: step.step,
+            node: step.node.clone(),
+            status: self.status,
+            elapsed_ms: now.ms_since(step.now),
+            next_node: self.next_node,
+            assigned: self.assigned,
+            error: self.error,
+            suppressed: self.suppressed,
+            output: self.output,
+            action_id: self.action_id,
+            result: self.result,
+            cache_hit: self.cache_hit,
+            node_input_hash: self.node_input_hash,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The configuration that decides how runs behave, as a project sees it.
+
+use std::sync::{Arc, OnceLock, PoisonError};
+
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::seal::{canonical, sha256_hex};
+use serde_json::{Map, Value};
+
+use super::{Error, Item, Library};
+use crate::cascade;
+use crate::metadata;
+use crate::spaces::Space;
+use crate::system::Embedded;
+
+/// Files of `.ai/config/agent` that are part of the hash of the configuration: those of the original, by whose hash it
+/// finds cached results, and the two that decide about hooks and retries, which change what a graph does as well.
+const FILES: [&str; 6] = [
+    "agent",
+    "coordination",
+    "error_classification",
+    "hook_conditions",
+    "hooks",
+    "resilience",
+];
+
+/// Those among them that a graph run holds on to.
+const OF_RUNS: [&str; 4] = [
+    "coordination",
+    "error_classification",
+    "hook_conditions",
+    "resilience",
+];
+
+/// The spaces that may lay something over what is shipped, in their order.
+const UPPER: [Space; 2] = [Space::User, Space::Project];
+
+/// The configuration of one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// JSON text of `{file name: merged content}` of the files that decide about a graph run; a file that is in no space
+    /// is left out.
+    pub policy: Arc<str>,
+    /// SHA-256, in hex, of the canonical JSON of `{file name: merged content}` of all files that may decide about what a
+    /// tool or a graph comes to: `agent`, `coordination`, `error_classification`, `hook_conditions`, `hooks` and
+    /// `resilience`, each with the extension `.yaml`.
+    pub hash: Arc<str>,
+}
+
+/// A snapshot, and the verified files it was made of.
+#[derive(Debug)]
+pub(super) struct Made {
+    of: Vec<Option<Arc<Item>>>,
+    snapshot: Snapshot,
+}
+
+impl Snapshot {
+    /// What is shipped, without anything of a user or a project.
+    pub fn shipped() -> Self {
+        static SHIPPED: OnceLock<Snapshot> = OnceLock::new();
+        let make = || {
+            let merged = FILES.map(|name| {
+                let item = item_ref(name);
+                let at_root = |embedded: &Embedded| embedded.place(std::path::Path::new(""));
+                let embedded = Embedded::all()
+                    .into_iter()
+                    .find(|embedded| at_root(embedded).item == item);
+                embedded.map_or_else(Map::new, |embedded| {
+                    shipped(at_root(&embedded).extension, embedded.text())
+                })
+            });
+            Self::of(merged)
+        };
+        SHIPPED.get_or_init(make).clone()
+    }
+
+    /// From the merged content of each of [`FILES`].
+    fn of(merged: [Map<String, Value>; FILES.len()]) -> Self {
+        let there = FILES.iter().zip(merged).filter(|(_, map)| !map.is_empty());
+        let (mut of_runs, mut all) = (Map::new(), Map::new());
+        for (name, map) in there {
+            let content = Value::Object(map);
+            if OF_RUNS.contains(name) {
+                of_runs.insert((*name).to_owned(), content.clone());
+            }
+            all.insert(format!("{name}.yaml"), content);
+        }
+        Self {
+            policy: Value::Object(of_runs).to_string().into(),
+            hash: sha256_hex(canonical(&Value::Object(all))).into(),
+        }
+    }
+}
+
+fn item_ref(name: &str) -> ItemRef {
+    ItemRef {
+        kind: ItemKind::Config,
+        id: ItemId::new(format!("agent/{name}")).expect("the names of the files are plain words"),
+    }
+}
+
+/// What a file of the system space holds.
+fn shipped(extension: &str, text: &str) -> Map<String, Value> {
+    metadata::configuration(extension, text)
+        .ok()
+        .and_then(|file| cascade::mark(file, Space::System).ok())
+        .expect("a test merges every system item of type config")
+}
+
+impl Library {
+    /// The configuration `item` as this project sees it: the files of the system, the user and the project, laid over
+    /// each other by the rules of [`cascade`]. Empty if there is none. A file of the user or the project counts only if
+    /// it is verified like any item; one that is refused is an error, not passed over.
+    pub fn config(&self, item: &ItemRef) -> Result<Map<String, Value>, Error> {
+        let upper = UPPER.map(|space| self.config_file(item, space));
+        let upper: Vec<_> = upper.into_iter().collect::<Result<_, _>>()?;
+        self.merged(item, upper.iter().flatten())
+    }
+
+    /// The configuration that decides about runs. Merged again only when a file has changed; otherwise it costs a look
+    /// for the files, and a read of those that are there.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let items = FILES.map(item_ref);
+        let of = self.config_files(&items)?;
+        {
+            let made = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(made) = &*made
+                && same(&made.of, &of)
+            {
+                return Ok(made.snapshot.clone());
+            }
+        }
+        let mut merged = FILES.map(|_| Map::new());
+        for (at, (merged, item)) in merged.iter_mut().zip(&items).enumerate() {
+            let upper = of.iter().skip(at).step_by(FILES.len()).flatten();
+            *merged = self.merged(item, upper)?;
+        }
+        let snapshot = Snapshot::of(merged);
+        let mut made = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        *made = Some(Made {
+            of,
+            snapshot: snapshot.clone(),
+        });
+        Ok(snapshot)
+    }
+
+    /// The files of `items` above the system's: all of one space, then all of the next.
+    fn config_files(
+        &self,
+        items: &[ItemRef; FILES.len()],
+    ) -> Result<Vec<Option<Arc<Item>>>, Error> {
+        let mut files = Vec::with_capacity(UPPER.len() * items.len());
+        for space in UPPER {
+            // Most projects have none: that costs one look instead of one for each name.
+            let there = self.spaces.has_category(&items[0], space);
+            let there = there.map_err(|source| Error::Unreadable {
+                item: items[0].clone(),
+                source,
+            })?;
+            for item in items {
+                let file = there.then(|| self.config_file(item, space));
+                files.push(file.transpose()?.flatten());
+            }
+        }
+        Ok(files)
+    }
+
+    /// The verified file of `item` in `space`. A copy of the system's own adds nothing.
+    fn config_file(&self, item: &ItemRef, space: Space) -> Result<Option<Arc<Item>>, Error> {
+        let found = self.find(item, space)?;
+        Ok(found.filter(|found| found.space != Space::System))
+    }
+
+    /// What the system ships under this name, with the files `upper` laid over it.
+    fn merged<'f>(
+        &self,
+        item: &ItemRef,
+        upper: impl Iterator<Item = &'f Arc<Item>>,
+    ) -> Result<Map<String, Value>, Error> {
+        let built_in = self.built_in.get(item);
+        let mut merged = built_in.map_or_else(Map::new, |item| shipped(item.extension, &item.text));
+        for file in upper {
+            let content = metadata::configuration(file.extension, &file.text);
+            let content = content.map_err(|source| Error::Metadata {
+                item: item.clone(),
+                path: file.path.clone(),
+                source,
+            })?;
+            cascade::mark(content, file.space)
+                .and_then(|content| cascade::merge(&mut merged, content))
+                .map_err(|source| Error::Config {
+                    item: item.clone(),
+                    path: file.path.clone(),
+                    source,
+                })?;
+        }
+        Ok(merged)
+    }
+}
+
+/// Whether these are the very files; a changed file is another item.
+fn same(one: &[Option<Arc<Item>>], other: &[Option<Arc<Item>>]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).all(|pair| match pair {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+use std::fs;
+use std::path::PathBuf;
+
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::error::{ErrorKind, Kinded as _, chain};
+use rye_core::policy::Policy;
+use rye_core::seal::{SecretKey, sign_text};
+use serde_json::json;
+
+use super::*;
+use crate::trust::{self, TrustStore};
+use crate::{Spaces, system};
+
+#[derive(Debug)]
+struct Epoch;
+
+impl Clock for Epoch {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+}
+
+struct World {
+    root: tempfile::TempDir,
+    key: SecretKey,
+    library: Library,
+}
+
+impl World {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let key = SecretKey::from_seed(&[1; 32]);
+        let home = root.path().join("home");
+        trust::trust(&home, key.public(), "self", &key, Timestamp::default()).unwrap();
+        let project = root.path().join("project");
+        fs::create_dir_all(project.join(".ai")).unwrap();
+        let spaces = Spaces::new(Some(project), home, system::root(root.path()));
+        let trust = Arc::new(TrustStore::open(&spaces));
+        let library = Library::open(spaces, trust, Arc::new(Epoch));
+        Self { root, key, library }
+    }
+
+    /// Writes `.ai/config/agent/<name>.yaml` of a space, as it stands.
+    fn write(&self, space: &str, name: &str, text: &str) -> PathBuf {
+        let path = self.root.path().join(space);
+        let path = path.join(format!(".ai/config/agent/{name}.yaml"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn write_signed(&self, space: &str, name: &str, body: &str) -> PathBuf {
+        let signed = self.signed(&text(body));
+        self.write(space, name, &signed)
+    }
+
+    fn signed(&self, text: &str) -> String {
+        sign_text(
+            ItemKind::Config,
+            "yaml",
+            text,
+            &self.key,
+            Timestamp::default(),
+        )
+        .unwrap()
+    }
+
+    fn policy(&self) -> Value {
+        serde_json::from_str(&self.library.snapshot().unwrap().policy).unwrap()
+    }
+}
+
+fn text(body: &str) -> String {
+    format!("version: \"1.0.0\"\ncategory: agent\n{body}\n")
+}
+
+#[test]
+fn what_is_shipped_is_a_policy_and_the_snapshot_of_a_project_without_files() {
+    let world = World::new();
+    let snapshot = world.library.snapshot().unwrap();
+    assert_eq!(snapshot, Snapshot::shipped());
+    assert_eq!(snapshot.hash.len(), 64);
+    let policy = world.policy();
+    for name in OF_RUNS {
+        assert_eq!(policy[name]["name"], name);
+    }
+    assert_eq!(Policy::from_config(&policy).unwrap().hooks().len(), 1);
+}
+
+#[test]
+fn the_user_lies_over_the_system_and_the_project_over_both() {
+    let world = World::new();
+    world.write_signed(
+        "home",
+        "resilience",
+        "retry: {max_retries: 4}\nlimits: {depth: 3}",
+    );
+    world.write_signed("project", "resilience", "retry: {max_retries: 5}");
+    let resilience = &world.policy()["resilience"];
+    assert_eq!(resilience["retry"]["max_retries"], 5);
+    assert_eq!(resilience["limits"]["depth"], 3);
+    assert_eq!(
+        resilience["name"], "resilience",
+        "what the system says stays"
+    );
+    let item = item_ref("resilience");
+    let config = world.library.config(&item).unwrap();
+    assert_eq!(Value::Object(config), *resilience);
+    let none = world.library.config(&item_ref("no-such-file")).unwrap();
+    assert!(none.is_empty());
+}
+
+#[test]
+fn a_hook_that_is_written_outside_of_the_system_loses_its_mark() {
+    let world = World::new();
+    let origins = || {
+        let policy = world.policy();
+        let hooks = policy["hook_conditions"]["builtin_hooks"]
+            .as_array()
+            .cloned();
+        hooks
+            .unwrap()
+            .iter()
+            .map(|hook| (hook["id"].clone(), hook["_space"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let shipped = json!("default_retry_transient");
+    assert_eq!(origins(), [(shipped.clone(), json!("system"))]);
+    // Word for word the shipped hook, and one more.
+    world.write_signed(
+        "project",
+        "hook_conditions",
+        "builtin_hooks:\n  - {id: default_retry_transient, event: error, \
+         condition: {path: classification.retryable, op: eq, value: true}, action: {retry: true}}\n  \
+         - {id: own, event: after_step, action: {item_id: rye/core/echo}}",
+    );
+    assert_eq!(
+        origins(),
+        [
+            (shipped, json!("project")),
+            (json!("own"), json!("project"))
+        ]
+    );
+}
+
+#[test]
+fn a_copy_of_the_systems_file_is_the_systems() {
+    let world = World::new();
+    let shipped = include_str!("../../../../../.ai/config/agent/hook_conditions.yaml");
+    world.write("project", "hook_conditions", shipped);
+    assert_eq!(world.library.snapshot().unwrap(), Snapshot::shipped());
+}
+
+#[test]
+fn configuration_is_refused_like_any_item() {
+    let world = World::new();
+    let good = text("retry: {max_retries: 4}");
+    for (name, content, kind, told) in [
+        (
+            "resilience",
+            good.clone(),
+            ErrorKind::Denied,
+            "is not signed",
+        ),
+        (
+            "hook_conditions",
+            world.signed(&good).replace('4', "9"),
+            ErrorKind::Denied,
+            "was changed after",
+        ),
+        (
+            "hooks",
+            sign_text(
+                ItemKind::Config,
+                "yaml",
+                &good,
+                &SecretKey::from_seed(&[2; 32]),
+                Timestamp::default(),
+            )
+            .unwrap(),
+            ErrorKind::Denied,
+            "whom you do not trust",
+        ),
+        (
+            "agent",
+            world.signed("version: \"1.0.0\"\ncategory: other\n"),
+            ErrorKind::Denied,
+            "category",
+        ),
+        (
+            "error_classification",
+            world.signed(&text("patterns: [{id: x, _space: system}]")),
+            ErrorKind::Invalid,
+            "`_space` is reserved",
+        ),
+        (
+            "error_classification",
+            world.signed(&text("patterns: [{category: transient}]")),
+            ErrorKind::Invalid,
+            "needs an `id`",
+        ),
+        (
+            "coordination",
+            world.signed(&text("a: [")),
+            ErrorKind::Invalid,
+            "line",
+        ),
+    ] {
+        for space in ["home", "project"] {
+            let path = world.write(space, name, &content);
+            let error = world.library.snapshot().unwrap_err();
+            let message = chain(&error);
+            assert_eq!(error.kind(), kind, "{message}");
+            for part in [
+                told,
+                path.to_str().unwrap(),
+                &format!("config:agent/{name}"),
+            ] {
+                assert!(message.contains(part), "{message}");
+            }
+            fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(world.library.snapshot().unwrap(), Snapshot::shipped());
+}
+
+#[test]
+fn the_snapshot_is_made_again_only_when_a_file_changes() {
+    let world = World::new();
+    let first = world.library.snapshot().unwrap();
+    let again = world.library.snapshot().unwrap();
+    assert!(Arc::ptr_eq(&first.policy, &again.policy));
+    let path = world.write_signed("project", "resilience", "retry: {max_retries: 4}");
+    let changed = world.library.snapshot().unwrap();
+    assert_ne!(changed.hash, first.hash);
+    assert!(Arc::ptr_eq(
+        &world.library.snapshot().unwrap().policy,
+        &changed.policy
+    ));
+    fs::remove_file(path).unwrap();
+    assert_eq!(world.library.snapshot().unwrap(), first);
+}
+
+#[test]
+fn files_that_do_not_concern_graphs_change_the_hash_alone() {
+    let world = World::new();
+    let shipped = Snapshot::shipped();
+    let mut hashes = vec![Arc::clone(&shipped.hash)];
+    for name in ["agent", "hooks"] {
+        world.write_signed("home", name, "x-key: 1");
+        let snapshot = world.library.snapshot().unwrap();
+        assert_eq!(snapshot.policy, shipped.policy);
+        assert!(!hashes.contains(&snapshot.hash));
+        hashes.push(snapshot.hash);
+    }
+}

@@ -1,0 +1,181 @@
+//! What the end of a process, or the answer of a tool, comes to.
+
+use std::time::Duration;
+
+use rye_core::model::Failure;
+use serde_json::{Value, json};
+
+use super::Unsuccessful;
+use crate::chain;
+use crate::process::{Exit, Exited, StopReason};
+
+/// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
+pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
+    let failed = data.get("status") == Some(&json!("error"));
+    reported_failure(data).or_else(|| failed.then(|| told_failure(data)))
+}
+
+/// `{"success": false}` in the answer of a tool that tells of runs, whose `status` is not its own.
+pub(super) fn reported_failure(data: &Value) -> Option<Failure> {
+    let failed = data.get("success") == Some(&Value::Bool(false));
+    failed.then(|| told_failure(data))
+}
+
+fn told_failure(data: &Value) -> Failure {
+    let message = ["error", "stderr", "message"]
+        .iter()
+        .find_map(|key| {
+            data.get(key)
+                .and_then(Value::as_str)
+                .filter(|text| !text.trim().is_empty())
+        })
+        .unwrap_or("the tool reported a failure without saying why");
+    Failure::permanent("tool_failed", excerpt(message))
+}
+
+/// Turns the end of a process into data, or into a failure that says what ended it.
+pub(super) fn judge(
+    answer: chain::Answer,
+    exited: &Exited,
+    timeout: Duration,
+) -> Result<Value, Box<Unsuccessful>> {
+    let data = match answer {
+        chain::Answer::Json => json_result(exited),
+        chain::Answer::Shell => shell_result(exited),
+    };
+    let (code, message, retryable) = match (exited.ended_by, exited.exit) {
+        (Some(StopReason::Timeout), _) => {
+            let Failure { message, .. } = timed_out(timeout);
+            (
+                "timeout",
+                format!("{message}; its whole process group was ended"),
+                true,
+            )
+        }
+        (Some(StopReason::Cancel | StopReason::Kill), _) => {
+            ("stopped", "stopped on request".to_owned(), true)
+        }
+        (None, Exit::Code(0)) => return Ok(data),
+        (None, Exit::Code(code)) => {
+            let fallback = format!("exited with code {code}");
+            ("tool_failed", failure_text(&data, exited, &fallback), false)
+        }
+        (None, exit @ Exit::Signal(_)) => ("tool_killed", format!("ended by {exit}"), false),
+    };
+    Err(Box::new(Unsuccessful {
+        data,
+        failure: Failure {
+            message,
+            node: None,
+            code: code.to_owned(),
+            retryable,
+        },
+    }))
+}
+
+/// The failure of what took longer than `timeout`.
+pub fn timed_out(timeout: Duration) -> Failure {
+    Failure {
+        retryable: true,
+        ..Failure::permanent(
+            "timeout",
+            format!("timed out after {} s", timeout.as_secs_f64()),
+        )
+    }
+}
+
+fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {
+    let told = data.get("error").and_then(Value::as_str).map(str::to_owned);
+    let text = told.unwrap_or_else(|| {
+        String::from_utf8_lossy(&exited.stderr.bytes)
+            .trim()
+            .to_owned()
+    });
+    if text.is_empty() {
+        fallback.to_owned()
+    } else {
+        excerpt(&text)
+    }
+}
+
+/// The last 4,000 characters of a message: the end of a traceback is what tells.
+fn excerpt(text: &str) -> String {
+    const MOST: usize = 4_000;
+    let text = text.trim();
+    let count = text.chars().count();
+    if count <= MOST {
+        text.to_owned()
+    } else {
+        format!("… {}", text.chars().skip(count - MOST).collect::<String>())
+    }
+}
+
+/// One JSON document on stdout is the result; anything else is handed on as text.
+fn json_result(exited: &Exited) -> Value {
+    let document = if exited.stdout.is_truncated() {
+        None
+    } else {
+        serde_json::from_slice(&exited.stdout.bytes).ok()
+    };
+    document.unwrap_or_else(|| {
+        let mut data = json!({
+            "stdout": String::from_utf8_lossy(&exited.stdout.bytes),
+            "stderr": String::from_utf8_lossy(&exited.stderr.bytes),
+            "return_code": exit_number(exited.exit),
+        });
+        note_truncation(&mut data, exited);
+        data
+    })
+}
+
+/// The shape `rye/bash` promises.
+fn shell_result(exited: &Exited) -> Value {
+    let stdout = String::from_utf8_lossy(&exited.stdout.bytes);
+    let stderr = String::from_utf8_lossy(&exited.stderr.bytes);
+    let output = match (stdout.is_empty(), stderr.is_empty()) {
+        (_, true) => stdout.clone().into_owned(),
+        (true, false) => format!("[stderr]\n{stderr}"),
+        (false, false) => format!("{stdout}\n[stderr]\n{stderr}"),
+    };
+    let mut data = json!({
+        "success": exited.exit == Exit::Code(0),
+        "output": cut(output),
+        "stdout": stdout,
+        "stderr": stderr,
+        "exit_code": exit_number(exited.exit),
+        "truncated": exited.stdout.is_truncated() || exited.stderr.is_truncated(),
+    });
+    note_truncation(&mut data, exited);
+    data
+}
+
+/// `output` is for reading; `stdout` and `stderr` beside it are whole.
+fn cut(output: String) -> String {
+    const MOST: usize = 51_200;
+    if output.len() <= MOST {
+        return output;
+    }
+    let end = output.floor_char_boundary(MOST);
+    format!(
+        "{}\n[{} bytes in all; the rest is in stdout and stderr]",
+        &output[..end],
+        output.len()
+    )
+}
+
+fn note_truncation(data: &mut Value, exited: &Exited) {
+    for (name, captured) in [("stdout", &exited.stdout), ("stderr", &exited.stderr)] {
+        if captured.is_truncated() {
+            data["truncated"] = json!(true);
+            data[format!("{name}_bytes")] = json!(captured.total);
+        }
+    }
+}
+
+/// The exit code, or minus the signal, as Python's subprocess counts.
+fn exit_number(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => -signal,
+    }
+}

@@ -1,0 +1,155 @@
+//! The life of one run's task.
+
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use rye_core::error::chain as told;
+use rye_core::id::RunId;
+use rye_core::model::{Event, Failure, Run, RunKind};
+
+use super::{Asker, Begin, Beginner, Shared, Supervisor, failed};
+use crate::dispatch::Ports;
+use crate::journal::{self, Change};
+use crate::stop::{Left, Stop};
+use crate::{call, graph, task};
+
+impl Supervisor {
+    /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
+    /// cannot leave behind a run that nobody drives.
+    pub(super) async fn run(self, launch: Beginner) {
+        let Beginner { begin, asker } = launch;
+        let run = match begin {
+            Begin::TakeUp(run) => run,
+            Begin::Create {
+                run,
+                admitted,
+                reply,
+            } => {
+                let created = self.create(run, *admitted).await;
+                let (answer, run) = match created {
+                    Ok((started, run)) => (Ok(started), run),
+                    Err(error) => (Err(error), None),
+                };
+                let stop = run.as_ref().map(|run| self.enter(&run.id));
+                task::reply(reply, answer);
+                match (run, stop) {
+                    (Some(run), Some(stop)) => return self.own_run(run, stop, asker).await,
+                    (None | Some(_), _) => return,
+                }
+            }
+        };
+        let stop = self.enter(&run.id);
+        self.own_run(run, stop, asker).await;
+    }
+
+    /// From here on the run has a task that can be told to stop.
+    fn enter(&self, id: &RunId) -> Stop {
+        let stop = Stop::new();
+        self.live().insert(id.clone(), stop.clone());
+        if self.shared.stopping.is_cancelled() {
+            stop.shut_down();
+        }
+        stop
+    }
+
+    async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
+        // It may have been stopped before it had a task.
+        if let Ok(Some(record)) = self.shared.journal.run(&run.id).await {
+            if let Some(cause) = &record.cancel {
+                stop.cancel(cause);
+            }
+            if record.status().is_terminal() {
+                return self.leave(&run.id, &stop, Left::Ended).await;
+            }
+        }
+        let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
+        let left = match driven.await {
+            Ok(Ok(left)) => left,
+            // Somebody else ended it.
+            Ok(Err(error @ (journal::Error::Illegal { .. } | journal::Error::NotLive { .. }))) => {
+                tracing::info!(run = %run.id, error = %told(&error), "the run was left");
+                Left::Ended
+            }
+            Ok(Err(error)) => {
+                tracing::error!(run = %run.id, error = %told(&error), "the run was left");
+                Left::Ended
+            }
+            Err(_panic) => {
+                // What was in hand is gone with the panic; the record is whole, because commits are.
+                let text = "the daemon broke one of its own rules while it drove this run; please report it";
+                self.end(&run, failed(&run, Failure::permanent("panicked", text)))
+                    .await;
+                Left::Ended
+            }
+        };
+        self.leave(&run.id, &stop, left).await;
+    }
+
+    /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
+    pub(super) async fn end(&self, run: &Run, event: Event) {
+        let ended = self
+            .shared
+            .journal
+            .commit(vec![Change::event(&run.id, event)])
+            .await;
+        if let Err(error) = ended {
+            tracing::warn!(run = %run.id, error = %told(&error), "the run was not ended this way");
+        }
+    }
+
+    async fn drive(
+        &self,
+        run: &Run,
+        stop: &Stop,
+        asker: Option<Asker>,
+    ) -> Result<Left, journal::Error> {
+        let Shared {
+            journal,
+            dispatcher,
+            libraries,
+            epoch,
+            ..
+        } = &*self.shared;
+        let library = match libraries.place(Path::new(&run.birth.project)) {
+            Ok(place) => place.library,
+            Err(error) => {
+                let error = Failure::permanent("project_gone", told(&error));
+                let ticket = journal
+                    .commit(vec![Change::event(&run.id, failed(run, error))])
+                    .await?;
+                journal.durable(ticket).await?;
+                return Ok(Left::Ended);
+            }
+        };
+        let ports = Ports {
+            journal,
+            dispatcher,
+            library: &library,
+            runs: self,
+            epoch: *epoch,
+        };
+        match run.birth.kind {
+            RunKind::Graph => {
+                let text = run.birth.graph.as_ref().map(|graph| graph.policy.as_str());
+                match libraries.policy(text.unwrap_or_default()) {
+                    Ok(policy) => graph::drive(ports, policy, run, stop).await,
+                    Err(error) => {
+                        let error = Failure::permanent("configuration_invalid", told(&error));
+                        self.end(run, failed(run, error)).await;
+                        Ok(Left::Ended)
+                    }
+                }
+            }
+            RunKind::Tool => {
+                let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
+                let (left, answer) = call::drive(ports, run, stop, trace).await?;
+                if let (Some(asker), Some(answer)) = (asker, answer) {
+                    task::reply(asker.envelope, answer);
+                }
+                Ok(left)
+            }
+        }
+    }
+}

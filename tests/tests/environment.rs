@@ -1,0 +1,136 @@
+//! Variables a graph requires: looked for before its first step, in exactly what its tools would get.
+
+use rye_tests::World;
+
+/// Shows what a tool finds in `NAME`, in angle brackets.
+fn show(name: &str) -> String {
+    format!(
+        "action: {{item_id: rye/bash, params: {{command: \"printf '<%s>' \\\"${name}\\\"\"}}}}\n    \
+         assign: {{seen: \"${{result.stdout}}\"}}\n    next: done"
+    )
+}
+
+fn graph(world: &World, id: &str, head: &str, node: &str) {
+    world.graph_with(
+        id,
+        &format!("permissions: [\"rye.execute.tool.*\"]\n{head}"),
+        &format!("start: a\nnodes:\n  a:\n    {node}\n  done: {{type: return, output: \"${{state.seen}}\"}}"),
+    );
+}
+
+/// Asserts that the graph fails before its first step, and answers what is said.
+fn missing(world: &World, id: &str) -> String {
+    let run = world.ryectl("run --json").arg(id).run().code(1).json();
+    assert_eq!(run["status"], "error", "{run}");
+    assert_eq!(run["steps"], 0, "{run}");
+    assert_eq!(
+        run["error"]["code"], "missing_environment_variables",
+        "{run}"
+    );
+    run["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_variable_that_is_not_set_fails_the_run_before_its_first_step_and_names_the_mend() {
+    let world = World::new();
+    graph(
+        &world,
+        "env/both",
+        "env_requires: [FIRST, SECOND]",
+        &format!("env_requires: [SECOND, THIRD]\n    {}", show("FIRST")),
+    );
+    let told = missing(&world, "env/both");
+    for part in [
+        "graph requires 'FIRST'",
+        "graph requires 'SECOND'",
+        "node 'a' (rye/bash) requires 'THIRD'",
+        "`.env`",
+        "`env.pass`",
+        "RYE_ENV_PASS",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert_eq!(told.matches("'SECOND'").count(), 1, "each once: {told}");
+    // What the caller has in its own environment reaches no tool.
+    let out = world
+        .ryectl("run env/both --json")
+        .env("FIRST", "x")
+        .env("SECOND", "x")
+        .env("THIRD", "x")
+        .run();
+    let _failed = out.code(1).tells(&["FIRST"]);
+    assert_eq!(world.info()["live_runs"], 0);
+}
+
+#[test]
+fn the_projects_env_file_counts_as_it_stands_at_the_start() {
+    let world = World::new();
+    graph(&world, "env/file", "env_requires: [FIRST]", &show("FIRST"));
+    missing(&world, "env/file");
+    for (line, seen) in [("FIRST=one", "<one>"), ("FIRST=", "<>")] {
+        world.write(".env", line);
+        let run = world.ryectl("run env/file --json").ok().json();
+        assert_eq!(run["output"], seen, "{run}");
+    }
+    // Rye sets its own variables, whatever the file says; the file cannot set protected ones.
+    world.write(".env", "PYTHONPATH=/x\n");
+    graph(
+        &world,
+        "env/own",
+        "env_requires: [RYE_RUN_ID, PATH]",
+        &show("PATH"),
+    );
+    let _run = world.ryectl("run env/own").ok();
+    graph(
+        &world,
+        "env/odd",
+        "env_requires: [PYTHONPATH]",
+        &show("PATH"),
+    );
+    missing(&world, "env/odd");
+}
+
+#[test]
+fn variables_the_daemon_passes_on_count_even_if_they_are_empty() {
+    let world = World::new();
+    graph(
+        &world,
+        "env/passed",
+        "env_requires: [FIRST, SECOND]",
+        &show("SECOND"),
+    );
+    // The client starts the daemon, which takes over the client's environment.
+    let start = world
+        .ryectl("daemon start")
+        .env("RYE_ENV_PASS", "FIRST,SECOND")
+        .env("FIRST", "one")
+        .env("SECOND", "");
+    let _started = start.ok();
+    let run = world.ryectl("run env/passed --json").ok().json();
+    assert_eq!(run["output"], "<>", "{run}");
+}
+
+#[test]
+fn a_node_has_the_variables_of_its_own_tool_and_a_graph_has_not() {
+    let world = World::new();
+    world.tool(
+        "own/tool.yaml",
+        "version: \"1.0.0\"\ncategory: own\nname: tool\ndescription: \"Shows a variable.\"\n\
+         executor_id: rye/core/runtimes/bash\n\
+         env_config: {env: {FROM_TOOL: \"yes\"}}\n\
+         config: {script: \"printf '<%s>' \\\"$FROM_TOOL\\\"\"}\n",
+    );
+    let node =
+        "action: {item_id: own/tool}\n    assign: {seen: \"${result.stdout}\"}\n    next: done";
+    graph(
+        &world,
+        "env/node",
+        "",
+        &format!("env_requires: [FROM_TOOL]\n    {node}"),
+    );
+    let run = world.ryectl("run env/node --json").ok().json();
+    assert_eq!(run["output"], "<yes>", "{run}");
+    graph(&world, "env/graph", "env_requires: [FROM_TOOL]", node);
+    let told = missing(&world, "env/graph");
+    assert!(told.contains("graph requires 'FROM_TOOL'"), "{told}");
+}
