@@ -33,6 +33,7 @@ mod rpc;
 mod crash;
 mod events;
 mod full_disk;
+mod objects;
 mod storage;
 
 mod tidy;
