@@ -26,6 +26,7 @@ mod cli;
 mod daemon;
 mod permission;
 mod rpc;
+mod steering;
 
 mod crash;
 mod events;
