@@ -120,6 +120,13 @@ impl Dir {
         Ok(names)
     }
 
+    /// Opens the plain file `name` to write at its end; it is made if it is not there.
+    pub fn append(&self, name: &str) -> io::Result<File> {
+        let flags = FILE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
+        let mode = Mode::from_bits_truncate(0o666);
+        plain(fcntl::openat(&self.0, name, flags, mode)?)
+    }
+
     /// Replaces the file `name` as a whole: readers see the old or the new one. One writer at a time.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         self.replace_through(&format!(".{name}.tmp"), name, content)

@@ -20,7 +20,7 @@ use rye_core::seal;
 use serde_json::{Value, json};
 
 use crate::journal::Notary;
-use crate::object::{Digest, InvalidDigest, Shelf, ShelfError};
+use crate::object::{Digest, InvalidDigest, Vault, VaultError};
 use crate::task;
 
 /// Why something about a project's objects cannot be answered.
@@ -31,7 +31,7 @@ pub enum Error {
     Digest(#[from] InvalidDigest),
     /// The object.
     #[error(transparent)]
-    Object(#[from] ShelfError),
+    Object(#[from] VaultError),
     /// The project keeps no objects.
     #[error("{files} holds no objects: no graph has run there")]
     Empty {
@@ -130,10 +130,10 @@ impl Store {
 
     fn look(&self, files: &str, key: &str) -> Result<Option<Value>, Error> {
         let digest: Digest = key.parse()?;
-        let Some(shelf) = open(files)? else {
+        let Some(vault) = open(files)? else {
             return Ok(None);
         };
-        let pointer = shelf
+        let pointer = vault
             .get_cached(&digest)
             .map_err(|source| reach(files, source))?;
         let Some(pointer) = pointer else {
@@ -144,7 +144,7 @@ impl Store {
             tracing::warn!(%key, files, "a cached result is not one this node stored; it is not used");
             return Ok(None);
         }
-        let mut object = shelf.get(&entry.node_result_hash.parse()?)?;
+        let mut object = vault.get(&entry.node_result_hash.parse()?)?;
         Ok(object.get_mut("result").map(Value::take))
     }
 
@@ -162,10 +162,10 @@ impl Store {
         let stored = task::blocking("store into the node cache", move || {
             let digest: Digest = key.parse()?;
             let pointer = text(&this.notary.sign_json(&pointer, at));
-            let shelf = Shelf::make(Path::new(&files)).map_err(|source| reach(&files, source))?;
-            let stored = shelf
+            let vault = Vault::make(Path::new(&files)).map_err(|source| reach(&files, source))?;
+            let stored = vault
                 .put(&object)
-                .and_then(|()| shelf.put_cached(&digest, &pointer));
+                .and_then(|()| vault.put_cached(&digest, &pointer));
             stored.map_err(|source| reach(&files, source))
         });
         if let Err(error) = stored.await {
@@ -178,13 +178,13 @@ impl Store {
         let this = self.clone();
         let files = files.to_owned();
         task::blocking("list the node cache", move || {
-            let Some(shelf) = open(&files)? else {
+            let Some(vault) = open(&files)? else {
                 return Ok(Vec::new());
             };
-            let keys = shelf.cached().map_err(|source| reach(&files, source))?;
+            let keys = vault.cached().map_err(|source| reach(&files, source))?;
             let mut entries = Vec::with_capacity(keys.len());
             for key in keys {
-                let pointer = shelf.get_cached(&key);
+                let pointer = vault.get_cached(&key);
                 let pointer = pointer.map_err(|source| reach(&files, source))?;
                 entries.extend(pointer.map(|pointer| this.entry(&key, &pointer)));
             }
@@ -197,17 +197,17 @@ impl Store {
     pub async fn drop(&self, files: &str, which: Which) -> Result<u64, Error> {
         let files = files.to_owned();
         task::blocking("drop from the node cache", move || {
-            let Some(shelf) = open(&files)? else {
+            let Some(vault) = open(&files)? else {
                 return Ok(0);
             };
             let failed = |source| reach(&files, source);
             let keys = match which {
                 Which::Key(key) => vec![key.parse()?],
-                Which::All => shelf.cached().map_err(failed)?,
+                Which::All => vault.cached().map_err(failed)?,
             };
             let mut dropped = 0;
             for key in keys {
-                dropped += u64::from(shelf.drop_cached(&key).map_err(failed)?);
+                dropped += u64::from(vault.drop_cached(&key).map_err(failed)?);
             }
             Ok(dropped)
         })
@@ -219,10 +219,10 @@ impl Store {
         let digest: Digest = hash.parse()?;
         let files = files.to_owned();
         task::blocking("read an object", move || {
-            let Some(shelf) = open(&files)? else {
+            let Some(vault) = open(&files)? else {
                 return Err(Error::Empty { files });
             };
-            Ok(shelf.get(&digest)?)
+            Ok(vault.get(&digest)?)
         })
         .await
     }
@@ -232,10 +232,10 @@ impl Store {
         let this = self.clone();
         let (files, run) = (files.to_owned(), run.clone());
         task::blocking("read a ref", move || {
-            let Some(shelf) = open(&files)? else {
+            let Some(vault) = open(&files)? else {
                 return Ok(None);
             };
-            let pointer = shelf
+            let pointer = vault
                 .get_ref(&run)
                 .map_err(|source| reach(&files, source))?;
             let Some(pointer) = pointer else {
@@ -279,8 +279,8 @@ impl Store {
     }
 }
 
-fn open(files: &str) -> Result<Option<Shelf>, Error> {
-    Shelf::open(Path::new(files)).map_err(|source| reach(files, source))
+fn open(files: &str) -> Result<Option<Vault>, Error> {
+    Vault::open(Path::new(files)).map_err(|source| reach(files, source))
 }
 
 fn reach(files: &str, source: std::io::Error) -> Error {
@@ -292,4 +292,179 @@ fn reach(files: &str, source: std::io::Error) -> Error {
 
 fn text(object: &Object) -> Vec<u8> {
     serde_json::to_vec(object).expect("a JSON object is plain data")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rye_core::seal::{SecretKey, Token, sign_json};
+    use std::fs;
+    use std::path::PathBuf;
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+
+    struct Node(SecretKey);
+
+    impl Notary for Node {
+        fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
+            Token::sign(hash.to_owned(), &self.0, at).to_string()
+        }
+
+        fn sign_text(&self, body: &str, _at: Timestamp) -> String {
+            body.to_owned()
+        }
+
+        fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
+            let mut object = object.clone();
+            sign_json(&mut object, &self.0, at);
+            object
+        }
+
+        fn verify_hex(&self, token: &str, hash: &str) -> bool {
+            Token::parse(token)
+                .is_some_and(|token| token.hash == hash && token.verify(self.0.public()).is_ok())
+        }
+    }
+
+    fn store(seed: u8) -> Store {
+        Store::new(Arc::new(Node(SecretKey::from_seed(&[seed; 32]))))
+    }
+
+    struct Project(tempfile::TempDir);
+
+    impl Project {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn files(&self) -> &str {
+            self.0.path().to_str().unwrap()
+        }
+
+        fn pointer(&self, key: &str) -> PathBuf {
+            let name = format!("state/objects/cache/nodes/{key}.json");
+            self.0.path().join(name)
+        }
+
+        fn object(&self, hash: &str) -> PathBuf {
+            let name = format!(
+                "state/objects/objects/{}/{}/{hash}.json",
+                &hash[..2],
+                &hash[2..4]
+            );
+            self.0.path().join(name)
+        }
+    }
+
+    async fn stored() -> (Project, Store) {
+        let (project, store) = (Project::new(), store(1));
+        let at = Timestamp::from_ms(1_771_840_801_234);
+        assert_eq!(store.find(project.files(), KEY).await, None);
+        store
+            .store(project.files(), KEY, "a", &json!({"n": 1}), at)
+            .await;
+        (project, store)
+    }
+
+    #[tokio::test]
+    async fn what_is_stored_is_found_under_its_key_and_no_other() {
+        let (project, store) = stored().await;
+        assert_eq!(
+            store.find(project.files(), KEY).await,
+            Some(json!({"n": 1}))
+        );
+        assert_eq!(store.find(project.files(), OTHER).await, None);
+        assert_eq!(store.find(project.files(), "no hash").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
+        let (project, ours) = stored().await;
+        let good = fs::read(project.pointer(KEY)).unwrap();
+        let mut altered: Value = serde_json::from_slice(&good).unwrap();
+        altered["node_name"] = json!("b");
+        let mut unsigned = altered.clone();
+        unsigned.as_object_mut().unwrap().shift_remove("_signature");
+        for forged in [
+            altered.to_string(),
+            unsigned.to_string(),
+            "{".to_owned(),
+            "[]".to_owned(),
+        ] {
+            fs::write(project.pointer(KEY), &forged).unwrap();
+            assert_eq!(ours.find(project.files(), KEY).await, None, "{forged}");
+        }
+        // A good one of another key.
+        fs::write(project.pointer(OTHER), &good).unwrap();
+        assert_eq!(ours.find(project.files(), OTHER).await, None);
+        // A good one of another node.
+        fs::write(project.pointer(KEY), &good).unwrap();
+        assert_eq!(store(2).find(project.files(), KEY).await, None);
+        assert_eq!(ours.find(project.files(), KEY).await, Some(json!({"n": 1})));
+    }
+
+    #[tokio::test]
+    async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
+        let (project, store) = stored().await;
+        let entry = store.list(project.files()).await.unwrap().remove(0);
+        let object = project.object(&entry.node_result_hash);
+        let text = fs::read_to_string(&object).unwrap();
+        fs::write(&object, text.replace('1', "2")).unwrap();
+        assert_eq!(store.find(project.files(), KEY).await, None);
+        let error = store
+            .object(project.files(), &entry.node_result_hash)
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
+        fs::remove_file(&object).unwrap();
+        assert_eq!(store.find(project.files(), KEY).await, None);
+    }
+
+    #[tokio::test]
+    async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
+        let (project, store) = stored().await;
+        let files = project.files();
+        let at = Timestamp::from_ms(0);
+        store.store(files, OTHER, "b", &json!(2), at).await;
+        fs::write(project.pointer(&"9".repeat(64)), "{}").unwrap();
+        let entries = store.list(files).await.unwrap();
+        let told: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.node.as_str(), entry.trusted))
+            .collect();
+        assert_eq!(told, [("a", true), ("", false), ("b", true)]);
+        assert_eq!(
+            entries[0].cached_at,
+            Some(Timestamp::from_ms(1_771_840_801_234))
+        );
+        assert_eq!(store.drop(files, Which::Key(KEY.into())).await.unwrap(), 1);
+        assert_eq!(store.drop(files, Which::Key(KEY.into())).await.unwrap(), 0);
+        assert_eq!(store.find(files, KEY).await, None);
+        let result = store
+            .object(files, &entries[0].node_result_hash)
+            .await
+            .unwrap();
+        assert_eq!(result["result"], json!({"n": 1}));
+        assert_eq!(store.drop(files, Which::All).await.unwrap(), 2);
+        assert_eq!(store.list(files).await.unwrap(), []);
+        assert!(store.drop(files, Which::Key("../x".into())).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_project_where_no_graph_ran_has_an_empty_cache_and_no_objects() {
+        let (project, store) = (Project::new(), store(1));
+        let files = project.files();
+        assert_eq!(store.list(files).await.unwrap(), []);
+        assert_eq!(store.drop(files, Which::All).await.unwrap(), 0);
+        assert_eq!(
+            store
+                .snapshot_of(files, &RunId::new("r-1").unwrap())
+                .await
+                .unwrap(),
+            None
+        );
+        let error = store.object(files, KEY).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
 }

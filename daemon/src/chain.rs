@@ -320,10 +320,10 @@ impl Chain {
     }
 
     /// Content hashes of its elements, tool first.
-    pub fn content_hashes(&self) -> impl Iterator<Item = String> {
+    pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         self.elements
             .iter()
-            .map(|element| element.content_hash.clone())
+            .map(|element| element.content_hash.as_str())
     }
 
     /// The tool's `config_schema`.

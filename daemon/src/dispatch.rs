@@ -140,9 +140,9 @@ impl Prepared {
     }
 
     /// Content hashes of all elements of its chain, tool first.
-    pub fn content_hashes(&self) -> Vec<String> {
+    pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         let chain = self.work.chain.iter();
-        chain.flat_map(Chain::content_hashes).collect()
+        chain.flat_map(Chain::content_hashes)
     }
 }
 

@@ -18,6 +18,7 @@
 //! failed ends it with that error, and the supervisor ends the daemon.
 
 mod attend;
+mod stderr;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
@@ -34,7 +36,8 @@ use rye_core::model::{
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
 
-use self::attend::{Ended, Errand, Job};
+use self::attend::{Bench, Ended, Errand, Job};
+use crate::cache;
 use crate::dispatch::Ports;
 use crate::journal::{self, Change, Storage};
 use crate::stop::{Left, Stop, Urgency};
@@ -60,8 +63,16 @@ pub async fn drive(
             return Ok(Left::Ended);
         }
     };
+    let bench = Bench {
+        ports,
+        cache: cache::Store::new(journal.notary()),
+        run: run.id.clone(),
+        birth: Arc::clone(&run.birth),
+        inputs: inputs(&graph, run),
+    };
     let mut drive = Drive {
         ports,
+        bench: Arc::new(bench),
         stop,
         walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
         graph,
@@ -100,6 +111,13 @@ fn read(run: &Run) -> Result<Graph, Failure> {
     parsed.map(|(graph, _)| graph)
 }
 
+/// What the results of all nodes of the run depend on.
+fn inputs(graph: &Graph, run: &Run) -> InputScope {
+    let source = run.birth.graph.as_ref();
+    let config_hash = source.map_or("", |source| source.config_hash.as_str());
+    InputScope::new(&graph.digest, config_hash)
+}
+
 /// Pause before a run that was parked for want of space tries again.
 const SPACE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -108,6 +126,7 @@ type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
 
 struct Drive<'a> {
     ports: Ports<'a>,
+    bench: Arc<Bench<'a>>,
     stop: &'a Stop,
     graph: Arc<Graph>,
     policy: Arc<Policy>,
@@ -200,7 +219,7 @@ impl<'a> Drive<'a> {
 
     /// Looks a call up, announces it, and makes ready what carries it out; or concludes it on the spot.
     async fn admit(&mut self, call: Box<Call>) {
-        let job = attend::look_up(self.ports, &self.graph, self.walker.run(), &call).await;
+        let job = attend::look_up(&self.bench, self.walker.run(), &call).await;
         let now = self.ports.journal.now();
         match job {
             Job::Answered(answer, announced) => {
@@ -218,12 +237,17 @@ impl<'a> Drive<'a> {
                 node_input_hash,
             } => {
                 let child = created.as_ref().map(|created| created.run.clone());
-                let events = self.walker.start(now, &call, child, node_input_hash);
+                let hash = node_input_hash.clone();
+                let events = self.walker.start(now, &call, child, hash);
                 self.plan(events);
                 self.plans
                     .extend(created.into_iter().flat_map(|created| created.changes));
                 self.strict |= call.effect == Effect::AtMostOnce;
-                self.errands.push(Errand { call, what: errand });
+                self.errands.push(Errand {
+                    call,
+                    what: errand,
+                    node_input_hash,
+                });
             }
         }
     }
@@ -239,18 +263,8 @@ impl<'a> Drive<'a> {
             self.ports.journal.durable(ticket).await?;
         }
         self.strict = false;
-        let (id, birth) = {
-            let run = self.walker.run();
-            (run.id.clone(), Arc::clone(&run.birth))
-        };
         for errand in self.errands.drain(..) {
-            let attended = attend::attend(
-                self.ports,
-                self.stop,
-                id.clone(),
-                Arc::clone(&birth),
-                errand,
-            );
+            let attended = attend::attend(Arc::clone(&self.bench), self.stop, errand);
             calls.push(Box::pin(attended));
         }
         Ok(())

@@ -9,7 +9,7 @@
 //! commit ──► │ check apply number │ ──► ┤                                  ▼
 //!            └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                                                  keeper (archive, index, base) ◄── projector (project files)
+//!                         keeper (archive, index, base) ◄── curator (objects, page) ◄── projector (transcript, state)
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
@@ -36,6 +36,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{object, task};
 
 mod archive;
+mod curator;
 mod error;
 mod faults;
 mod feed;
@@ -46,8 +47,10 @@ mod listing;
 mod log;
 mod mailbox;
 mod mark;
+mod page;
 mod projector;
 mod publisher;
+mod receipts;
 mod record;
 mod recovery;
 mod render;

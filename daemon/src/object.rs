@@ -1,6 +1,6 @@
 //! Content-addressed objects: bytes kept under their SHA-256.
 //!
-//! Two kinds of places: [`Store`] in the state directory, for long payloads the log names; [`Shelf`] in each project, for what
+//! Two kinds of places: [`Store`] in the state directory, for long payloads the log names; [`Vault`] in each project, for what
 //! its runs did.
 //!
 //! **Owns** `<state>/objects/ab/cd/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
@@ -8,7 +8,7 @@
 //! name it. **Order**: objects are independent; two writers of the same bytes both succeed.
 //! **Failure**: a crash leaves at most a file with the suffix `.tmp`, which the next writer of that name replaces.
 
-mod shelf;
+mod vault;
 
 use std::fmt;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use shelf::{Shelf, ShelfError};
+pub use vault::{Vault, VaultError};
 
 /// A SHA-256, written as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]

@@ -12,12 +12,15 @@ mod harness;
 
 mod main_job;
 mod project;
+mod readme;
 
 mod bad_input;
 mod capability;
 mod chain;
 mod environment;
 mod golden;
+mod native;
+mod nested;
 mod policy;
 mod tool;
 mod trust;

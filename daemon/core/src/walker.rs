@@ -140,10 +140,14 @@ pub struct Walker {
     policy: Arc<Policy>,
     run: Run,
     notes: Vec<String>,
-    /// Attempts handed out in this life that have not been concluded.
-    running: BTreeSet<Slot>,
+    /// Attempts handed out in this life that have not been concluded, and when that was.
+    running: BTreeMap<Slot, Timestamp>,
     /// Attempts whose run is parked.
     parked: BTreeMap<Slot, RunId>,
+    /// Hooks of the end that were stopped: they are not asked again.
+    stopped: BTreeSet<u32>,
+    /// `_now` of the step that the node ahead becomes.
+    ahead: Option<Timestamp>,
     /// The run is to park before its next attempt.
     held: Option<Suspension>,
     /// What the items of the foreach node at hand see.
@@ -158,8 +162,10 @@ impl Walker {
             policy,
             run,
             notes: Vec::new(),
-            running: BTreeSet::new(),
+            running: BTreeMap::new(),
             parked: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            ahead: None,
             held: None,
             items: None,
         }
@@ -248,7 +254,7 @@ impl Walker {
             let event = self.announcement(call, child, node_input_hash);
             self.record(now, event, &mut events);
         }
-        self.running.insert(call.slot);
+        self.running.insert(call.slot, now);
         events
     }
 
@@ -302,19 +308,26 @@ impl Walker {
 
     /// Takes in what a call came to. The events belong into one commit with what follows.
     pub fn conclude(&mut self, now: Timestamp, slot: Slot, answer: &Answer) -> Vec<Event> {
-        self.running.remove(&slot);
+        let since = self.running.remove(&slot);
+        let elapsed_ms = since.map_or(0, |since| now.ms_since(since));
         let mut events = Vec::new();
         match slot {
             Slot::Action => self.conclude_action(now, answer, &mut events),
-            Slot::Item(item) => self.conclude_item(now, item, answer, &mut events),
-            Slot::Hook(index) => self.conclude_hook(now, index, answer, &mut events),
+            Slot::Item(item) => self.conclude_item(now, item, answer, elapsed_ms, &mut events),
+            Slot::Hook(index) => self.conclude_hook(now, index, answer, elapsed_ms, &mut events),
         }
         events
     }
 
-    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight.
+    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
+    /// is not asked again.
     pub fn abandon(&mut self, slot: Slot) {
         self.running.remove(&slot);
+        if let (Slot::Hook(index), Some(Activity::Ending { .. })) =
+            (slot, self.run.phase.activity())
+        {
+            self.stopped.insert(index);
+        }
     }
 
     /// The run that carries out the attempt is parked, so the attempt is.
@@ -343,6 +356,11 @@ impl Walker {
             self.open_round(now, HookEvent::GraphStarted, context, events);
         }
         Turn::Again
+    }
+
+    /// Nothing more can start now. Calls in flight are waited for until the run's time is over.
+    fn rest(&self, now: Timestamp) -> Turn {
+        Turn::Wait(self.deadline().filter(|deadline| now < *deadline))
     }
 
     fn key(&self, node: &str, visit: u32, item: Option<u32>, hook: Option<&str>) -> String {

@@ -6,7 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Control, Effect, Failure, Object, ProcessIdentity};
+use super::{Control, Effect, Failure, Object, ProcessIdentity, Suspension};
+use crate::clock::Timestamp;
 use crate::id::RunId;
 
 /// Which attempt of a step is meant.
@@ -132,6 +133,9 @@ pub struct Items {
     pub next: u32,
     /// How many of `done` failed.
     pub failed: u32,
+    /// Tries of items that are to be tried again, where there were any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tries: BTreeMap<u32, u32>,
 }
 
 /// What an item came to.
@@ -141,7 +145,12 @@ pub struct ItemResult {
     pub value: Value,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub error: Option<Failure>,
+    /// Whether its effect provably did not begin.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_began: bool,
+    /// The try it ended with; 0 if it was never announced.
+    pub attempt: u32,
 }
 
 impl Items {
@@ -166,19 +175,25 @@ impl Items {
             .is_some_and(Option::is_some)
     }
 
-    /// Forgets failures and what was in flight, so that a retry of the node repeats only those.
+    /// The number of the next try of an item.
+    pub fn next_attempt(&self, item: u32) -> u32 {
+        let running = self.running.get(&item).map(|work| work.attempt);
+        running.unwrap_or_else(|| self.tries.get(&item).copied().unwrap_or(0)) + 1
+    }
+
+    /// Forgets failures, so that a retry of the node repeats only those.
     pub(super) fn reopen(&mut self) {
-        for done in &mut self.done {
-            if done.as_ref().is_some_and(|done| done.error.is_some()) {
-                *done = None;
+        for (item, done) in (0_u32..).zip(&mut self.done) {
+            if let Some(failed) = done.take_if(|done| done.error.is_some()) {
+                self.tries.insert(item, failed.attempt);
             }
         }
-        self.running.clear();
         self.next = 0;
         self.failed = 0;
     }
 
-    pub(super) fn end(&mut self, item: u32, result: ItemResult) {
+    pub(super) fn end(&mut self, item: u32, mut result: ItemResult) {
+        result.attempt = self.next_attempt(item) - 1;
         self.running.remove(&item);
         self.failed += u32::from(result.error.is_some());
         if let Some(place) = usize::try_from(item)
@@ -212,6 +227,8 @@ pub struct HookRound {
     pub waiting: VecDeque<u32>,
     /// What they are told, without the state.
     pub context: Object,
+    /// `_now` of their templates.
+    pub now: Timestamp,
     /// The first answer that counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Control>,
@@ -227,5 +244,11 @@ impl HookRound {
     /// Whether every hook has answered.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether the run parks for `why` because the answer of this round says so.
+    pub(super) fn asked(&self, why: &Suspension) -> bool {
+        let wanted = self.answer.as_ref().and_then(Control::parks);
+        self.is_over() && wanted == Some(why.reason)
     }
 }

@@ -90,6 +90,19 @@ impl Control {
         Ok(Some(control))
     }
 
+    /// The reason for which this answer parks a run, if it does.
+    pub const fn parks(&self) -> Option<SuspendReason> {
+        match self {
+            Self::Suspend { reason } => Some(*reason),
+            Self::Escalate => Some(SuspendReason::Limit),
+            Self::Retry { .. }
+            | Self::Fail { .. }
+            | Self::Abort
+            | Self::Continue { .. }
+            | Self::Skip => None,
+        }
+    }
+
     /// The word for this answer.
     pub const fn as_str(&self) -> &'static str {
         match self {

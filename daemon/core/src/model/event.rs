@@ -147,12 +147,15 @@ pub enum Event {
         elapsed_ms: u64,
         /// What it gave back.
         result: Value,
-        /// What is collected: the result, or the id of its thread.
+        /// What is collected, if it is not the result: the id of its thread, or its error.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         collected: Option<Value>,
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
+        /// Whether its effect provably did not begin.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        never_began: bool,
         /// Whether the node goes on although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,
@@ -181,6 +184,8 @@ pub enum Event {
         hooks: Vec<u32>,
         /// What they are told, without the state.
         context: Object,
+        /// `_now` of their templates: the same in every try.
+        now: Timestamp,
     },
     /// The action of a hook is attempted.
     HookStarted {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Event, InFlight, Outcome, Suspension};
+use super::{Effect, Event, InFlight, Outcome, Slot, Suspension};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 
@@ -203,6 +203,8 @@ impl Phase {
             | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
                 Ok(Self::Running { at: at.clone() })
             }
+            // Only of a parked run is it said what became of its attempts: those of a running one may still end.
+            (Self::Running { .. }, Event::UncertainAnswered { .. }) => Err(illegal()),
             (Self::Suspended { why, at }, Event::UncertainAnswered { .. }) => at
                 .next(event)
                 .ok_or_else(illegal)
@@ -321,14 +323,17 @@ impl Activity {
             }
             (
                 Self::InStep(running),
-                Event::ItemStarted { step, node, .. } | Event::ItemCompleted { step, node, .. },
+                Event::ItemStarted { step, node, .. }
+                | Event::ItemCompleted { step, node, .. }
+                | Event::ForeachCompleted { step, node, .. },
             ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
             (Self::Before { node: here }, Event::StepFailed { node, .. }) if here == node => {
                 StepInFlight::failed_by(event).map(Self::Failed)
             }
-            (Self::InStep(running), Event::StepFailed { step, node, .. })
-                if (running.step, &running.node) == (*step, node) =>
-            {
+            (
+                Self::InStep(running) | Self::Waiting { step: running, .. },
+                Event::StepFailed { step, node, .. },
+            ) if (running.step, &running.node) == (*step, node) => {
                 Some(Self::Failed(running.clone()))
             }
             (Self::Failed(step), Event::RetryScheduled { node, due, .. }) if step.node == *node => {
@@ -353,15 +358,13 @@ impl Activity {
             }),
             (
                 _,
-                Event::HooksBegun { .. }
-                | Event::HookStarted { .. }
-                | Event::HookCompleted { .. }
-                | Event::LimitExtended { .. }
-                | Event::ForeachCompleted { .. }
-                | Event::Emitted { .. },
-            ) => Some(self.clone()),
+                Event::HooksBegun { .. } | Event::HookStarted { .. } | Event::HookCompleted { .. },
+            ) if self.asks_hooks() => Some(self.clone()),
+            (Self::Before { .. }, Event::LimitExtended { .. }) | (_, Event::Emitted { .. }) => {
+                Some(self.clone())
+            }
             (_, Event::ProcessStarted { slot, .. } | Event::UncertainAnswered { slot, .. })
-                if !slot.is_action() =>
+                if self.is_site_of(*slot) =>
             {
                 Some(self.clone())
             }
@@ -375,6 +378,23 @@ impl Activity {
                 | Self::Ending { .. },
                 _,
             ) => None,
+        }
+    }
+
+    /// Whether hooks are asked here: between two nodes, behind a failure, and at the end.
+    const fn asks_hooks(&self) -> bool {
+        match self {
+            Self::Before { .. } | Self::Failed(_) | Self::Leaving | Self::Ending { .. } => true,
+            Self::Idle | Self::InStep(_) | Self::Waiting { .. } => false,
+        }
+    }
+
+    /// Whether attempts of an item or a hook are made here; that of an action is part of the activity itself.
+    const fn is_site_of(&self, slot: Slot) -> bool {
+        match slot {
+            Slot::Action => false,
+            Slot::Item(_) => matches!(self, Self::InStep(_)),
+            Slot::Hook(_) => self.asks_hooks(),
         }
     }
 
@@ -437,6 +457,15 @@ impl StepInFlight {
             now: *now,
             work: InFlight::new(*attempt, Effect::default()),
         })
+    }
+
+    /// The same step, tried once more, with what a second run of it would mean.
+    #[must_use]
+    pub fn again(&self, effect: Effect) -> Self {
+        Self {
+            work: InFlight::new(self.work.attempt + 1, effect),
+            ..self.clone()
+        }
     }
 
     fn is_retried_by(&self, again: &Self) -> bool {

@@ -10,25 +10,14 @@ impl Progress {
     /// Takes in one event that the run's phase allows.
     pub(super) fn take_in(&mut self, event: &Event) {
         match event {
-            Event::StepStarted {
-                node,
-                attempt,
-                items,
-                ..
-            } => {
-                self.enter_node(node, *attempt);
-                self.begin_step(*items);
-            }
+            Event::StepStarted { step, items, .. } => self.begin_step(*step, *items),
             Event::StepFailed {
-                node,
-                attempt,
                 error,
                 result,
                 classification,
                 repeatable,
                 ..
             } => {
-                self.enter_node(node, *attempt);
                 self.hooks = None;
                 self.failed = Some(FailedAttempt {
                     error: error.clone(),
@@ -62,14 +51,18 @@ impl Progress {
                 self.max_steps = Some(*max_steps);
             }
             Event::StepCompleted { .. } => self.take_in_step(event),
-            Event::RunSuspended(_) => {
-                // What a finished round answered has been done; an unfinished one goes on later.
-                if self.hooks.as_ref().is_some_and(HookRound::is_over) {
+            Event::RunSuspended(why) => {
+                // The round that asked for it has had its will; any other goes on later.
+                if self.hooks.as_ref().is_some_and(|round| round.asked(why)) {
                     self.hooks = None;
                 }
             }
-            Event::GraphEnding { .. } => self.hooks = None,
             Event::ToolCompleted { result, .. } => self.result = Some(result.clone()),
+            Event::GraphEnding { .. }
+            | Event::GraphCompleted { .. }
+            | Event::GraphError { .. }
+            | Event::GraphCancelled { .. }
+            | Event::RunKilled { .. } => self.lay_down(),
             Event::RunCreated(_)
             | Event::RunStarted { .. }
             | Event::GraphStarted { .. }
@@ -77,11 +70,7 @@ impl Progress {
             | Event::Emitted { .. }
             | Event::CancelRequested { .. }
             | Event::RunResumed { .. }
-            | Event::GraphCompleted { .. }
-            | Event::GraphError { .. }
-            | Event::GraphCancelled { .. }
-            | Event::ToolCancelled { .. }
-            | Event::RunKilled { .. } => {}
+            | Event::ToolCancelled { .. } => {}
         }
     }
 
@@ -94,19 +83,23 @@ impl Progress {
         }
     }
 
-    /// The first try of a visit: the count of retries begins anew.
-    fn enter_node(&mut self, node: &str, attempt: u32) {
-        if attempt == 1 && self.retries.remove(node).is_some() {
-            self.show_retries();
-        }
+    /// What was in hand is not gone on with.
+    fn lay_down(&mut self) {
+        self.items = None;
+        self.failed = None;
+        self.hooks = None;
     }
 
-    fn begin_step(&mut self, items: Option<u32>) {
+    fn begin_step(&mut self, step: u32, items: Option<u32>) {
         self.hooks = None;
         self.failed = None;
         match (items, &mut self.items) {
-            (Some(_), Some(items)) => items.reopen(),
-            (Some(count), slot @ None) => *slot = Some(Items::new(count)),
+            (Some(count), Some(items)) if items.count() == count => {
+                items.reopen();
+                // Items that are tried again are no longer errors the graph went on after.
+                self.suppressed.retain(|error| error.step != step);
+            }
+            (Some(count), slot) => *slot = Some(Items::new(count)),
             (None, slot) => *slot = None,
         }
     }
@@ -133,6 +126,7 @@ impl Progress {
             result,
             collected,
             error,
+            never_began,
             suppressed,
             ..
         } = event
@@ -140,7 +134,9 @@ impl Progress {
             items.next = items.next.max(item + 1);
             let done = ItemResult {
                 value: collected.as_ref().unwrap_or(result).clone(),
-                error: error.as_ref().map(|error| error.message.clone()),
+                error: error.clone(),
+                never_began: *never_began,
+                attempt: 0,
             };
             items.end(*item, done);
             if let (true, Some(error)) = (*suppressed, error) {
@@ -158,12 +154,14 @@ impl Progress {
             event,
             hooks,
             context,
+            now,
         } = event
         {
             self.hooks = Some(HookRound {
                 event: event.clone(),
                 waiting: hooks.iter().copied().collect(),
                 context: context.clone(),
+                now: *now,
                 answer: None,
                 by: None,
                 running: None,
@@ -204,9 +202,7 @@ impl Progress {
         else {
             return;
         };
-        self.hooks = None;
-        self.failed = None;
-        self.items = None;
+        self.lay_down();
         self.steps = *step;
         // A visit that ended the run is taken again by the run that goes on from it, under the same key.
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
@@ -222,6 +218,12 @@ impl Progress {
                 node: node.clone(),
                 error: error.message.clone(),
             });
+        }
+        // The count of retries begins anew where an edge leads.
+        if let Some(next) = next_node
+            && self.retries.remove(next).is_some()
+        {
+            self.show_retries();
         }
         if let Some(output) = output {
             self.output = Some(output.clone());

@@ -33,7 +33,7 @@ pub struct Run {
     pub seq: Seq,
     /// The daemon's life that owns it.
     pub epoch: Epoch,
-    /// How often a restart of the daemon took it up since its last completed step.
+    /// How often a restart of the daemon took it up since its last completed step or item.
     pub revivals: u32,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
@@ -178,10 +178,15 @@ impl Run {
         let before = std::mem::replace(&mut self.phase, phase);
         self.seq = self.seq.next();
         self.updated_at = at;
-        if self.phase.status().is_terminal() {
-            self.ended_at = Some(at);
+        // The walk is over with the first of these; where it stood is known only then.
+        let was_over = matches!(before.activity(), Some(Activity::Ending { .. }));
+        let has_ended = self.phase.status().is_terminal();
+        if !was_over && (has_ended || matches!(event, Event::GraphEnding { .. })) {
             let node = before.activity().and_then(Activity::node);
             self.progress.stood_at = node.map(str::to_owned);
+        }
+        if has_ended {
+            self.ended_at = Some(at);
         }
         match event {
             Event::RunStarted { epoch } => {
@@ -204,7 +209,7 @@ impl Run {
                 self.progress
                     .set("inputs", Value::Object(self.birth.inputs.clone()));
             }
-            Event::StepCompleted { .. } => self.revivals = 0,
+            Event::StepCompleted { .. } | Event::ItemCompleted { .. } => self.revivals = 0,
             Event::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
@@ -214,7 +219,6 @@ impl Run {
             | Event::StepFailed { .. }
             | Event::RetryScheduled { .. }
             | Event::ItemStarted { .. }
-            | Event::ItemCompleted { .. }
             | Event::ForeachCompleted { .. }
             | Event::HooksBegun { .. }
             | Event::HookStarted { .. }

@@ -16,7 +16,7 @@ impl Walker {
             return None;
         }
         if !self.running.is_empty() {
-            return Some(Turn::Wait(None));
+            return Some(self.rest(now));
         }
         if let Some(cause) = self.run.cancel.clone() {
             return Some(self.finish(now, Outcome::Cancelled { cause }, events));

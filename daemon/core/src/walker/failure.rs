@@ -23,6 +23,28 @@ enum Onward {
     Fatal,
 }
 
+/// Whether what failed may be tried again without being asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It does no harm and may help.
+    Possible,
+    /// It would fail as before, or must not happen twice.
+    Useless,
+}
+
+impl Repeat {
+    pub(super) fn of(effect: Effect, failure: &Failure, certainty: Certainty) -> Self {
+        let began = certainty != Certainty::NeverBegan;
+        let refused = !began && !failure.retryable;
+        let twice = began && effect == Effect::AtMostOnce;
+        if refused || twice {
+            Self::Useless
+        } else {
+            Self::Possible
+        }
+    }
+}
+
 impl Walker {
     /// An attempt of the node at hand failed.
     pub(super) fn fail(
@@ -31,13 +53,11 @@ impl Walker {
         step: &StepInFlight,
         failure: Failure,
         result: &Value,
-        certainty: Certainty,
+        repeat: Repeat,
         events: &mut Vec<Event>,
     ) {
         let failure = failure.at(&step.node);
         let class = self.policy.classify(&failure, result);
-        let refused = certainty == Certainty::NeverBegan && !failure.retryable;
-        let twice = step.work.effect == Effect::AtMostOnce && certainty != Certainty::NeverBegan;
         let event = Event::StepFailed {
             step: step.step,
             node: step.node.clone(),
@@ -47,7 +67,7 @@ impl Walker {
             error: failure,
             result: result.clone(),
             classification: class.to_json(),
-            repeatable: !refused && !twice,
+            repeatable: repeat == Repeat::Possible,
         };
         self.record(now, event, events);
         let graph = std::sync::Arc::clone(&self.graph);
@@ -71,7 +91,7 @@ impl Walker {
             return false;
         };
         let context = self.context([
-            ("error", error_document(&failed)),
+            ("error", error_document(&failed.error, &failed.result)),
             ("classification", failed.classification),
             ("node", json!(step.node)),
         ]);
@@ -230,9 +250,10 @@ impl Walker {
     }
 }
 
-/// What hooks and conditions see as `error`: the result of the action, with `status` and `error` in any case.
-fn error_document(failed: &FailedAttempt) -> Value {
-    let mut document = match &failed.result {
+/// What hooks see as `error`, and what a failed item collects as: the result of the action, with `status`, `error` and
+/// `code` in any case.
+pub(super) fn error_document(error: &Failure, result: &Value) -> Value {
+    let mut document = match result {
         Value::Object(result) => result.clone(),
         Value::Null => Object::new(),
         other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
@@ -242,9 +263,7 @@ fn error_document(failed: &FailedAttempt) -> Value {
     document.insert("status".into(), json!("error"));
     document
         .entry("error")
-        .or_insert_with(|| json!(failed.error.message));
-    document
-        .entry("code")
-        .or_insert_with(|| json!(failed.error.code));
+        .or_insert_with(|| json!(error.message));
+    document.entry("code").or_insert_with(|| json!(error.code));
     Value::Object(document)
 }

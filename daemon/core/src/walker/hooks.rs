@@ -10,27 +10,21 @@ use super::evaluate::{View, resolve};
 use super::{Answer, Call, Turn, Walker, broken};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
-use crate::expr;
+use crate::expr::{self, Names};
 use crate::id::ItemRef;
 use crate::model::{
-    Activity, Control, Effect, Event, Failure, HookRound, InFlight, Object, Outcome, Slot,
-    SuspendReason, Suspension,
+    Activity, Control, Effect, Event, Failure, Object, Outcome, Slot, SuspendReason, Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
 const REPORTING_LAYER: u8 = 3;
 
-/// Opens the names a hook sees and hands them to `$use`.
-macro_rules! with_names {
-    ($walker:expr, $context:expr, $now:expr, |$names:ident, $notes:ident| $use:expr) => {{
-        let view = View::new(&$walker.run, None, $now);
-        let mut $names = view.names();
-        for (key, value) in $context {
-            $names = $names.with(key, value);
-        }
-        let $notes = &mut $walker.notes;
-        $use
-    }};
+/// What came of asking a hook.
+enum Asked {
+    /// It answered, if it had anything to say.
+    Answered(Option<Control>),
+    /// Its action is to be carried out.
+    Calls(Call),
 }
 
 impl Walker {
@@ -98,6 +92,7 @@ impl Walker {
             event: event.as_str().to_owned(),
             hooks,
             context,
+            now,
         };
         self.record(now, begun, events);
         true
@@ -109,8 +104,13 @@ impl Walker {
         let Some(index) = round.waiting.front().copied() else {
             return self.act(now, events);
         };
-        if self.running.contains(&Slot::Hook(index)) {
-            return Some(Turn::Wait(None));
+        if self.running.contains_key(&Slot::Hook(index)) {
+            return Some(self.rest(now));
+        }
+        if self.stopped.remove(&index) {
+            let failure = Failure::permanent("stopped", "it was stopped together with the run");
+            self.hook_done(now, index, None, Some(failure), 0, events);
+            return Some(Turn::Again);
         }
         let ending = matches!(self.run.phase.activity(), Some(Activity::Ending { .. }));
         if !ending && let Some(turn) = self.stand_still(now, events) {
@@ -125,66 +125,63 @@ impl Walker {
     fn ask(&mut self, now: Timestamp, index: u32, events: &mut Vec<Event>) -> Turn {
         let Some(hook) = self.hook(index).cloned() else {
             let failure = Failure::permanent("hook_gone", "the hook is no longer configured");
-            self.hook_done(now, index, None, Some(failure), events);
+            self.hook_done(now, index, None, Some(failure), 0, events);
             return Turn::Again;
         };
-        let round = self.run.progress.hooks.clone();
-        let context = round.as_ref().map(|round| round.context.clone());
-        let context = context.unwrap_or_default();
-        match &hook.action {
-            HookAction::Control(template) => {
-                let evaluated = with_names!(self, &context, now, |names, notes| {
-                    expr::interpolate(template, &names, notes)
-                });
-                let answer = evaluated
-                    .map_err(|error| broken(&error))
-                    .and_then(|answer| control(&answer));
-                match answer {
-                    Ok(control) => self.hook_done(now, index, control, None, events),
-                    Err(failure) => self.hook_done(now, index, None, Some(failure), events),
-                }
-                Turn::Again
-            }
-            HookAction::Call(action) => {
-                let resolved = with_names!(self, &context, now, |names, notes| {
-                    resolve(action, &names, notes)
-                });
-                match resolved {
-                    Ok(target) => {
-                        let running = round.and_then(|round| round.running);
-                        let call = self.hook_call(now, (index, &hook), action, target, running);
-                        Turn::Call(Box::new(call))
-                    }
-                    Err(failure) => {
-                        self.hook_done(now, index, None, Some(failure), events);
-                        Turn::Again
-                    }
-                }
-            }
+        let mut notes = Vec::new();
+        let asked = match &hook.action {
+            HookAction::Control(template) => self
+                .in_round(|names| expr::interpolate(template, names, &mut notes))
+                .map_err(|error| broken(&error))
+                .and_then(|answer| control(&answer))
+                .map(Asked::Answered),
+            HookAction::Call(action) => self
+                .in_round(|names| resolve(action, names, &mut notes))
+                .map(|target| Asked::Calls(self.hook_call(index, &hook, action, target))),
+        };
+        self.notes.append(&mut notes);
+        match asked {
+            Ok(Asked::Calls(call)) => return Turn::Call(Box::new(call)),
+            Ok(Asked::Answered(control)) => self.hook_done(now, index, control, None, 0, events),
+            Err(failure) => self.hook_done(now, index, None, Some(failure), 0, events),
         }
+        Turn::Again
+    }
+
+    /// Hands the names that the hooks of the round at hand see to `look`.
+    fn in_round<R>(&self, look: impl FnOnce(&Names<'_>) -> R) -> R {
+        let round = self.run.progress.hooks.as_ref();
+        let now = round.map_or(self.run.updated_at, |round| round.now);
+        let view = View::new(&self.run, None, now);
+        let mut names = view.names();
+        for (key, value) in round.into_iter().flat_map(|round| &round.context) {
+            names = names.with(key, value);
+        }
+        look(&names)
     }
 
     fn hook_call(
         &self,
-        now: Timestamp,
-        (index, hook): (u32, &Hook),
+        index: u32,
+        hook: &Hook,
         action: &Action,
         (item, params): (ItemRef, Object),
-        running: Option<InFlight>,
     ) -> Call {
+        let round = self.run.progress.hooks.as_ref();
+        let running = round.and_then(|round| round.running.as_ref());
         let step = self.run.progress.steps;
         let node = self.run.phase.activity().and_then(Activity::node);
         let node = node.unwrap_or_default();
-        let name = format!("{}/{}", hook.event.as_str(), hook.id);
-        let tries = running.as_ref().map_or(0, |work| work.attempt);
-        let attached = running.and_then(|work| work.child);
+        let name = format!("{}/{}/{}", hook.event.as_str(), hook.layer, hook.id);
+        let tries = running.map_or(0, |work| work.attempt);
+        let attached = running.and_then(|work| work.child.clone());
         Call {
             slot: Slot::Hook(index),
             step,
             node: node.to_owned(),
             visit: step,
             attempt: if attached.is_some() { tries } else { tries + 1 },
-            now,
+            now: round.map_or(self.run.updated_at, |round| round.now),
             primary: action.primary,
             item,
             params,
@@ -202,6 +199,7 @@ impl Walker {
         now: Timestamp,
         index: u32,
         answer: &Answer,
+        elapsed_ms: u64,
         events: &mut Vec<Event>,
     ) {
         let (control, failure) = match &answer.failure {
@@ -211,7 +209,7 @@ impl Walker {
                 Err(failure) => (None, Some(failure)),
             },
         };
-        self.hook_done(now, index, control, failure, events);
+        self.hook_done(now, index, control, failure, elapsed_ms, events);
     }
 
     fn hook_done(
@@ -220,6 +218,7 @@ impl Walker {
         index: u32,
         control: Option<Control>,
         error: Option<Failure>,
+        elapsed_ms: u64,
         events: &mut Vec<Event>,
     ) {
         let hook = self.hook(index);
@@ -234,7 +233,7 @@ impl Walker {
             event: self.hook_event(),
             hook: id,
             index,
-            elapsed_ms: 0,
+            elapsed_ms,
             control: control.filter(|_| !reports),
             error,
         };
@@ -243,11 +242,13 @@ impl Walker {
 
     /// Acts on the answer of a round in which every hook has answered.
     fn act(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
-        let HookRound {
-            event, answer, by, ..
-        } = self.run.progress.hooks.clone()?;
-        let answer = answer.map(|control| (control, by.unwrap_or_default()));
-        match HookEvent::parse(&event)? {
+        let round = self.run.progress.hooks.as_ref()?;
+        let event = HookEvent::parse(&round.event)?;
+        let answer = round
+            .answer
+            .clone()
+            .map(|control| (control, round.by.clone().unwrap_or_default()));
+        match event {
             HookEvent::GraphStarted | HookEvent::AfterStep => self.act_on_step(now, answer, events),
             HookEvent::Limit => Some(self.act_on_limit(now, answer, events)),
             HookEvent::Error => {
@@ -269,23 +270,12 @@ impl Walker {
         match control {
             Control::Fail { error } => {
                 let error = stopped_by(&by, "hook_failed", error);
-                Some(self.finish(
-                    now,
-                    Outcome::Error {
-                        error: self.at_node(error),
-                    },
-                    events,
-                ))
+                let error = self.at_node(error);
+                Some(self.finish(now, Outcome::Error { error }, events))
             }
             Control::Abort => {
-                let error = stopped_by(&by, "aborted", None);
-                Some(self.finish(
-                    now,
-                    Outcome::Error {
-                        error: self.at_node(error),
-                    },
-                    events,
-                ))
+                let error = self.at_node(stopped_by(&by, "aborted", None));
+                Some(self.finish(now, Outcome::Error { error }, events))
             }
             Control::Suspend { reason } => Some(self.suspend(now, Suspension::new(reason), events)),
             Control::Escalate => {

@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve};
+use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
 use super::{Answer, Call, Certainty, Turn, Walker, broken};
 use crate::clock::Timestamp;
@@ -45,14 +46,7 @@ impl Walker {
         let count = match self.scope(foreach, step) {
             Ok(scope) => u32::try_from(scope.list.len()).unwrap_or(u32::MAX),
             Err(failure) => {
-                return self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::NeverBegan,
-                    events,
-                );
+                return self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
             }
         };
         let event = Event::StepStarted {
@@ -108,14 +102,7 @@ impl Walker {
         events: &mut Vec<Event>,
     ) -> Turn {
         if let Err(failure) = self.scope(foreach, step) {
-            self.fail(
-                now,
-                step,
-                failure,
-                &Value::Null,
-                Certainty::NeverBegan,
-                events,
-            );
+            self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
             return Turn::Again;
         }
         if let Some(turn) = self.stand_still(now, events) {
@@ -127,20 +114,18 @@ impl Walker {
         if self.may_start_item(foreach)
             && let Some(item) = self.next_item()
         {
-            return self.call_item(now, node, foreach, step, item, 1, None, events);
+            return self.call_item(now, node, foreach, step, item, None, events);
         }
         if !self.running.is_empty() {
-            return Turn::Wait(None);
+            return self.rest(now);
         }
-        if !self.gives_up(foreach) {
-            let uncertain = self.uncertain_items(step);
-            if !uncertain.is_empty() {
-                return self.suspend_uncertain(now, uncertain, events);
-            }
-            if let Some((_, child)) = self.parked.pop_first() {
-                self.parked.clear();
-                return self.suspend_for_child(now, child, events);
-            }
+        let uncertain = self.uncertain_items(step);
+        if !uncertain.is_empty() {
+            return self.suspend_uncertain(now, uncertain, events);
+        }
+        if let Some((_, child)) = self.parked.pop_first() {
+            self.parked.clear();
+            return self.suspend_for_child(now, child, events);
         }
         self.close_items(now, node, foreach, step, events);
         Turn::Again
@@ -158,6 +143,8 @@ impl Walker {
                 .is_some_and(|items| items.failed > 0)
     }
 
+    /// Whether another item may start beside those in flight; one that is parked, or of which nobody knows what became,
+    /// is in flight too.
     fn may_start_item(&self, foreach: &Foreach) -> bool {
         let at_once = match foreach.order {
             ItemOrder::Sequential => 1,
@@ -165,7 +152,9 @@ impl Walker {
                 .or(self.graph.max_concurrency)
                 .map_or(AT_ONCE, NonZeroU32::get),
         };
-        let busy = self.running.len() + self.parked.len();
+        let busy = self
+            .progress_of_items()
+            .map_or(0, |items| items.running.len());
         !self.gives_up(foreach) && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
     }
 
@@ -176,7 +165,8 @@ impl Walker {
             .find(|item| !items.is_done(*item) && !items.running.contains_key(item))
     }
 
-    /// Items that were in flight when the daemon went down.
+    /// Goes on with an item that was in flight when the daemon went down. A failed item elsewhere does not keep it from
+    /// ending.
     fn revive_item(
         &mut self,
         now: Timestamp,
@@ -185,16 +175,13 @@ impl Walker {
         step: &StepInFlight,
         events: &mut Vec<Event>,
     ) -> Option<Turn> {
-        if self.gives_up(foreach) {
-            return None;
-        }
         let lost = self
             .progress_of_items()?
             .running
             .iter()
             .find(|(item, work)| {
                 let slot = Slot::Item(**item);
-                !self.running.contains(&slot)
+                !self.running.contains_key(&slot)
                     && !self.parked.contains_key(&slot)
                     && !matches!(Revival::of(work), Revival::Uncertain)
             });
@@ -202,17 +189,13 @@ impl Walker {
         match Revival::of(&work) {
             Revival::Uncertain => None,
             Revival::Settled(answer) => {
-                self.conclude_item(now, item, &answer, events);
+                self.conclude_item(now, item, &answer, 0, events);
                 Some(Turn::Again)
             }
             Revival::Attach(child) => {
-                let attempt = work.attempt;
-                Some(self.call_item(now, node, foreach, step, item, attempt, Some(child), events))
+                Some(self.call_item(now, node, foreach, step, item, Some(child), events))
             }
-            Revival::Repeat => {
-                let attempt = work.attempt + 1;
-                Some(self.call_item(now, node, foreach, step, item, attempt, None, events))
-            }
+            Revival::Repeat => Some(self.call_item(now, node, foreach, step, item, None, events)),
         }
     }
 
@@ -236,10 +219,13 @@ impl Walker {
         foreach: &Foreach,
         step: &StepInFlight,
         item: u32,
-        attempt: u32,
         attached: Option<RunId>,
         events: &mut Vec<Event>,
     ) -> Turn {
+        let next = self
+            .progress_of_items()
+            .map_or(1, |items| items.next_attempt(item));
+        let attempt = next - u32::from(attached.is_some());
         let resolved = self.resolve_item(foreach, step, item);
         match resolved {
             Ok((target, params)) => Turn::Call(Box::new(Call {
@@ -267,7 +253,7 @@ impl Walker {
                     cached: false,
                     node_input_hash: None,
                 };
-                self.conclude_item(now, item, &answer, events);
+                self.conclude_item(now, item, &answer, 0, events);
                 Turn::Again
             }
         }
@@ -297,6 +283,7 @@ impl Walker {
         now: Timestamp,
         item: u32,
         answer: &Answer,
+        elapsed_ms: u64,
         events: &mut Vec<Event>,
     ) {
         let graph = std::sync::Arc::clone(&self.graph);
@@ -320,14 +307,11 @@ impl Walker {
             node: step.node.clone(),
             item,
             status,
-            elapsed_ms: now.ms_since(step.now),
+            elapsed_ms,
             result: answer.result.clone(),
-            collected: answer
-                .result
-                .get("thread_id")
-                .filter(|id| id.is_string())
-                .cloned(),
+            collected: collected(answer),
             error: answer.failure.clone(),
+            never_began: answer.certainty == Certainty::NeverBegan,
             suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
         };
@@ -352,14 +336,11 @@ impl Walker {
             .iter()
             .map(|done| done.as_ref().map_or(Value::Null, |done| done.value.clone()))
             .collect();
-        let first_error = (0_u32..).zip(&items.done).find_map(|(item, done)| {
-            let error = done.as_ref()?.error.as_ref()?;
-            Some(format!("item {item} of {count} failed: {error}"))
-        });
+        let failure = self.gives_up(foreach).then(|| item_failure(items));
         let result = json!({"results": collected, "count": count, "failed": failed});
-        if let (true, Some(text)) = (self.gives_up(foreach), first_error) {
-            let failure = Failure::permanent("item_failed", text);
-            return self.fail(now, step, failure, &result, Certainty::Answered, events);
+        if let Some((failure, certainty)) = failure {
+            let repeat = Repeat::of(node.effect, &failure, certainty);
+            return self.fail(now, step, failure, &result, repeat, events);
         }
         let collect = foreach
             .collect
@@ -368,7 +349,7 @@ impl Walker {
         let assigned = match self.assign(node, Some(&result), step.now, collect.collect()) {
             Ok(assigned) => assigned,
             Err(failure) => {
-                return self.fail(now, step, failure, &result, Certainty::Answered, events);
+                return self.fail(now, step, failure, &result, Repeat::Useless, events);
             }
         };
         let next_node = self.edge(node, Some(&result), step.now);
@@ -384,8 +365,40 @@ impl Walker {
             action_id: Some(foreach.action.id.clone()),
             ..Done::new(StepStatus::Foreach, assigned, next_node)
         };
-        self.step_done(now, step, done, None, events);
+        self.step_done(now, step, done, Some(&result), events);
     }
+}
+
+/// What stands for an item in the list of results, if it is not its result.
+fn collected(answer: &Answer) -> Option<Value> {
+    let thread = answer.result.get("thread_id").filter(|id| id.is_string());
+    match (thread, &answer.failure) {
+        (Some(id), _) => Some(id.clone()),
+        (None, Some(error)) => Some(error_document(error, &answer.result)),
+        (None, None) => None,
+    }
+}
+
+/// The failure of a node whose items failed: that of the first of them. It never began if none of them did.
+fn item_failure(items: &Items) -> (Failure, Certainty) {
+    let count = items.count();
+    let mut failed = (0_u32..).zip(&items.done).filter_map(|(item, done)| {
+        let done = done.as_ref()?;
+        Some((item, done.error.as_ref()?, done.never_began))
+    });
+    let first = failed.next();
+    let never_began = first.is_some_and(|(_, _, never)| never) && failed.all(|(_, _, never)| never);
+    let mut failure = Failure::permanent("item_failed", "an item failed");
+    if let Some((item, error, _)) = first {
+        failure.message = format!("item {item} of {count} failed: {}", error.message);
+        failure.retryable = error.retryable;
+    }
+    let certainty = if never_began {
+        Certainty::NeverBegan
+    } else {
+        Certainty::Answered
+    };
+    (failure, certainty)
 }
 
 /// The items of `over`: a list, the text of a JSON list, or nothing.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::failure::Repeat;
 use super::{Answer, Call, Certainty, Turn, Walker};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
@@ -30,12 +31,24 @@ impl Walker {
             let error = error.at(name);
             return self.finish(now, Outcome::Error { error }, events);
         };
+        self.ahead = Some(now);
         let step = self.fresh_step(node, now);
+        self.attempt(now, node, &step, events)
+    }
+
+    /// Attempts a step: for the first time, or again behind a failure.
+    fn attempt(
+        &mut self,
+        now: Timestamp,
+        node: &Node,
+        step: &StepInFlight,
+        events: &mut Vec<Event>,
+    ) -> Turn {
         match &node.work {
-            Work::Action(action) => return self.call_action(now, node, action, &step, events),
-            Work::Foreach(foreach) => self.begin_items(now, node, foreach, &step, events),
-            Work::Gate => self.pass(now, node, &step, events),
-            Work::Return { output } => self.leave(now, output.as_ref(), &step, events),
+            Work::Action(action) => return self.call_action(now, node, action, step, events),
+            Work::Foreach(foreach) => self.begin_items(now, node, foreach, step, events),
+            Work::Gate => self.pass(now, node, step, events),
+            Work::Return { output } => self.leave(now, output.as_ref(), step, events),
         }
         Turn::Again
     }
@@ -67,14 +80,7 @@ impl Walker {
                 attached: None,
             })),
             Err(failure) => {
-                self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::NeverBegan,
-                    events,
-                );
+                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
                 Turn::Again
             }
         }
@@ -100,8 +106,8 @@ impl Walker {
                 unreachable!("gates and returns are walked in one turn")
             }
         };
-        if self.running.contains(&Slot::Action) {
-            return Turn::Wait(None);
+        if self.running.contains_key(&Slot::Action) {
+            return self.rest(now);
         }
         if let Some(turn) = self.stand_still(now, events) {
             return turn;
@@ -126,11 +132,7 @@ impl Walker {
                 turn
             }
             Revival::Repeat => {
-                let again = StepInFlight {
-                    work: InFlight::new(step.work.attempt + 1, node.effect),
-                    ..step.clone()
-                };
-                self.call_action(now, node, action, &again, events)
+                self.call_action(now, node, action, &step.again(node.effect), events)
             }
         }
     }
@@ -151,20 +153,7 @@ impl Walker {
             let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
             return self.finish(now, Outcome::Error { error }, events);
         };
-        let again = StepInFlight {
-            work: InFlight::new(step.work.attempt + 1, node.effect),
-            ..step.clone()
-        };
-        match &node.work {
-            Work::Foreach(foreach) => {
-                self.begin_items(now, node, foreach, &again, events);
-                Turn::Again
-            }
-            Work::Action(action) => self.call_action(now, node, action, &again, events),
-            Work::Gate | Work::Return { .. } => {
-                unreachable!("gates and returns are never tried again")
-            }
-        }
+        self.attempt(now, node, &step.again(node.effect), events)
     }
 
     pub(super) fn conclude_action(
@@ -177,13 +166,13 @@ impl Walker {
         let Some((step, node)) = self.at_hand(&graph, now) else {
             return;
         };
-        if step.work.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
+        if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
             // It stays in flight; the next turn parks the run.
             return;
         }
         if let Some(failure) = &answer.failure {
-            let (failure, certainty) = (failure.clone(), answer.certainty);
-            return self.fail(now, &step, failure, &answer.result, certainty, events);
+            let repeat = Repeat::of(node.effect, failure, answer.certainty);
+            return self.fail(now, &step, failure.clone(), &answer.result, repeat, events);
         }
         let evaluated = self
             .assign(node, Some(&answer.result), step.now, Object::new())
@@ -204,15 +193,9 @@ impl Walker {
                 };
                 self.step_done(now, &step, done, Some(&answer.result), events);
             }
+            // The action has done its work: another one would not mend the template.
             Err(failure) => {
-                self.fail(
-                    now,
-                    &step,
-                    failure,
-                    &answer.result,
-                    Certainty::Answered,
-                    events,
-                );
+                self.fail(now, &step, failure, &answer.result, Repeat::Useless, events);
             }
         }
     }
@@ -225,21 +208,14 @@ impl Walker {
         step: &StepInFlight,
         events: &mut Vec<Event>,
     ) {
-        match self.assign(node, None, now, Object::new()) {
+        match self.assign(node, None, step.now, Object::new()) {
             Ok(assigned) => {
-                let next_node = self.edge(node, None, now);
+                let next_node = self.edge(node, None, step.now);
                 let done = Done::new(StepStatus::Gate, assigned, next_node);
                 self.step_done(now, step, done, None, events);
             }
             Err(failure) => {
-                self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::Answered,
-                    events,
-                );
+                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
             }
         }
     }
@@ -251,7 +227,7 @@ impl Walker {
         step: &StepInFlight,
         events: &mut Vec<Event>,
     ) {
-        match self.output(template, now) {
+        match self.output(template, step.now) {
             Ok(output) => {
                 let done = Done {
                     output: Some(output),
@@ -260,14 +236,7 @@ impl Walker {
                 self.step_done(now, step, done, None, events);
             }
             Err(failure) => {
-                self.fail(
-                    now,
-                    step,
-                    failure,
-                    &Value::Null,
-                    Certainty::Answered,
-                    events,
-                );
+                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
             }
         }
     }
@@ -317,7 +286,8 @@ impl Walker {
         let at = self.run.phase.activity()?;
         let node = graph.nodes.get(at.node()?)?;
         let step = at.step().cloned();
-        Some((step.unwrap_or_else(|| self.fresh_step(node, now)), node))
+        let since = self.ahead.unwrap_or(now);
+        Some((step.unwrap_or_else(|| self.fresh_step(node, since)), node))
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! **Never** follows a symbolic link, and never hands out an object whose content does not have its name. **Order**: an object
 //! is there, whole, before anything names it; two writers of one object both succeed. **Failure**: a crash leaves
-//! at most a hidden temporary file. Nothing is synced here; who needs that calls [`Shelf::sync`] once for many objects.
+//! at most a hidden temporary file. Nothing is synced here; who needs that calls [`Vault::sync`] once for many objects.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
 
 /// Why an object of a project is not handed out.
 #[derive(Debug, thiserror::Error)]
-pub enum ShelfError {
+pub enum VaultError {
     /// It is not there.
     #[error("there is no object {digest}: {} does not exist", path.display())]
     NotFound {
@@ -76,7 +76,7 @@ pub enum ShelfError {
     },
 }
 
-impl Kinded for ShelfError {
+impl Kinded for VaultError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
@@ -88,12 +88,12 @@ impl Kinded for ShelfError {
 
 /// The objects of a project. Everything here blocks.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct Vault {
     root: Dir,
     path: PathBuf,
 }
 
-impl Shelf {
+impl Vault {
     /// Opens the objects below `files` (the project's `.ai`, or its stand-in); `None` if there are none yet.
     pub fn open(files: &Path) -> io::Result<Option<Self>> {
         match Dir::root(files)?.enter(Path::new("state/objects")) {
@@ -136,7 +136,7 @@ impl Shelf {
     }
 
     /// The object named `digest`, verified.
-    pub fn get(&self, digest: &Digest) -> Result<Value, ShelfError> {
+    pub fn get(&self, digest: &Digest) -> Result<Value, VaultError> {
         let name = digest.to_string();
         let leaf = leaf(&name);
         let name = format!("{name}.json");
@@ -149,19 +149,19 @@ impl Shelf {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {
                 let digest = *digest;
-                return Err(ShelfError::NotFound { digest, path });
+                return Err(VaultError::NotFound { digest, path });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let digest = *digest;
-                return Err(ShelfError::NotFound { digest, path });
+                return Err(VaultError::NotFound { digest, path });
             }
-            Err(source) => return Err(ShelfError::Read { path, source }),
+            Err(source) => return Err(VaultError::Read { path, source }),
         };
         let found = Digest::of(&[&bytes]);
         if found != *digest {
-            return Err(ShelfError::Damaged { path, found });
+            return Err(VaultError::Damaged { path, found });
         }
-        serde_json::from_slice(&bytes).map_err(|source| ShelfError::Foreign { path, source })
+        serde_json::from_slice(&bytes).map_err(|source| VaultError::Foreign { path, source })
     }
 
     /// Names the newest snapshot of `run` by the signed `pointer`.
@@ -240,10 +240,10 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn shelf() -> (tempfile::TempDir, Shelf) {
+    fn vault() -> (tempfile::TempDir, Vault) {
         let files = tempfile::tempdir().unwrap();
-        let shelf = Shelf::make(files.path()).unwrap();
-        (files, shelf)
+        let vault = Vault::make(files.path()).unwrap();
+        (files, vault)
     }
 
     fn digest(object: &Encoded) -> Digest {
@@ -258,11 +258,11 @@ mod tests {
 
     #[test]
     fn an_object_comes_back_under_its_hash_and_its_file_holds_its_canonical_text() {
-        let (files, shelf) = shelf();
+        let (files, vault) = vault();
         let object = cas::node_result(&json!({"b": 1, "a": [1.5, null]}));
-        shelf.put(&object).unwrap();
-        shelf.put(&object).unwrap();
-        let there = shelf.get(&digest(&object)).unwrap();
+        vault.put(&object).unwrap();
+        vault.put(&object).unwrap();
+        let there = vault.get(&digest(&object)).unwrap();
         assert_eq!(there["result"], json!({"b": 1, "a": [1.5, null]}));
         let text = fs::read_to_string(path(files.path(), &object)).unwrap();
         assert_eq!(text, object.text);
@@ -273,50 +273,50 @@ mod tests {
 
     #[test]
     fn a_changed_object_is_refused_by_name_and_put_right_by_its_next_writer() {
-        let (files, shelf) = shelf();
+        let (files, vault) = vault();
         let object = cas::node_result(&json!("true"));
-        shelf.put(&object).unwrap();
+        vault.put(&object).unwrap();
         for forged in [object.text.replace("true", "evil"), object.text.repeat(2)] {
             let path = path(files.path(), &object);
             fs::write(&path, &forged).unwrap();
-            let error = shelf.get(&digest(&object)).unwrap_err();
-            assert!(matches!(error, ShelfError::Damaged { .. }), "{error}");
+            let error = vault.get(&digest(&object)).unwrap_err();
+            assert!(matches!(error, VaultError::Damaged { .. }), "{error}");
             assert!(
                 error.to_string().contains(path.to_str().unwrap()),
                 "{error}"
             );
-            shelf.put(&object).unwrap();
-            shelf.get(&digest(&object)).unwrap();
+            vault.put(&object).unwrap();
+            vault.get(&digest(&object)).unwrap();
         }
     }
 
     #[test]
     fn a_missing_object_is_not_found() {
-        let (_files, shelf) = shelf();
+        let (_files, vault) = vault();
         let missing = Digest::of(&[b"nothing"]);
-        let error = shelf.get(&missing).unwrap_err();
+        let error = vault.get(&missing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
 
     #[test]
     fn links_in_the_project_are_never_followed() {
-        let (files, shelf) = shelf();
+        let (files, vault) = vault();
         let outside = tempfile::tempdir().unwrap();
         let object = cas::node_result(&json!(1));
         let objects = files.path().join("state/objects/objects");
         fs::create_dir(&objects).unwrap();
         symlink(outside.path(), objects.join(&object.hash[..2])).unwrap();
-        assert!(shelf.put(&object).is_err());
+        assert!(vault.put(&object).is_err());
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
         symlink(outside.path(), files.path().join("state/objects/cache")).unwrap();
-        assert!(shelf.put_cached(&Digest::default(), b"{}").is_err());
-        assert!(shelf.cached().is_err());
+        assert!(vault.put_cached(&Digest::default(), b"{}").is_err());
+        assert!(vault.cached().is_err());
     }
 
     #[test]
-    fn a_project_without_objects_has_no_shelf() {
+    fn a_project_without_objects_has_no_vault() {
         let files = tempfile::tempdir().unwrap();
-        assert!(Shelf::open(files.path()).unwrap().is_none());
-        assert!(Shelf::open(&files.path().join("gone")).is_err());
+        assert!(Vault::open(files.path()).unwrap().is_none());
+        assert!(Vault::open(&files.path().join("gone")).is_err());
     }
 }

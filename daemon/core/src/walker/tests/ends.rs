@@ -1,0 +1,235 @@
+//! Ends and rests: the time a run may take, requests, single steps and continuations.
+
+use super::*;
+
+const TWO: &str = "
+  start: a
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {x: '${state.x}'}}, assign: {x: 1}, next: b}
+    b: {action: {item_id: rye/core/echo}, next: c}
+    c: {type: return, output: {x: '${state.x}'}}
+";
+
+fn limited(config: &str, seconds: u32) -> String {
+    format!("{config}  timeout: {seconds}\n")
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over_and_what_is_in_flight_has_ended() {
+    let mut stage = Stage::of(&limited(TWO, 2), run(json!({}), None));
+    let deadline = now(2000);
+    assert_eq!(stage.walker.deadline(), Some(deadline));
+    assert_eq!(
+        stage.settle(),
+        Rest::Waits(Some(deadline)),
+        "somebody must stop the call then"
+    );
+    stage.clock = 2000;
+    assert_eq!(stage.settle(), Rest::Waits(None));
+    stage.end_one(echo);
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(stage.path(), "a:ok");
+    assert_eq!(
+        (
+            stage.failure().code.as_str(),
+            stage.failure().node.as_deref()
+        ),
+        ("duration_exceeded", Some("b"))
+    );
+}
+
+#[test]
+fn time_counts_from_the_first_start_over_crashes_and_anew_when_a_parked_run_goes_on() {
+    let mut stage = Stage::of(&limited(TWO, 2), run(json!({}), None));
+    stage.call();
+    stage.clock = 1500;
+    stage.crash();
+    assert_eq!(stage.walker.deadline(), Some(now(2000)));
+    stage.settle();
+    stage.walker.hold(Suspension::new(SuspendReason::User));
+    stage.end_one(echo);
+    assert_eq!(stage.settle(), Rest::Parked);
+    stage.clock = 60_000;
+    stage.resume(None);
+    assert_eq!(stage.walker.deadline(), Some(now(62_000)));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.run().status(), Status::Completed);
+}
+
+#[test]
+fn a_pause_before_a_retry_ends_with_the_time_of_the_run() {
+    let config = "
+  start: a
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {fail: x}}, retry: {max: 1, backoff: fixed, delay: 60}}
+";
+    let mut stage = Stage::of(&limited(config, 2), run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.failure().code, "duration_exceeded");
+    assert_eq!(stage.clock, 2000);
+}
+
+#[test]
+fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
+    let mut at_start = Stage::of(TWO, run(json!({}), None));
+    at_start.walker.hold(Suspension::new(SuspendReason::User));
+    assert_eq!(at_start.settle(), Rest::Parked);
+    assert_eq!(at_start.why_parked().node.as_deref(), Some("a"));
+    let mut in_step = Stage::of(TWO, run(json!({}), None));
+    in_step.call();
+    in_step
+        .walker
+        .hold(Suspension::new(SuspendReason::Approval));
+    assert!(matches!(in_step.settle(), Rest::Waits(_)));
+    in_step.end_one(echo);
+    assert_eq!(in_step.settle(), Rest::Parked);
+    assert_eq!(in_step.why_parked().node.as_deref(), Some("b"));
+    let mut abandoned = Stage::of(TWO, run(json!({}), None));
+    abandoned.call();
+    abandoned.walker.hold(Suspension::new(SuspendReason::User));
+    abandoned.walker.abandon(Slot::Action);
+    assert_eq!(abandoned.settle(), Rest::Parked);
+    abandoned.in_flight.clear();
+    for mut stage in [at_start, in_step, abandoned] {
+        stage.resume(None);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.path(), "a:ok b:ok c:return");
+    }
+}
+
+#[test]
+fn a_cancelled_run_leaves_a_step_that_was_stopped_as_it_was() {
+    let mut stage = Stage::of(TWO, run(json!({}), None));
+    let call = stage.call();
+    stage.cancel();
+    stage.walker.abandon(call.slot);
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(stage.run().status(), Status::Cancelled);
+    assert_eq!(stage.run().progress.stood_at.as_deref(), Some("a"));
+    let progress = stage.run().progress.inherited();
+    let mut next = Stage::of(TWO, seeded("a", progress, Extent::Rest));
+    assert_eq!(next.call().key, call.key, "the same visit: the same key");
+}
+
+#[test]
+fn a_run_that_goes_on_after_an_error_begins_at_the_failed_node_with_the_same_key() {
+    let config = TWO
+        .replace(
+            "b: {action: {item_id: rye/core/echo}",
+            "b: {action: {item_id: rye/core/echo, params: {fail: '${state.bad}'}}",
+        )
+        .replace("assign: {x: 1}", "assign: {x: 1, bad: '${inputs.bad}'}");
+    let mut first = Stage::of(&config, run(json!({"bad": "x"}), None));
+    first.play();
+    assert_eq!(first.path(), "a:ok b:error");
+    let mut progress = first.run().progress.inherited();
+    progress.set("bad", Value::Null);
+    let mut second = Stage::of(&config, seeded("b", progress, Extent::Rest));
+    second.play();
+    assert_eq!(second.path(), "b:ok c:return");
+    assert_eq!(second.calls[0].key, first.calls[1].key);
+    assert_eq!(second.calls[0].step, 3, "steps are counted on");
+    assert_eq!(second.state()["x"], 1);
+    assert!(!second.names().contains(&"hooks_begun"));
+    let document = second.run().result();
+    assert_eq!(
+        (&document["output"], &document["steps"]),
+        (&json!({"x": 1}), &json!(4))
+    );
+}
+
+#[test]
+fn a_run_begins_again_at_the_limit_of_its_own() {
+    let mut first = Stage::of(TWO, run(json!({}), Some(1)));
+    first.play();
+    assert_eq!(first.failure().code, "max_steps_exceeded");
+    let progress = first.run().progress.inherited();
+    let node = first.failure().node.clone().unwrap();
+    let mut second = Stage::of(TWO, seeded(&node, progress, Extent::Rest));
+    second.play();
+    assert_eq!(second.path(), "b:ok c:return");
+}
+
+#[test]
+fn a_single_step_runs_one_node_and_names_what_would_follow() {
+    let progress = Progress {
+        state: json!({"x": 9, "inputs": {"n": 1}}),
+        ..Progress::default()
+    };
+    let config = TWO.replace(
+        "b: {action: {item_id: rye/core/echo}, next: c}",
+        "b: {action: {item_id: rye/core/echo, params: {fail: x}}, on_error: c, next: a}",
+    );
+    for (config, node, success, next, x) in [
+        (TWO, "a", true, json!("b"), 1),
+        (TWO, "c", true, Value::Null, 9),
+        (&config, "b", true, json!("c"), 9),
+        (
+            &config.replace("on_error: c, ", ""),
+            "b",
+            false,
+            Value::Null,
+            9,
+        ),
+    ] {
+        let hooks = "  hooks: [{event: graph_started, action: {item_id: t/h}}, {event: graph_completed, action: {item_id: t/h}}]\n";
+        let mut stage = Stage::of(
+            &format!("{config}{hooks}"),
+            seeded(node, progress.clone(), Extent::OneNode),
+        );
+        assert_eq!(stage.play(), Rest::Ended);
+        assert!(
+            stage.hooks().is_empty(),
+            "the graph neither starts nor ends"
+        );
+        let mut document = stage.run().result();
+        assert_eq!(document["state"]["x"], x);
+        assert_eq!(document["state"]["inputs"], json!({"n": 1}));
+        let document = document.as_object_mut().unwrap();
+        document.shift_remove("state");
+        let mut expected =
+            json!({"success": success, "executed_node": node, "next_node": next, "step_count": 1});
+        if !success {
+            expected["error"] = json!("x");
+            expected["code"] = json!("tool_failed");
+        }
+        assert_eq!(json!(document), expected);
+    }
+}
+
+#[test]
+fn a_single_step_retries_and_has_no_limit() {
+    let config = "
+  start: a
+  max_steps: 1
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {fail: x, n: '${state._retries.a}', below: 1}}, retry: 1, next: a}
+";
+    let progress = Progress {
+        steps: 5,
+        ..Progress::default()
+    };
+    let mut stage = Stage::of(config, seeded("a", progress, Extent::OneNode));
+    stage.play();
+    assert_eq!(stage.path(), "a:ok");
+    assert_eq!(stage.run().result()["next_node"], "a");
+}
+
+#[test]
+fn the_word_of_a_run_with_suppressed_errors_counts_them() {
+    let config = "
+  start: a
+  on_error: continue
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {fail: x}}, next: c}
+    c: {type: return, output: {o: 1}}
+";
+    let (_, run) = walk(config, run(json!({}), None));
+    let mut document = run.result();
+    document.as_object_mut().unwrap().shift_remove("state");
+    assert_eq!(
+        document,
+        json!({"success": true, "status": "completed_with_errors", "output": {"o": 1}, "steps": 2, "graph_run_id": "t-1-a",
+               "errors_suppressed": 1, "errors": [{"step": 1, "node": "a", "error": "x"}]})
+    );
+}

@@ -1,0 +1,328 @@
+//! Items of foreach nodes.
+
+use super::*;
+
+/// A foreach over `inputs.list`, with more keys.
+fn over(keys: &str) -> String {
+    format!(
+        "
+  start: each
+  nodes:
+    each:
+      type: foreach
+      over: '${{inputs.list}}'
+      action: {{item_id: rye/core/echo, params: {{it: '${{item}}', seen: '${{state.item}}', fail: '${{item.fail}}',
+                n: '${{state._retries.each}}', below: '${{item.below}}', end: '${{item.end}}',
+                thread_id: '${{item.thread}}'}}}}
+      collect: all
+      {keys}
+      next: end
+    end: {{type: return}}
+"
+    )
+}
+
+fn each(keys: &str, list: Value) -> Stage {
+    Stage::of(&over(keys), run(json!({"list": list}), None))
+}
+
+#[test]
+fn sequential_items_take_turns_and_are_collected_in_order() {
+    let mut stage = each("", json!([1, "two", null]));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "each:foreach end:return");
+    assert_eq!(stage.most_at_once, 1);
+    assert_eq!(
+        stage.state()["all"],
+        json!([{"it": 1, "seen": 1}, {"it": "two", "seen": "two"}, {}]),
+        "the variable stands alone and in the state"
+    );
+    assert_eq!(stage.run().progress.items, None);
+    let items = stage.names();
+    assert_eq!(
+        items
+            .iter()
+            .filter(|name| **name == "item_completed")
+            .count(),
+        3
+    );
+}
+
+#[test]
+fn parallel_items_are_bounded_by_the_node_then_the_graph_then_ten() {
+    let list: Vec<u32> = (0..25).collect();
+    for (node, config, most) in [
+        ("parallel: true", "", 10),
+        ("parallel: true", "  max_concurrency: 4\n", 4),
+        (
+            "parallel: true\n      max_concurrency: 3",
+            "  max_concurrency: 4\n",
+            3,
+        ),
+        (
+            "parallel: true\n      max_concurrency: 40",
+            "  max_concurrency: 4\n",
+            25,
+        ),
+        ("parallel: false", "  max_concurrency: 4\n", 1),
+    ] {
+        let text = format!("{}{config}", over(node));
+        let mut stage = Stage::of(&text, run(json!({"list": list}), None));
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.most_at_once, most, "{node} {config}");
+        let collected: Vec<Value> = list
+            .iter()
+            .map(|it| json!({"it": it, "seen": it}))
+            .collect();
+        assert_eq!(stage.state()["all"], json!(collected));
+    }
+}
+
+#[test]
+fn over_is_a_list_or_its_text_or_nothing() {
+    let mut none = each("", Value::Null);
+    assert_eq!(none.play(), Rest::Ended);
+    assert_eq!(none.state()["all"], json!([]));
+    let notes = none.walker.take_notes();
+    assert!(
+        notes.iter().any(|note| note.contains("`over` is null")),
+        "{notes:?}"
+    );
+    let mut text = each("", json!("[1, 2]"));
+    assert_eq!(text.play(), Rest::Ended);
+    assert_eq!(text.state()["all"].as_array().map(Vec::len), Some(2));
+    for wrong in [
+        json!("no list"),
+        json!("{}"),
+        json!(true),
+        json!(7),
+        json!({"a": 1}),
+    ] {
+        let mut stage = each("", wrong);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.path(), "each:error");
+        assert_eq!(stage.failure().code, "over_not_a_list");
+    }
+}
+
+#[test]
+fn the_state_is_untouched_by_the_loop_variable() {
+    let text = over("").replace("start: each", "start: each\n  state: {item: mine}");
+    let mut stage = Stage::of(&text, run(json!({"list": [1, 2]}), None));
+    assert_eq!(stage.call().params["seen"], 1);
+    assert_eq!(stage.state(), json!({"item": "mine"}));
+    stage.play();
+    assert_eq!(stage.state()["item"], "mine");
+    let mut plain = each("", json!([1]));
+    plain.play();
+    assert!(plain.state().get("item").is_none());
+}
+
+#[test]
+fn a_result_with_a_thread_is_collected_as_its_id() {
+    let mut stage = each("", json!([{"thread": "t-1"}, {"thread": 7}]));
+    stage.play();
+    assert_eq!(stage.state()["all"][0], "t-1");
+    assert_eq!(stage.state()["all"][1]["thread_id"], 7);
+}
+
+#[test]
+fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
+    let keys = "on_item_error: collect
+      assign: {first: '${state.all.0.it}', n: '${result.count}', bad: '${result.failed}', same: '${result.results.0}'}";
+    let mut stage = each(keys, json!([5, {"fail": "no"}]));
+    stage.play();
+    let mut state = stage.state();
+    let all = state.as_object_mut().unwrap().shift_remove("all").unwrap();
+    assert_eq!(
+        state,
+        json!({"first": 5, "n": 2, "bad": 1, "same": {"it": 5, "seen": 5}})
+    );
+    assert_eq!(
+        all[1],
+        json!({"status": "error", "error": "no", "code": "tool_failed"}),
+        "an error is collected in its place"
+    );
+    assert_eq!(stage.run().status(), Status::CompletedWithErrors);
+    assert_eq!(stage.run().progress.suppressed.len(), 1);
+    assert_eq!(stage.run().progress.suppressed[0].error, "item 1: no");
+}
+
+#[test]
+fn edges_and_hooks_see_the_result_of_a_foreach() {
+    let text = over("").replace(
+        "next: end",
+        "next: [{to: end, when: {path: result.count, op: eq, value: 2}}]",
+    ) + "  hooks: [{event: after_step, condition: {path: node, op: eq, value: each},
+             action: {item_id: rye/core/echo, params: {r: '${result}'}}}]\n";
+    let mut stage = Stage::of(&text, run(json!({"list": [1, 2]}), None));
+    stage.play();
+    assert_eq!(stage.path(), "each:foreach end:return");
+    assert_eq!(stage.hooks()[0].params["r"]["count"], 2);
+}
+
+#[test]
+fn an_item_whose_template_fails_is_a_failed_item_and_is_told_as_one() {
+    let text = over("on_item_error: collect").replace("'${item}'", "'${item | from_json}'");
+    let mut stage = Stage::of(&text, run(json!({"list": ["1", "{"]}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.items(), [0]);
+    assert_eq!(stage.state()["all"][1]["code"], "interpolation_failed");
+    assert_eq!(stage.run().status(), Status::CompletedWithErrors);
+}
+
+#[test]
+fn after_a_failed_item_none_starts_and_those_running_end() {
+    let list = json!([0, {"fail": "no"}, 2, 3, 4, 5]);
+    let mut stage = each("parallel: true\n      max_concurrency: 3", list.clone());
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(
+        stage.items(),
+        [0, 1, 2, 3],
+        "3 took the place of 0, nothing that of 1"
+    );
+    let ended = stage
+        .names()
+        .into_iter()
+        .filter(|name| *name == "item_completed");
+    assert_eq!(ended.count(), 4);
+    assert_eq!(stage.path(), "each:error");
+    assert_eq!(stage.failure().message, "item 1 of 6 failed: no");
+    assert!(
+        stage.state().get("all").is_none(),
+        "a failed node assigns nothing"
+    );
+    let mut one_by_one = each("", list);
+    one_by_one.play();
+    assert_eq!(one_by_one.items(), [0, 1]);
+}
+
+#[test]
+fn a_failed_foreach_follows_its_error_edge_or_the_policy() {
+    let text = over("on_error: end");
+    let mut stage = Stage::of(&text, run(json!({"list": [{"fail": "no"}]}), None));
+    stage.play();
+    assert_eq!(stage.path(), "each:error end:return");
+    assert_eq!(stage.run().status(), Status::Completed);
+}
+
+#[test]
+fn a_retry_of_the_node_repeats_the_failed_and_unstarted_items_only() {
+    let list = json!([0, {"fail": "no", "below": 1}, 2, 3]);
+    let mut stage = each(
+        "retry: 1\n      parallel: true\n      max_concurrency: 3",
+        list,
+    );
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "each:foreach end:return");
+    assert_eq!(stage.items(), [0, 1, 2, 3, 1]);
+    let tries: Vec<_> = stage.calls.iter().map(|call| call.attempt).collect();
+    assert_eq!(
+        tries,
+        [1, 1, 1, 1, 2],
+        "the tries of an item are counted on"
+    );
+    assert_eq!(stage.calls[1].key, stage.calls[4].key);
+    assert_eq!(stage.run().progress.steps, 2, "a retry costs no step");
+    assert_eq!(stage.state()["all"][2]["it"], 2);
+}
+
+#[test]
+fn items_that_were_refused_are_not_tried_again() {
+    let refused = json!([{"fail": "no", "end": "never"}]);
+    let mut stage = each("retry: 2", refused);
+    stage.play();
+    assert_eq!(stage.items(), [0]);
+    let mut answered = each("retry: 2", json!([{"fail": "no"}]));
+    answered.play();
+    assert_eq!(answered.items(), [0, 0, 0]);
+}
+
+#[test]
+fn a_resumed_foreach_repeats_no_item_that_ended() {
+    let list: Vec<u32> = (0..6).collect();
+    let mut stage = each("parallel: true\n      max_concurrency: 2", json!(list));
+    stage.settle();
+    stage.end_one(echo);
+    stage.settle();
+    stage.crash();
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.items(), [0, 1, 2, 1, 2, 3, 4, 5]);
+    let tries: Vec<_> = stage.calls.iter().map(|call| call.attempt).collect();
+    assert_eq!(tries, [1, 1, 1, 2, 2, 1, 1, 1]);
+    assert_eq!(stage.calls[1].key, stage.calls[3].key);
+    assert_eq!(stage.state()["all"].as_array().map(Vec::len), Some(6));
+}
+
+#[test]
+fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
+    let list = json!([{"fail": "no"}, 1, 2]);
+    let mut stage = each("parallel: true\n      max_concurrency: 2", list);
+    stage.settle();
+    stage.end_one(echo);
+    stage.settle();
+    stage.crash();
+    stage.play();
+    assert_eq!(
+        stage.items(),
+        [0, 1, 1],
+        "1 was running and ends, 2 never starts"
+    );
+    assert_eq!(stage.failure().message, "item 0 of 3 failed: no");
+}
+
+#[test]
+fn a_finished_item_forgives_the_restart_before_it() {
+    let mut stage = each("", json!([1, 2]));
+    stage.call();
+    stage.crash();
+    stage.call();
+    assert_eq!(stage.run().revivals, 1);
+    stage.end_one(echo);
+    assert_eq!(stage.run().revivals, 0);
+}
+
+#[test]
+fn an_item_tells_how_long_it_took_itself() {
+    let mut stage = each("", json!([1, 2, 3]));
+    stage.play();
+    let took: Vec<u64> = stage
+        .log
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::ItemCompleted { elapsed_ms, .. } => Some(*elapsed_ms),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(took, [1, 1, 1]);
+}
+
+#[test]
+fn a_request_to_stop_or_rest_is_looked_at_between_items() {
+    let mut cancelled = each("", json!([1, 2, 3]));
+    cancelled.call();
+    cancelled.cancel();
+    cancelled.end_one(echo);
+    assert_eq!(cancelled.settle(), Rest::Ended);
+    assert_eq!(cancelled.run().status(), Status::Cancelled);
+    assert_eq!(cancelled.items(), [0]);
+    assert_eq!(
+        cancelled.run().progress.items,
+        None,
+        "an ended run holds no items"
+    );
+
+    let mut held = each("parallel: true\n      max_concurrency: 2", json!([1, 2, 3]));
+    held.settle();
+    held.walker.hold(Suspension::new(SuspendReason::User));
+    held.end_one(echo);
+    assert!(
+        matches!(held.settle(), Rest::Waits(_)),
+        "what is in flight may end"
+    );
+    held.end_one(echo);
+    assert_eq!(held.settle(), Rest::Parked);
+    held.resume(None);
+    assert_eq!(held.play(), Rest::Ended);
+    assert_eq!(held.items(), [0, 1, 2]);
+}

@@ -1,0 +1,581 @@
+//! Hooks: when they are asked, what they are told, and what their answers do.
+
+use super::*;
+
+const CONTROL: &str = "rye/agent/threads/internal/control";
+
+/// A graph of `nodes` under `hooks`.
+fn hooked(nodes: &str, hooks: &[&str]) -> String {
+    let hooks: Vec<String> = hooks.iter().map(|hook| format!("    - {hook}\n")).collect();
+    format!(
+        "\n  start: a\n  nodes:\n{nodes}  hooks:\n{}",
+        hooks.concat()
+    )
+}
+
+fn control(event: &str, params: &str) -> String {
+    format!("{{event: {event}, action: {{item_id: {CONTROL}, params: {{{params}}}}}}}")
+}
+
+/// A hook whose action answers with its params.
+fn calling(event: &str, params: &str) -> String {
+    format!("{{event: {event}, action: {{item_id: rye/core/echo, params: {{{params}}}}}}}")
+}
+
+const STEP: &str = "    a: {action: {item_id: rye/core/echo, params: {x: 1}}, next: b}\n    b: {assign: {k: 1}, next: c}\n    c: {type: return}\n";
+const FAILING: &str = "    a: {action: {item_id: rye/core/echo, params: {fail: boom}}, assign: {k: 1}, next: b}\n    b: {assign: {at: b}}\n";
+const LOOP: &str = "    a: {assign: {k: 1}, next: a}\n";
+
+fn contexts(stage: &Stage) -> Vec<(String, Value)> {
+    let begun = stage.log.iter().filter_map(|(_, event)| match event {
+        Event::HooksBegun { event, context, .. } => {
+            Some((event.clone(), Value::Object(context.clone())))
+        }
+        _ => None,
+    });
+    begun.collect()
+}
+
+#[test]
+fn every_event_tells_what_is_documented() {
+    let all = [
+        calling("graph_started", "g: '${graph_id}', s: '${state.inputs.n}'"),
+        calling(
+            "after_step",
+            "n: '${node}', to: '${next_node}', s: '${state.k}', c: '${step_count}', r: '${result.x}'",
+        ),
+        calling(
+            "graph_completed",
+            "g: '${graph_id}', c: '${steps}', as: '${status}', e: '${error}', s: '${state.k}'",
+        ),
+    ];
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut stage = Stage::of(&hooked(STEP, &all), run(json!({"n": 5}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    let params: Vec<Value> = stage
+        .hooks()
+        .iter()
+        .map(|call| json!(call.params))
+        .collect();
+    assert_eq!(
+        params,
+        [
+            json!({"g": "t/g", "s": 5}),
+            json!({"n": "a", "to": "b", "c": 1, "r": 1}),
+            json!({"n": "b", "to": "c", "s": 1, "c": 2}),
+            json!({"n": "c", "s": 1, "c": 3}),
+            json!({"g": "t/g", "c": 3, "as": "completed", "s": 1}),
+        ]
+    );
+    let told = contexts(&stage);
+    let expected = [
+        ("graph_started", json!({"graph_id": "t/g", "step_count": 0})),
+        (
+            "after_step",
+            json!({"node": "a", "next_node": "b", "result": {"x": 1}, "step_count": 1}),
+        ),
+        (
+            "after_step",
+            json!({"node": "b", "next_node": "c", "result": {}, "step_count": 2}),
+        ),
+        (
+            "after_step",
+            json!({"node": "c", "next_node": null, "result": {}, "step_count": 3}),
+        ),
+        (
+            "graph_completed",
+            json!({"graph_id": "t/g", "steps": 3, "status": "completed", "error": null, "step_count": 3}),
+        ),
+    ];
+    assert_eq!(
+        told,
+        expected.map(|(event, context)| (event.to_owned(), context))
+    );
+}
+
+#[test]
+fn the_error_event_tells_the_error_its_class_and_the_node() {
+    let hook = calling(
+        "error",
+        "e: '${error}', c: '${classification}', n: '${node}', s: '${state}', at: '${step_count}'",
+    );
+    let mut stage = Stage::of(&hooked(FAILING, &[&hook]), run(json!({}), None));
+    stage.play();
+    let class = json!({"category": "permanent", "code": "default", "retryable": false, "retry_policy": null});
+    assert_eq!(
+        contexts(&stage)[0].1,
+        json!({"error": {"status": "error", "error": "boom", "code": "tool_failed"}, "classification": class,
+               "node": "a", "step_count": 0})
+    );
+    let call = stage.hooks()[0];
+    assert_eq!(
+        (&call.params["n"], &call.params["at"]),
+        (&json!("a"), &json!(0))
+    );
+    assert_eq!(call.params["s"], json!({"inputs": {}}));
+    assert_eq!(
+        stage.path(),
+        "a:error",
+        "an answer that is no control changes nothing"
+    );
+    assert_eq!(
+        stage
+            .names()
+            .iter()
+            .filter(|name| **name == "hook_completed")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn the_limit_event_tells_the_limit() {
+    let hook = calling(
+        "limit",
+        "code: '${limit_code}', is: '${current_value}', max: '${current_max}', k: '${state.k}'",
+    );
+    let mut stage = Stage::of(&hooked(LOOP, &[&hook]), run(json!({}), Some(2)));
+    stage.play();
+    assert_eq!(
+        json!(stage.hooks()[0].params),
+        json!({"code": "max_steps_exceeded", "is": 2, "max": 2, "k": 1})
+    );
+    assert_eq!(stage.failure().code, "max_steps_exceeded");
+}
+
+#[test]
+fn after_step_is_asked_after_every_node_that_did_not_fail() {
+    let nodes = "    a: {type: foreach, over: [1], action: {item_id: rye/core/echo}, next: b}
+    b: {assign: {k: 1}, next: c}
+    c: {action: {item_id: rye/core/echo, params: {fail: x}}, on_error: d}
+    d: {type: return}\n";
+    let hook = calling("after_step", "n: '${node}'");
+    let mut stage = Stage::of(&hooked(nodes, &[&hook]), run(json!({}), None));
+    stage.play();
+    let nodes: Vec<_> = stage
+        .hooks()
+        .iter()
+        .map(|call| call.params["n"].clone())
+        .collect();
+    assert_eq!(nodes, [json!("a"), json!("b"), json!("d")]);
+}
+
+#[test]
+fn conditions_choose_the_hooks_when_the_round_begins() {
+    let hooks = [
+        "{id: no, event: after_step, condition: {path: node, op: eq, value: z}, action: {item_id: rye/core/echo}}",
+        "{id: yes, event: after_step, condition: {path: state.step_count, op: eq, value: 2}, action: {item_id: rye/core/echo}}",
+    ];
+    let mut stage = Stage::of(&hooked(STEP, &hooks), run(json!({}), None));
+    stage.play();
+    assert_eq!(stage.hooks().len(), 1);
+    assert_eq!(stage.hooks()[0].slot, Slot::Hook(1));
+    assert_eq!(
+        contexts(&stage).len(),
+        1,
+        "a round without hooks leaves no event"
+    );
+}
+
+#[test]
+fn the_first_answer_counts_all_hooks_are_asked_and_the_third_layer_only_reports() {
+    let configuration = json!({"hook_conditions": {
+        "builtin_hooks": [{"id": "second", "event": "error", "action": {"item_id": CONTROL, "params": {"action": "skip"}}}],
+        "infra_hooks": [{"id": "third", "event": "error", "action": {"item_id": CONTROL, "params": {"action": "abort"}}}],
+    }});
+    let silent = calling("error", "x: 1");
+    let goes_on = control("error", "action: continue");
+    for (hooks, status) in [
+        (vec![silent.as_str()], Status::Completed),
+        (vec![silent.as_str(), &goes_on], Status::CompletedWithErrors),
+    ] {
+        let mut stage = Stage::under(
+            &hooked(FAILING, &hooks),
+            run(json!({}), None),
+            &configuration,
+        );
+        stage.play();
+        assert_eq!(stage.run().status(), status);
+        let asked = stage
+            .names()
+            .into_iter()
+            .filter(|name| *name == "hook_completed");
+        assert_eq!(asked.count(), hooks.len() + 2);
+    }
+    let mut only = configuration;
+    only["hook_conditions"]["builtin_hooks"] = json!([]);
+    let mut stage = Stage::under(&hooked(FAILING, &[&silent]), run(json!({}), None), &only);
+    stage.play();
+    assert_eq!(
+        stage.failure().message,
+        "boom",
+        "not the abort of the third layer"
+    );
+}
+
+#[test]
+fn a_hook_that_fails_is_a_warning() {
+    for broken in [
+        calling("after_step", "fail: boom"),
+        calling("after_step", "x: '${node | from_json}'"),
+        calling("after_step", "action: dance"),
+    ] {
+        let mut stage = Stage::of(&hooked(STEP, &[&broken]), run(json!({}), None));
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.run().status(), Status::Completed);
+        let notes = stage.walker.take_notes();
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("hook `hook-1` failed")),
+            "{notes:?}"
+        );
+        let failed = stage
+            .log
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::HookCompleted { error: Some(_), .. }));
+        assert_eq!(failed.count(), 3);
+    }
+}
+
+#[test]
+fn answers_to_an_error_decide_what_follows() {
+    for (answer, path, status, message) in [
+        ("action: fail", "a:error", Status::Error, "boom"),
+        (
+            "action: fail, error: 'because ${node}'",
+            "a:error",
+            Status::Error,
+            "because a",
+        ),
+        ("action: abort", "a:error", Status::Error, "boom"),
+        (
+            "action: continue",
+            "a:error b:gate",
+            Status::CompletedWithErrors,
+            "",
+        ),
+        ("action: skip", "a:error b:gate", Status::Completed, ""),
+    ] {
+        // An error edge is not followed by who is told where to go.
+        for edge in ["", "on_error: b, "] {
+            let nodes = FAILING.replace("assign: {k: 1}, ", &format!("assign: {{k: 1}}, {edge}"));
+            let hook = control("error", answer);
+            let mut stage = Stage::of(&hooked(&nodes, &[&hook]), run(json!({}), None));
+            assert_eq!(stage.play(), Rest::Ended);
+            assert_eq!(
+                (stage.path().as_str(), stage.run().status()),
+                (path, status),
+                "{answer}"
+            );
+            if status == Status::Error {
+                assert_eq!(stage.failure().message, message);
+                assert_eq!(stage.failure().node.as_deref(), Some("a"));
+            }
+            assert!(stage.state().get("k").is_none());
+            assert_eq!(stage.state()["_last_error"]["node"], "a");
+        }
+    }
+}
+
+#[test]
+fn both_spellings_of_retry_do_the_same() {
+    for hook in [
+        "{event: error, action: {retry: true, max_retries: 2}}".to_owned(),
+        control("error", "action: retry, max_retries: 2"),
+        calling("error", "action: retry, max_retries: 2"),
+    ] {
+        let mut stage = Stage::of(&hooked(FAILING, &[&hook]), run(json!({}), None));
+        stage.play();
+        let tries = stage.calls.iter().filter(|call| call.slot == Slot::Action);
+        assert_eq!(tries.count(), 3, "{hook}");
+        assert_eq!(stage.path(), "a:error");
+    }
+}
+
+#[test]
+fn a_run_parked_behind_a_failure_tries_again_when_it_goes_on() {
+    for (answer, reason) in [
+        (
+            "action: suspend, suspend_reason: approval",
+            SuspendReason::Approval,
+        ),
+        ("action: escalate", SuspendReason::Limit),
+    ] {
+        let hook = control("error", answer);
+        let nodes = FAILING.replace(
+            "{fail: boom}",
+            "{fail: boom, n: '${state._retries.a}', below: 1}",
+        );
+        let mut stage = Stage::of(&hooked(&nodes, &[&hook]), run(json!({}), None));
+        assert_eq!(stage.play(), Rest::Parked);
+        assert_eq!(
+            (
+                stage.why_parked().reason,
+                stage.why_parked().node.as_deref()
+            ),
+            (reason, Some("a"))
+        );
+        stage.resume(None);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.path(), "a:ok b:gate");
+        assert_eq!(stage.calls[0].key, stage.calls[1].key);
+    }
+}
+
+#[test]
+fn answers_at_a_limit_decide_what_follows() {
+    for (answer, steps, code) in [
+        (
+            "action: continue, additional_steps: 3",
+            8,
+            "max_steps_exceeded",
+        ),
+        ("action: continue", 52, "max_steps_exceeded"),
+        (
+            "action: continue, additional_steps: 0",
+            2,
+            "max_steps_exceeded",
+        ),
+        ("action: fail, error: enough", 2, "max_steps_exceeded"),
+        ("action: abort", 2, "max_steps_exceeded"),
+        ("action: skip", 2, "max_steps_exceeded"),
+    ] {
+        let hook = control("limit", answer).replace(
+            "{event: limit,",
+            "{event: limit, condition: {path: current_max, op: lt, value: 7},",
+        );
+        let mut stage = Stage::of(&hooked(LOOP, &[&hook]), run(json!({}), Some(2)));
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.run().progress.steps, steps, "{answer}");
+        assert_eq!(
+            (
+                stage.failure().code.as_str(),
+                stage.failure().node.as_deref()
+            ),
+            (code, Some("a"))
+        );
+        assert_eq!(
+            stage.failure().message == "enough",
+            answer.contains("enough")
+        );
+    }
+}
+
+#[test]
+fn a_run_parked_at_its_limit_goes_on_with_a_higher_one() {
+    let hook = control("limit", "action: escalate");
+    let mut stage = Stage::of(&hooked(LOOP, &[&hook]), run(json!({}), Some(2)));
+    assert_eq!(stage.play(), Rest::Parked);
+    let why = stage.why_parked();
+    assert_eq!(
+        (
+            why.reason,
+            why.code.as_deref(),
+            why.current.as_deref(),
+            why.max.as_deref()
+        ),
+        (
+            SuspendReason::Limit,
+            Some("max_steps_exceeded"),
+            Some("2"),
+            Some("2")
+        )
+    );
+    stage.resume(Some(4));
+    assert_eq!(stage.play(), Rest::Parked);
+    assert_eq!(stage.run().progress.steps, 4);
+    stage.resume(None);
+    assert_eq!(
+        stage.play(),
+        Rest::Parked,
+        "no higher limit: it is asked again"
+    );
+    assert_eq!(stage.run().progress.steps, 4);
+}
+
+#[test]
+fn between_steps_a_hook_may_end_or_park_the_run() {
+    for (event, path) in [("graph_started", ""), ("after_step", "a:ok")] {
+        for (answer, code) in [
+            ("action: fail, error: no", "hook_failed"),
+            ("action: abort", "aborted"),
+        ] {
+            let mut stage = Stage::of(
+                &hooked(STEP, &[&control(event, answer)]),
+                run(json!({}), None),
+            );
+            assert_eq!(stage.play(), Rest::Ended);
+            assert_eq!(
+                (stage.path().as_str(), stage.failure().code.as_str()),
+                (path, code)
+            );
+        }
+        let answer = "action: suspend, suspend_reason: user";
+        let mut stage = Stage::of(
+            &hooked(STEP, &[&control(event, answer)]),
+            run(json!({}), None),
+        );
+        assert_eq!(stage.play(), Rest::Parked);
+        assert_eq!(stage.path(), path);
+        stage.resume(None);
+        while stage.play() == Rest::Parked {
+            stage.resume(None);
+        }
+        assert_eq!(
+            stage.path(),
+            "a:ok b:gate c:return",
+            "what was asked for once is not done twice"
+        );
+    }
+}
+
+#[test]
+fn graph_completed_is_asked_at_every_end() {
+    let hook = calling("graph_completed", "as: '${status}', e: '${error}'");
+    let told = |stage: &Stage| json!(stage.hooks()[0].params);
+    let mut fine = Stage::of(&hooked(STEP, &[&hook]), run(json!({}), None));
+    fine.play();
+    assert_eq!(told(&fine), json!({"as": "completed"}));
+    let mut error = Stage::of(&hooked(FAILING, &[&hook]), run(json!({}), None));
+    error.play();
+    assert_eq!(told(&error), json!({"as": "error", "e": "boom"}));
+    assert_eq!(error.failure().message, "boom");
+    let lenient = hooked(FAILING, &[&hook]) + "  on_error: continue\n";
+    let mut suppressed = Stage::of(&lenient, run(json!({}), None));
+    suppressed.play();
+    assert_eq!(told(&suppressed), json!({"as": "completed_with_errors"}));
+    let mut limit = Stage::of(&hooked(LOOP, &[&hook]), run(json!({}), Some(3)));
+    limit.play();
+    assert_eq!(told(&limit)["as"], "error");
+    assert_eq!(limit.failure().code, "max_steps_exceeded");
+    assert_eq!(
+        limit.run().progress.stood_at.as_deref(),
+        Some("a"),
+        "where a continuation begins"
+    );
+    let mut cancelled = Stage::of(&hooked(STEP, &[&hook]), run(json!({}), None));
+    cancelled.call();
+    cancelled.cancel();
+    cancelled.end_one(echo);
+    assert_eq!(cancelled.play(), Rest::Ended);
+    assert_eq!(told(&cancelled), json!({"as": "cancelled"}));
+    assert_eq!(cancelled.run().status(), Status::Cancelled);
+    assert_eq!(cancelled.run().progress.stood_at.as_deref(), Some("b"));
+}
+
+#[test]
+fn a_hook_of_the_end_that_is_stopped_is_not_asked_again() {
+    let hooks = [
+        calling("graph_completed", "x: 1"),
+        calling("graph_completed", "x: 2"),
+    ];
+    let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
+    let mut stage = Stage::of(&hooked(LOOP, &hooks), run(json!({}), Some(0)));
+    stage.call();
+    stage.cancel();
+    for expected in [1, 2] {
+        assert!(
+            matches!(stage.settle(), Rest::Waits(_)),
+            "a request to stop does not keep the end from being told"
+        );
+        let call = stage.in_flight.pop_front().unwrap();
+        assert_eq!(call.params["x"], expected);
+        stage.walker.abandon(call.slot);
+    }
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(
+        stage.failure().code,
+        "max_steps_exceeded",
+        "the outcome was decided before"
+    );
+    stage.check_record();
+}
+
+#[test]
+fn a_hook_in_flight_at_a_crash_repeats_with_the_same_key_and_time() {
+    let hook = calling("after_step", "at: '${_timestamp}', n: '${node}'");
+    let mut stage = Stage::of(&hooked(STEP, &[&hook]), run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    let first = stage.call();
+    stage.clock += 5_000;
+    stage.crash();
+    let second = stage.call();
+    assert_eq!(
+        second,
+        Call {
+            attempt: 2,
+            ..first
+        }
+    );
+    assert_eq!(stage.play(), Rest::Ended);
+    let keys: BTreeSet<_> = stage.hooks().iter().map(|call| call.key.clone()).collect();
+    assert_eq!((stage.hooks().len(), keys.len()), (4, 3));
+}
+
+#[test]
+fn hooks_of_one_id_in_two_layers_have_different_keys() {
+    let configuration = json!({"hook_conditions": {
+        "builtin_hooks": [{"id": "same", "event": "error", "action": {"item_id": "rye/core/echo"}}],
+    }});
+    let own = "{id: same, event: error, action: {item_id: rye/core/echo}}";
+    let mut stage = Stage::under(
+        &hooked(FAILING, &[own]),
+        run(json!({}), None),
+        &configuration,
+    );
+    stage.play();
+    let keys: BTreeSet<_> = stage.hooks().iter().map(|call| &call.key).collect();
+    assert_eq!(keys.len(), 2);
+}
+
+#[test]
+fn a_request_to_stop_is_looked_at_before_each_hook() {
+    let hooks = [calling("after_step", "x: 1"), calling("after_step", "x: 2")];
+    let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
+    let mut stage = Stage::of(&hooked(STEP, &hooks), run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    stage.call();
+    stage.cancel();
+    stage.end_one(echo);
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(stage.hooks().len(), 1);
+    assert_eq!(stage.run().status(), Status::Cancelled);
+}
+
+#[test]
+fn an_unfinished_round_goes_on_when_the_run_does() {
+    let hooks = [calling("error", "x: 1"), control("error", "action: skip")];
+    let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
+    let mut stage = Stage::of(&hooked(FAILING, &hooks), run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    stage.call();
+    stage.walker.hold(Suspension::new(SuspendReason::User));
+    stage.end_one(echo);
+    assert_eq!(stage.settle(), Rest::Parked);
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(
+        stage.path(),
+        "a:error b:gate",
+        "the answer of the second hook, not another try"
+    );
+}
+
+#[test]
+fn an_answer_survives_a_rest_that_came_before_it_was_heeded() {
+    let hook = calling("error", "action: skip");
+    let mut stage = Stage::of(&hooked(FAILING, &[&hook]), run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    stage.call();
+    stage.end_one(echo);
+    // The disk is full: what is done is written down, and the run parks.
+    stage.observe(Event::RunSuspended(Suspension::new(SuspendReason::Storage)));
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "a:error b:gate");
+}

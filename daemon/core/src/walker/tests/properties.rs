@@ -1,0 +1,445 @@
+//! What holds for every graph, in any order of answers, over crashes and requests to stop.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// One node of an arbitrary graph.
+#[derive(Debug, Clone)]
+struct Shape {
+    kind: u8,
+    next: Option<usize>,
+    rescue: Option<usize>,
+    retry: Option<u32>,
+    once: bool,
+    items: Vec<u8>,
+    at_once: Option<u32>,
+    collects: bool,
+}
+
+const NODES: usize = 5;
+
+fn any_shape() -> impl Strategy<Value = Shape> {
+    (
+        0..6_u8,
+        proptest::option::weighted(0.8, 0..NODES),
+        proptest::option::of(0..NODES),
+        proptest::option::of(0..3_u32),
+        proptest::bool::weighted(0.2),
+        proptest::collection::vec(0..6_u8, 0..6),
+        proptest::option::of(1..4_u32),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(kind, next, rescue, retry, once, items, at_once, collects)| Shape {
+                kind,
+                next,
+                rescue,
+                retry,
+                once,
+                items,
+                at_once,
+                collects,
+            },
+        )
+}
+
+impl Shape {
+    fn text(&self, index: usize) -> String {
+        let trace = format!("trace: '${{state.trace}} n{index}'");
+        let tries = format!("n: '${{state._retries.n{index}}}'");
+        let mut keys = match self.kind {
+            0 => vec![format!("assign: {{{trace}}}")],
+            5 => {
+                let items: Vec<String> = self.items.iter().map(item).collect();
+                let mut keys = vec![
+                    "type: foreach".to_owned(),
+                    format!("over: [{}]", items.join(", ")),
+                    format!(
+                        "action: {{item_id: rye/core/echo, params: {{v: '${{item.v}}', fail: '${{item.fail}}', \
+                         below: '${{item.below}}', end: '${{item.end}}', {tries}}}}}"
+                    ),
+                    format!("collect: c{index}"),
+                    format!("assign: {{{trace}}}"),
+                ];
+                keys.extend(
+                    self.at_once
+                        .map(|most| format!("parallel: true, max_concurrency: {most}")),
+                );
+                keys.extend(self.collects.then(|| "on_item_error: collect".to_owned()));
+                keys
+            }
+            kind => {
+                let params = match kind {
+                    1 => "v: 1".to_owned(),
+                    2 => "fail: boom".to_owned(),
+                    3 => format!("fail: boom, below: 2, {tries}"),
+                    _ => format!("fail: never, end: never, again: true, below: 1, {tries}"),
+                };
+                vec![
+                    format!("action: {{item_id: rye/core/echo, params: {{{params}}}}}"),
+                    format!("assign: {{{trace}, v: '${{result.v}}'}}"),
+                ]
+            }
+        };
+        keys.extend(self.next.map(|to| format!("next: n{to}")));
+        if self.kind > 0 {
+            keys.extend(self.rescue.map(|to| format!("on_error: n{to}")));
+            keys.extend(self.retry.map(|max| format!("retry: {max}")));
+            keys.extend(self.once.then(|| "effect: at_most_once".to_owned()));
+        }
+        format!("    n{index}: {{{}}}\n", keys.join(", "))
+    }
+}
+
+fn item(kind: &u8) -> String {
+    match kind {
+        0 => "{fail: boom}".to_owned(),
+        1 => "{fail: boom, below: 1}".to_owned(),
+        2 => "{fail: never, end: never}".to_owned(),
+        v => format!("{{v: {v}}}"),
+    }
+}
+
+const HOOKS: [&str; 8] = [
+    "{event: error, action: {retry: true, max_retries: 1}}",
+    "{event: error, condition: {path: node, op: eq, value: n1}, action: {item_id: rye/core/echo, params: {action: skip}}}",
+    "{event: error, condition: {path: node, op: eq, value: n2}, action: {item_id: rye/agent/threads/internal/control, params: {action: continue}}}",
+    "{event: after_step, action: {item_id: rye/core/echo, params: {v: '${node}'}}}",
+    "{event: after_step, condition: {path: step_count, op: eq, value: 3}, action: {item_id: rye/core/echo, params: {fail: x}}}",
+    "{event: limit, condition: {path: current_max, op: lt, value: 20}, action: {item_id: rye/core/echo, params: {action: continue, additional_steps: 4}}}",
+    "{event: graph_started, action: {item_id: rye/core/echo}}",
+    "{event: graph_completed, action: {item_id: rye/core/echo}}",
+];
+
+fn any_graph() -> impl Strategy<Value = String> {
+    (
+        proptest::collection::vec(any_shape(), NODES),
+        1..16_u32,
+        any::<bool>(),
+        proptest::collection::vec(any::<bool>(), HOOKS.len()),
+    )
+        .prop_map(|(shapes, max, lenient, chosen)| {
+            let nodes: String = (0..)
+                .zip(&shapes)
+                .map(|(at, shape)| shape.text(at))
+                .collect();
+            let policy = if lenient { "continue" } else { "fail" };
+            let hooks: String = HOOKS
+                .iter()
+                .zip(chosen)
+                .filter(|(_, chosen)| *chosen)
+                .map(|(hook, _)| format!("    - {hook}\n"))
+                .collect();
+            let hooks = if hooks.is_empty() {
+                hooks
+            } else {
+                format!("  hooks:\n{hooks}")
+            };
+            format!(
+                "  start: n0\n  on_error: {policy}\n  max_steps: {max}\n  nodes:\n{nodes}{hooks}"
+            )
+        })
+}
+
+/// No graph of [`any_graph`] takes more steps: a limit below 20 is raised by 4.
+const MOST_STEPS: u32 = 24;
+
+/// A driver with a journal, in which things happen in the order of `dice`.
+struct Chance {
+    graph: Arc<Graph>,
+    policy: Arc<Policy>,
+    walker: Walker,
+    /// What is durable.
+    record: Run,
+    log: Vec<Event>,
+    /// What is not yet.
+    planned: Vec<(Timestamp, Event)>,
+    in_flight: Vec<Call>,
+    dice: Vec<u8>,
+    rolled: usize,
+    crashes: u32,
+    clock: i64,
+    cancels: bool,
+}
+
+impl Chance {
+    fn new(config: &str, dice: &[u8]) -> Self {
+        let (graph, policy, run) = (graph(config), policy(), run(json!({}), None));
+        Self {
+            walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
+            graph,
+            policy,
+            record: run,
+            log: Vec::new(),
+            planned: Vec::new(),
+            in_flight: Vec::new(),
+            dice: dice.to_vec(),
+            rolled: 0,
+            crashes: 0,
+            clock: 0,
+            cancels: false,
+        }
+    }
+
+    /// A number below `sides`; always 0 without dice.
+    fn roll(&mut self, sides: usize) -> usize {
+        self.rolled += 1;
+        let die = self.dice.get(self.rolled % self.dice.len().max(1));
+        die.map_or(0, |die| usize::from(*die) % sides)
+    }
+
+    fn now(&self) -> Timestamp {
+        now(self.clock)
+    }
+
+    fn plan(&mut self, events: Vec<Event>) {
+        let at = self.now();
+        self.planned
+            .extend(events.into_iter().map(|event| (at, event)));
+    }
+
+    fn commit(&mut self) {
+        for (at, event) in self.planned.drain(..) {
+            self.record
+                .apply(at, &event)
+                .expect("the journal takes what the walker emits");
+            self.log.push(event);
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.walker
+            .observe(self.now(), &event)
+            .expect("a legal event");
+        self.plan(vec![event]);
+        self.commit();
+    }
+
+    /// The daemon goes down: what is not durable never happened.
+    fn crash(&mut self) {
+        self.crashes += 1;
+        self.planned.clear();
+        self.in_flight.clear();
+        self.take_up(Event::RunStarted { epoch: Epoch(2) });
+    }
+
+    fn take_up(&mut self, event: Event) {
+        let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
+        self.walker = Walker::new(graph, policy, self.record.clone());
+        self.tell(event);
+    }
+
+    fn maybe_crash(&mut self) -> bool {
+        let ended = self.record.status().is_terminal();
+        let crashes = !self.dice.is_empty() && !ended && self.crashes < 8 && self.roll(4) == 1;
+        if crashes {
+            self.crash();
+        }
+        crashes
+    }
+
+    /// Every attempt nobody knows about is declared not to have happened.
+    fn go_on(&mut self) {
+        let step = self.record.phase.activity().and_then(Activity::step);
+        let step = step.map_or(0, |step| step.step);
+        let lost = self.record.in_flight().map(|(slot, _)| slot);
+        for slot in lost.collect::<Vec<_>>() {
+            let verdict = Event::UncertainAnswered {
+                step,
+                slot,
+                verdict: Verdict::Retry,
+                by: "ada".into(),
+            };
+            self.plan(vec![verdict]);
+        }
+        self.commit();
+        self.take_up(Event::RunResumed {
+            epoch: Epoch(2),
+            max_steps: None,
+        });
+    }
+
+    fn play(mut self) -> Self {
+        for _ in 0..20_000 {
+            self.clock += 1;
+            if self.cancels && self.walker.run().cancel.is_none() && self.roll(9) == 1 {
+                self.tell(Event::CancelRequested { cause: "u".into() });
+            }
+            let at = self.now();
+            match self.walker.next(at) {
+                Move::Note(events) => {
+                    self.plan(events);
+                    if !self.maybe_crash() {
+                        self.commit();
+                    }
+                }
+                Move::Call(events, call) => {
+                    self.plan(events);
+                    if self.roll(5) == 1 {
+                        let answer = echo(&call);
+                        let events = self.walker.conclude(at, call.slot, &answer);
+                        self.plan(events);
+                    } else {
+                        let events = self.walker.start(at, &call, None, None);
+                        self.plan(events);
+                        self.in_flight.push(*call);
+                    }
+                }
+                Move::Wait(events, until) => {
+                    self.plan(events);
+                    if self.maybe_crash() {
+                        continue;
+                    }
+                    self.commit();
+                    assert_eq!(&self.record, self.walker.run());
+                    if self.in_flight.is_empty() {
+                        let until = until.expect("it waits for something");
+                        self.clock += i64::try_from(until.ms_since(at)).unwrap();
+                        continue;
+                    }
+                    let which = self.roll(self.in_flight.len());
+                    let call = self.in_flight.remove(which);
+                    let answer = echo(&call);
+                    let events = self.walker.conclude(at, call.slot, &answer);
+                    self.plan(events);
+                    if self.roll(3) == 1 {
+                        // An orderly end of the daemon: what has happened is written down, nothing new begins.
+                        self.commit();
+                        self.maybe_crash();
+                    }
+                }
+                Move::Park(events) => {
+                    self.plan(events);
+                    self.commit();
+                    self.go_on();
+                }
+                Move::End(events) => {
+                    self.plan(events);
+                    if self.maybe_crash() {
+                        continue;
+                    }
+                    self.commit();
+                    assert_eq!(&self.record, self.walker.run());
+                    return self;
+                }
+            }
+        }
+        panic!("the walk does not end: {:?}", self.walker.run().phase);
+    }
+
+    /// Nothing that ended is started again, except what failed and is retried.
+    fn check_starts(&self) {
+        let mut steps = BTreeSet::new();
+        let mut items: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+        let mut attempts: BTreeMap<(u32, Slot), u32> = BTreeMap::new();
+        let mut answered = BTreeSet::new();
+        for event in &self.log {
+            match event {
+                Event::StepStarted { step, attempt, .. } => {
+                    assert!(!steps.contains(step), "step {step} again");
+                    let before = attempts.insert((*step, Slot::Action), *attempt);
+                    assert!(before.unwrap_or(0) < *attempt);
+                }
+                Event::StepCompleted { step, .. } => {
+                    assert!(steps.insert(*step), "step {step} ended twice");
+                }
+                Event::ItemStarted {
+                    step,
+                    item,
+                    attempt,
+                    ..
+                } => {
+                    assert!(!items.contains_key(&(*step, *item)), "item {item} again");
+                    let before = attempts.insert((*step, Slot::Item(*item)), *attempt);
+                    assert!(before.unwrap_or(0) < *attempt);
+                }
+                Event::ItemCompleted {
+                    step, item, error, ..
+                } => {
+                    let before = items.insert((*step, *item), error.is_some());
+                    assert_eq!(before, None, "item {item} ended twice");
+                }
+                Event::RetryScheduled { .. } => items.retain(|_, failed| !*failed),
+                Event::HooksBegun { .. } => answered.clear(),
+                Event::HookStarted { index, .. } => assert!(!answered.contains(index)),
+                Event::HookCompleted { index, .. } => assert!(answered.insert(*index)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Keys are equal for what is the same, over all tries, and different for what is not.
+    fn check_keys(&self) {
+        let mut keys: BTreeMap<String, &str> = BTreeMap::new();
+        let mut visits = BTreeMap::new();
+        for event in &self.log {
+            let (what, key) = match event {
+                Event::StepStarted {
+                    step,
+                    node,
+                    visit,
+                    key,
+                    ..
+                } => {
+                    visits.insert(*step, *visit);
+                    (format!("{node} {visit}"), key)
+                }
+                Event::ItemStarted {
+                    step,
+                    node,
+                    item,
+                    key,
+                    ..
+                } => (format!("{node} {} {item}", visits[step]), key),
+                Event::HookStarted {
+                    step,
+                    event,
+                    hook,
+                    key,
+                    ..
+                } => (format!("{step} {event} {hook}"), key),
+                _ => continue,
+            };
+            let before = keys.insert(what, key);
+            assert!(before.is_none_or(|before| before == key));
+        }
+        let different: BTreeSet<_> = keys.values().collect();
+        assert_eq!(different.len(), keys.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn crashes_and_the_order_of_answers_change_nothing_that_counts(
+        config in any_graph(),
+        dice in proptest::collection::vec(any::<u8>(), 1..120),
+    ) {
+        let still = Chance::new(&config, &[]).play();
+        let shaken = Chance::new(&config, &dice).play();
+        for walked in [&still, &shaken] {
+            prop_assert!(walked.record.status().is_terminal());
+            prop_assert!(walked.record.progress.steps <= MOST_STEPS);
+            walked.check_starts();
+            walked.check_keys();
+        }
+        let told = |run: &Run| (run.phase.clone(), run.progress.state.clone(), run.progress.steps, run.progress.visits.clone());
+        prop_assert_eq!(told(&shaken.record), told(&still.record));
+    }
+
+    #[test]
+    fn a_request_to_stop_ends_a_run_at_any_time(
+        config in any_graph(),
+        dice in proptest::collection::vec(any::<u8>(), 1..120),
+    ) {
+        let mut chance = Chance::new(&config, &dice);
+        chance.cancels = true;
+        let walked = chance.play();
+        prop_assert!(walked.record.status().is_terminal());
+        let text = serde_json::to_string(&walked.record).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Run>(&text).unwrap(), &walked.record);
+        walked.check_starts();
+    }
+}

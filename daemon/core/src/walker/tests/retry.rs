@@ -1,0 +1,291 @@
+//! Tries after a failure: the node's own, those of the graph's hooks, those of the configuration.
+
+use super::*;
+
+const BUILT_IN: &str = "hook_conditions";
+
+/// One node that fails while the count of its retries is below `below`.
+fn flaky(keys: &str, below: u32, more: &str) -> String {
+    format!(
+        "
+  start: a
+  nodes:
+    a:
+      action: {{item_id: rye/core/echo, params: {{fail: boom, n: '${{state._retries.a}}', below: {below}}}}}
+      {keys}
+      next: b
+    b: {{assign: {{seen: '${{state._retries.a}}'}}}}
+{more}"
+    )
+}
+
+fn built_in(max: u32) -> Value {
+    json!({BUILT_IN: {"builtin_hooks": [
+        {"id": "again", "event": "error", "action": {"retry": true, "max_retries": max}}
+    ]}})
+}
+
+const OWN: &str = "  hooks: [{id: own, event: error, action: {retry: true, max_retries: 2}}]\n";
+
+fn asked_by(stage: &Stage) -> Vec<String> {
+    let by = stage.log.iter().filter_map(|(_, event)| match event {
+        Event::RetryScheduled { by, .. } => Some(by.clone()),
+        _ => None,
+    });
+    by.collect()
+}
+
+#[test]
+fn the_node_comes_before_the_graph_and_the_graph_before_the_configuration() {
+    let config = flaky("retry: 1", 9, OWN);
+    let mut stage = Stage::under(&config, run(json!({}), None), &built_in(3));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(
+        asked_by(&stage),
+        ["node", "own"],
+        "one shared count: the first answer of the hooks is the graph's, and it is used up at 2"
+    );
+    assert_eq!(stage.path(), "a:error");
+    assert_eq!(stage.run().progress.steps, 1, "a retry costs no step");
+
+    let config = flaky("retry: 1", 9, "");
+    let mut stage = Stage::under(&config, run(json!({}), None), &built_in(3));
+    stage.play();
+    assert_eq!(asked_by(&stage), ["node", "again", "again"]);
+}
+
+#[test]
+fn a_retry_that_helps_shows_its_count_in_the_state_and_keeps_the_step() {
+    let mut stage = Stage::of(&flaky("retry: 3", 2, ""), run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "a:ok b:gate");
+    assert_eq!(stage.state()["seen"], 2);
+    let tries: Vec<_> = stage
+        .calls
+        .iter()
+        .map(|call| (call.step, call.attempt, call.now))
+        .collect();
+    let first = stage.calls[0].now;
+    assert_eq!(tries, [(1, 1, first), (1, 2, first), (1, 3, first)]);
+    assert!(
+        stage
+            .calls
+            .iter()
+            .all(|call| call.key == stage.calls[0].key)
+    );
+    assert_eq!(stage.run().progress.failed, None);
+    assert!(stage.state().get("_last_error").is_none());
+}
+
+#[test]
+fn an_edge_into_the_node_sets_its_count_back() {
+    let config = "
+  start: a
+  nodes:
+    a:
+      action: {item_id: rye/core/echo, params: {fail: boom, n: '${state._retries.a}', below: 1}}
+      retry: 1
+      assign: {rounds: '${state._retries}'}
+      next: back
+    back: {next: [{to: a, when: {path: state.once, op: not_exists}}], assign: {before: '${state.once}'}}
+";
+    let config = config.replace(
+        "back: {next: [{to: a, when: {path: state.once, op: not_exists}}], assign: {before: '${state.once}'}}",
+        "back: {next: [{to: set, when: {path: state.once, op: ne, value: true}}]}\n    set: {assign: {once: true}, next: a}",
+    );
+    let mut stage = Stage::of(&config, run(json!({}), None));
+    stage.play();
+    assert_eq!(stage.path(), "a:ok back:gate set:gate a:ok back:gate");
+    assert_eq!(asked_by(&stage).len(), 2, "each visit has its own retries");
+    assert_ne!(stage.calls[0].key, stage.calls[2].key);
+    assert_eq!(stage.state()["rounds"], json!({"a": 1}));
+}
+
+#[test]
+fn a_continuation_goes_on_with_the_count_of_retries() {
+    let config = flaky("retry: 2", 9, "");
+    let mut first = Stage::of(&config, run(json!({}), None));
+    first.play();
+    assert_eq!(first.run().progress.retries["a"], 2);
+    let node = first.failure().node.clone().unwrap();
+    let progress = first.run().progress.inherited();
+    let mut second = Stage::of(&config, seeded(&node, progress, Extent::Rest));
+    second.play();
+    assert_eq!(second.calls.len(), 1, "the retries are used up");
+    assert_eq!(second.calls[0].key, first.calls[0].key, "the same visit");
+    assert_eq!(second.state()["_retries"], json!({"a": 2}));
+}
+
+#[test]
+fn pauses_are_waited_for_and_cancellable_and_survive_a_crash() {
+    let config = flaky("retry: {max: 2, backoff: fixed, delay: 30}", 2, "");
+    let mut stage = Stage::of(&config, run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    let failed_at = stage.now();
+    let due = failed_at.plus(Duration::from_secs(30));
+    assert_eq!(stage.settle(), Rest::Waits(Some(due)));
+    stage.crash();
+    stage.clock += 29_999;
+    assert_eq!(stage.settle(), Rest::Waits(Some(due)));
+    stage.clock += 1;
+    stage.settle();
+    assert_eq!(stage.calls.len(), 2);
+    stage.end_one(echo);
+    assert!(matches!(stage.settle(), Rest::Waits(Some(_))));
+    stage.cancel();
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(stage.run().status(), Status::Cancelled);
+    assert_eq!(stage.run().progress.stood_at.as_deref(), Some("a"));
+}
+
+#[test]
+fn a_run_held_in_a_pause_goes_on_with_it() {
+    let config = flaky("retry: {max: 1, backoff: fixed, delay: 30}", 1, "");
+    let mut stage = Stage::of(&config, run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    stage.settle();
+    stage.walker.hold(Suspension::new(SuspendReason::User));
+    assert_eq!(stage.settle(), Rest::Parked);
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "a:ok b:gate");
+    assert!(stage.clock >= 30_000, "the pause is not cut short");
+}
+
+#[test]
+fn what_must_not_happen_twice_is_tried_again_only_if_it_never_began() {
+    for (end, tries) in [("never", 3), ("answered", 1)] {
+        let keys = "effect: at_most_once\n      retry: 2";
+        let config = flaky(keys, 9, "").replace(
+            "fail: boom",
+            &format!("fail: boom, again: true, end: {end}"),
+        );
+        let mut stage = Stage::under(&config, run(json!({}), None), &built_in(9));
+        assert_eq!(stage.play(), Rest::Ended);
+        let used = stage.calls.len();
+        assert_eq!(used.min(3), tries, "{end}");
+    }
+}
+
+#[test]
+fn what_was_refused_is_not_tried_again() {
+    let config = flaky("retry: 2", 9, OWN).replace("fail: boom", "fail: boom, end: never");
+    let mut stage = Stage::of(&config, run(json!({}), None));
+    stage.play();
+    assert_eq!(stage.calls.len(), 1);
+    assert!(asked_by(&stage).is_empty());
+    let template =
+        flaky("retry: 2", 9, OWN).replace("fail: boom", "x: '${inputs.text | from_json}'");
+    let mut stage = Stage::of(&template, run(json!({"text": "{"}), None));
+    stage.play();
+    assert!(stage.calls.is_empty() && asked_by(&stage).is_empty());
+    assert_eq!(stage.failure().code, "interpolation_failed");
+}
+
+#[test]
+fn a_call_refused_at_its_second_try_is_a_failure_of_the_step() {
+    let mut stage = Stage::of(&flaky("retry: 1", 9, ""), run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    let at = stage.now();
+    let Move::Call(events, call) = stage.walker.next(at) else {
+        unreachable!()
+    };
+    stage.note(events);
+    assert_eq!(call.attempt, 2);
+    let refused = Answer {
+        failure: Some(Failure::permanent("item_not_found", "gone")),
+        certainty: Certainty::NeverBegan,
+        ..answered(Value::Null)
+    };
+    let events = stage.walker.conclude(at, call.slot, &refused);
+    stage.note(events);
+    assert_eq!(stage.settle(), Rest::Ended);
+    stage.check_record();
+    assert_eq!(stage.failure().code, "item_not_found");
+}
+
+#[test]
+fn a_result_that_cannot_be_assigned_is_not_fetched_again() {
+    let config = "
+  start: a
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {x: '{'}}, assign: {k: 1, x: '${result.x | from_json}'}, retry: 3}
+";
+    let mut stage = Stage::of(config, run(json!({}), None));
+    stage.play();
+    assert_eq!(stage.calls.len(), 1);
+    assert_eq!(stage.failure().code, "interpolation_failed");
+    assert!(
+        stage.state().get("k").is_none(),
+        "nothing is assigned by halves"
+    );
+}
+
+#[test]
+fn gates_and_returns_that_fail_may_be_asked_about_and_let_go_on() {
+    for (node, fixed) in [
+        ("a: {assign: {x: '${inputs.text | from_json}'}}", "a:error"),
+        (
+            "a: {type: return, output: {x: '${inputs.text | from_json}'}}",
+            "a:error",
+        ),
+    ] {
+        let config = format!("\n  start: a\n  nodes:\n    {node}\n{OWN}");
+        let mut stage = Stage::of(&config, run(json!({"text": "{"}), None));
+        stage.play();
+        assert_eq!(
+            stage.path(),
+            fixed,
+            "a failed template is not tried again unasked"
+        );
+        assert!(asked_by(&stage).is_empty());
+
+        let parked = config.replace(
+            "{retry: true, max_retries: 2}",
+            "{item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: error}}",
+        );
+        let mut stage = Stage::of(&parked, run(json!({"text": "{"}), None));
+        assert_eq!(stage.play(), Rest::Parked);
+        stage.resume(None);
+        assert_eq!(
+            stage.play(),
+            Rest::Parked,
+            "it is tried again, and fails again"
+        );
+        assert_eq!(asked_by(&stage), ["resume"]);
+        assert_eq!(stage.why_parked().node.as_deref(), Some("a"));
+    }
+}
+
+#[test]
+fn backoff_of_the_classification_delays_what_a_hook_asks_for() {
+    let configuration = json!({
+        BUILT_IN: {"builtin_hooks": [
+            {"id": "again", "event": "error", "condition": {"path": "classification.retryable", "op": "eq", "value": true},
+             "action": {"retry": true}}
+        ]},
+        "error_classification": {"patterns": [
+            {"id": "boom", "category": "transient", "match": {"path": "error.message", "op": "eq", "value": "boom"},
+             "retry_policy": {"type": "fixed", "delay": 5}}
+        ]},
+    });
+    let mut stage = Stage::under(&flaky("", 2, ""), run(json!({}), None), &configuration);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "a:ok b:gate");
+    assert!(stage.clock >= 10_000, "{}", stage.clock);
+    let Some((_, Event::StepFailed { classification, .. })) = stage
+        .log
+        .iter()
+        .find(|(_, event)| matches!(event, Event::StepFailed { .. }))
+    else {
+        unreachable!()
+    };
+    assert_eq!(
+        classification,
+        &json!({"category": "transient", "code": "boom", "retryable": true,
+                "retry_policy": {"type": "fixed", "delay": 5.0}})
+    );
+}

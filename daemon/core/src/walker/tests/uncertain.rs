@@ -1,0 +1,154 @@
+//! Attempts of which nobody knows what became, and that must not happen twice.
+
+use super::*;
+
+const ONE: &str = "
+  start: a
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {x: 1}}, effect: at_most_once, assign: {x: '${result.x}'}, retry: 3, next: b}
+    b: {assign: {k: 1}}
+";
+
+const EACH: &str = "
+  start: each
+  nodes:
+    each:
+      type: foreach
+      over: [0, 1, 2]
+      parallel: true
+      max_concurrency: 2
+      effect: at_most_once
+      action: {item_id: rye/core/echo, params: {it: '${item}'}}
+      collect: all
+";
+
+fn unknown(call: &Call) -> Answer {
+    Answer {
+        failure: Some(Failure::permanent("call_timed_out", "no answer")),
+        certainty: Certainty::Unknown,
+        ..answered(json!(call.params))
+    }
+}
+
+impl Stage {
+    fn say(&mut self, slot: Slot, verdict: Verdict) {
+        self.observe(Event::UncertainAnswered {
+            step: 1,
+            slot,
+            verdict,
+            by: "ada".into(),
+        });
+    }
+}
+
+#[test]
+fn an_attempt_nobody_knows_about_parks_the_run() {
+    let mut crashed = Stage::of(ONE, run(json!({}), None));
+    crashed.call();
+    crashed.crash();
+    let mut timed_out = Stage::of(ONE, run(json!({}), None));
+    timed_out.call();
+    timed_out.end_one(unknown);
+    for mut stage in [crashed, timed_out] {
+        assert_eq!(stage.settle(), Rest::Parked);
+        let why = stage.why_parked();
+        assert_eq!(why.reason, SuspendReason::Uncertain);
+        assert_eq!(
+            (&why.uncertain[..], why.node.as_deref()),
+            (&["a".to_owned()][..], Some("a"))
+        );
+        stage.check_record();
+    }
+}
+
+#[test]
+fn a_verdict_settles_an_action() {
+    for (verdict, path, calls) in [
+        (Verdict::Retry, "a:ok b:gate", 2),
+        (Verdict::Done, "a:ok b:gate", 1),
+        (Verdict::Fail, "a:error", 1),
+    ] {
+        let mut stage = Stage::of(ONE, run(json!({}), None));
+        stage.call();
+        stage.crash();
+        stage.settle();
+        stage.say(Slot::Action, verdict);
+        stage.resume(None);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(
+            (stage.path().as_str(), stage.calls.len()),
+            (path, calls),
+            "{verdict:?}"
+        );
+        let keys: BTreeSet<_> = stage.calls.iter().map(|call| &call.key).collect();
+        assert_eq!(keys.len(), 1);
+        if verdict == Verdict::Fail {
+            assert_eq!(stage.failure().code, "uncertain_failed");
+        }
+    }
+}
+
+#[test]
+fn items_are_settled_one_by_one_and_the_others_are_not_repeated() {
+    let mut stage = Stage::of(EACH, run(json!({}), None));
+    stage.settle();
+    stage.end_one(unknown);
+    stage.settle();
+    assert_eq!(
+        stage.items(),
+        [0, 1],
+        "an item nobody knows about keeps its place"
+    );
+    stage.end_one(echo);
+    stage.settle();
+    stage.end_one(unknown);
+    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.why_parked().uncertain, ["each[0]", "each[2]"]);
+    stage.say(Slot::Item(0), Verdict::Done);
+    stage.say(Slot::Item(2), Verdict::Retry);
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.items(), [0, 1, 2, 2]);
+    assert_eq!(stage.calls[3].attempt, 2);
+    assert_eq!(stage.state()["all"], json!([null, {"it": 1}, {"it": 2}]));
+}
+
+#[test]
+fn items_in_order_wait_for_the_one_nobody_knows_about() {
+    let config = EACH.replace("      parallel: true\n      max_concurrency: 2\n", "");
+    let mut stage = Stage::of(&config, run(json!({}), None));
+    stage.call();
+    stage.end_one(unknown);
+    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.items(), [0]);
+}
+
+#[test]
+fn a_failed_item_does_not_hide_one_nobody_knows_about() {
+    let mut stage = Stage::of(EACH, run(json!({}), None));
+    stage.settle();
+    stage.end_one(|call| Answer {
+        failure: Some(Failure::permanent("tool_failed", "no")),
+        ..echo(call)
+    });
+    stage.end_one(unknown);
+    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.why_parked().uncertain, ["each[1]"]);
+    stage.say(Slot::Item(1), Verdict::Fail);
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.failure().message, "item 0 of 3 failed: no");
+}
+
+#[test]
+fn nobody_says_what_becomes_of_a_running_attempt() {
+    let mut stage = Stage::of(ONE, run(json!({}), None));
+    stage.call();
+    let verdict = Event::UncertainAnswered {
+        step: 1,
+        slot: Slot::Action,
+        verdict: Verdict::Done,
+        by: "ada".into(),
+    };
+    assert!(stage.walker.observe(now(1), &verdict).is_err());
+}
