@@ -29,6 +29,7 @@ mod cli;
 mod daemon;
 mod permission;
 mod rpc;
+mod steering;
 
 mod crash;
 mod events;
