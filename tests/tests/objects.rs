@@ -310,3 +310,78 @@ fn items_of_a_foreach_node_are_cached_one_by_one() {
         assert_eq!(ran(&world), times, "{record}");
     }
 }
+
+#[test]
+fn an_object_that_was_changed_is_refused() {
+    let world = world();
+    let run = run(&world, "t/cached", 1);
+    let hash = snapshot(&world, &run)["state_hash"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let printed = world.ryectl("objects get").arg(&hash).ok().json();
+    assert_eq!(printed["kind"], "state_snapshot");
+    let file = format!(
+        ".ai/state/objects/objects/{}/{}/{hash}.json",
+        &hash[..2],
+        &hash[2..4]
+    );
+    let text = world.read(&file);
+    world.write(&file, text.replace("\"got\":1", "\"got\":2"));
+    let _refused = world
+        .ryectl("objects get")
+        .arg(&hash)
+        .run()
+        .tells(&[&hash, "was changed after it was written"]);
+}
+
+#[test]
+fn the_objects_of_a_run_are_whole_after_kill_9() {
+    let world = World::new();
+    world.graph(
+        "t/loop",
+        "start: a\nmax_steps: 1000\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: \"${state.n}\"}}, assign: {n: \"${result.n}\"}, next: b}\n  b:\n    action: {item_id: rye/bash, params: {command: \"if [ -e stop ]; then echo yes; else echo no; fi\"}}\n    assign: {stop: \"${result.stdout}\"}\n    next: [{to: done, when: {path: state.stop, op: contains, value: \"yes\"}}, {to: a}]\n  done: {type: return}",
+    );
+    let mut daemon = world.start("");
+    let run = world.start_run("t/loop");
+    for _ in 0..3 {
+        let before = world.record(&run)["steps"].as_u64().unwrap();
+        until("the run to go on", || {
+            (world.record(&run)["steps"].as_u64().unwrap() > before + 10).then_some(())
+        });
+        daemon.kill_both();
+        let _status = daemon.ended();
+        daemon = world.start("");
+    }
+    world.write("stop", "");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    let receipts = receipts(&world, &run);
+    assert_eq!(json!(receipts.len()), record["steps"]);
+    drop(daemon);
+}
+
+#[test]
+fn what_the_tools_of_a_detached_run_complain_about_is_kept() {
+    let world = World::new();
+    world.graph(
+        "t/child",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"echo oh dear >&2\"}}, next: done}\n  done: {type: return}",
+    );
+    world.graph(
+        "t/parent",
+        "start: a\nnodes:\n  a: {action: {item_id: t/child, params: {async: true}}, assign: {child: \"${result.graph_run_id}\"}, next: b}\n  b: {action: {item_id: rye/bash, params: {command: \"echo not kept >&2\"}}, next: done}\n  done: {type: return, output: \"${state.child}\"}",
+    );
+    let parent = world.start_run("t/parent");
+    let record = world.settled(&parent);
+    let child = record["output"].as_str().unwrap();
+    let _record = world.settled(child);
+    let log = world.read(&format!(".ai/state/threads/{child}/async.log"));
+    assert!(log.contains("step 1 a tool:rye/bash]\noh dear\n"), "{log}");
+    assert!(
+        !world
+            .project()
+            .join(format!(".ai/state/threads/{parent}/async.log"))
+            .exists()
+    );
+}

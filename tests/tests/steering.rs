@@ -142,7 +142,7 @@ nodes:
         (world.read("ran") == "charged\n").then_some(())
     });
     daemon.kill_both();
-    let _gone = until("nothing to be left", || {
+    until("nothing to be left", || {
         let left = processes::below(world.root());
         left.is_empty().then_some(())
     });
