@@ -233,11 +233,17 @@ impl Battle {
             self.parked += 1;
             let happened: HashSet<String> =
                 self.effects().into_iter().map(|(_, key)| key).collect();
+            let names = record["suspend"]["uncertain"].as_array().unwrap();
+            let names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap()).collect();
+            until("the transcript to tell that the run is parked", || {
+                let events = events(&self.world, &self.run);
+                let mut last = events.iter().rev();
+                let last = last.find(|event| event["event_type"] != "checkpoint")?;
+                (last["event_type"] == "run_suspended").then_some(())
+            });
             let open = Record::of(&self.world, &self.run).open;
-            for name in record["suspend"]["uncertain"].as_array().unwrap() {
-                let name = name.as_str().unwrap();
-                let key = open.get(name);
-                let key = key.unwrap_or_else(|| panic!("{name} is not in flight: {open:?}"));
+            for name in names {
+                let key = &open[name];
                 let verdict = if happened.contains(key) {
                     "done"
                 } else {
