@@ -241,3 +241,20 @@ fn a_graph_of_a_record_without_configuration_is_read() {
         ("", "")
     );
 }
+
+#[test]
+fn the_list_of_names_holds_every_event() {
+    let unknown = json!({"event_type": "?", "payload": null});
+    let told = serde_json::from_value::<Event>(unknown)
+        .unwrap_err()
+        .to_string();
+    // serde names every variant it knows.
+    let known = told.matches('`').count() / 2 - 1;
+    assert_eq!(known, Event::NAMES.len(), "{told}");
+    for name in Event::NAMES {
+        assert!(told.contains(&format!("`{name}`")), "{name}: {told}");
+    }
+    for event in every_event() {
+        assert!(Event::NAMES.contains(&event.name()), "{}", event.name());
+    }
+}
