@@ -134,7 +134,7 @@ fn control_parameters_never_reach_the_inputs() {
         &calls("t/tell", "{validate: true, async: false}"),
     );
     let out = ran(&world, "t/valid");
-    assert_eq!(out["output"]["valid"], true, "{out}");
+    assert_eq!(out["output"]["success"], true, "{out}");
     let parent = out["run_id"].as_str().unwrap();
     assert_eq!(children(&world, parent), Vec::<Value>::new());
 }
