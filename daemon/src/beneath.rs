@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_not_a_file_is_refused_at_once() {
         let project = tempfile::tempdir().unwrap();
-        nix::unistd::mkfifo(
+        unistd::mkfifo(
             &project.path().join("transcript.jsonl"),
             Mode::from_bits_truncate(0o600),
         )

@@ -29,10 +29,12 @@ mod cli;
 mod daemon;
 mod permission;
 mod rpc;
+mod steering;
 
 mod crash;
 mod events;
 mod full_disk;
+mod objects;
 mod storage;
 
 mod tidy;

@@ -266,6 +266,12 @@ impl Page {
             | Event::RunKilled { .. } => {
                 if let Some(outcome) = event.outcome() {
                     outcome.status().as_str().clone_into(&mut self.status);
+                    // What was in flight then was not done.
+                    for row in &mut self.rows {
+                        if row.standing == Standing::Running {
+                            row.standing = Standing::Pending;
+                        }
+                    }
                 }
             }
         }

@@ -209,20 +209,22 @@ impl Run {
                 self.progress
                     .set("inputs", Value::Object(self.birth.inputs.clone()));
             }
-            Event::StepCompleted { .. } | Event::ItemCompleted { .. } => self.revivals = 0,
+            // Something ended: whatever brings the daemon down, it is not the first thing the run does.
+            Event::StepCompleted { .. }
+            | Event::StepFailed { .. }
+            | Event::ItemCompleted { .. }
+            | Event::HookCompleted { .. } => self.revivals = 0,
             Event::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
             Event::RunCreated(_)
             | Event::StepStarted { .. }
             | Event::ProcessStarted { .. }
-            | Event::StepFailed { .. }
             | Event::RetryScheduled { .. }
             | Event::ItemStarted { .. }
             | Event::ForeachCompleted { .. }
             | Event::HooksBegun { .. }
             | Event::HookStarted { .. }
-            | Event::HookCompleted { .. }
             | Event::LimitExtended { .. }
             | Event::UncertainAnswered { .. }
             | Event::Emitted { .. }

@@ -12,7 +12,7 @@ fn outline(names: &[&str]) -> Vec<Outline> {
 
 fn birth() -> Birth {
     serde_json::from_value(json!({
-        "item": "tool:demo/graph", "kind": "graph", "project": "/p", "files": "/p/.ai", "principal": "uid:0",
+        "item": {"kind": "tool", "id": "demo/graph"}, "kind": "graph", "project": "/p", "files": "/p/.ai", "principal": "uid:0",
         "parent": null, "chain_root": "run-a", "continuation_of": null, "limits": {}, "layers": [],
         "durability": "strict", "recovery": "resume", "inputs": {}, "content_hash": "00", "graph": null,
         "start_key": null
