@@ -14,10 +14,12 @@ mod main_job;
 mod project;
 mod readme;
 
+mod apart;
 mod bad_input;
 mod capability;
 mod chain;
 mod environment;
+mod examples;
 mod golden;
 mod native;
 mod nested;

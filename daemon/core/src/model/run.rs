@@ -148,17 +148,23 @@ impl Run {
     /// The result of a run over one node: always this shape, a node that failed included (design §8).
     fn single_step(&self, success: bool) -> Value {
         let last = self.progress.last_step.as_ref();
+        let failed = match &self.phase {
+            Phase::Ended {
+                outcome: Outcome::Error { error },
+            } => Some(error),
+            Phase::Ended { .. }
+            | Phase::Created
+            | Phase::Running { .. }
+            | Phase::Suspended { .. } => last.and_then(|last| last.error.as_ref()),
+        };
         let mut document = json!({
-            "success": success,
+            "success": success && failed.is_none(),
             "state": self.progress.state,
             "executed_node": last.map(|last| &last.node),
             "next_node": last.and_then(|last| last.next_node.as_ref()),
             "step_count": self.progress.steps,
         });
-        if let Phase::Ended {
-            outcome: Outcome::Error { error },
-        } = &self.phase
-        {
+        if let Some(error) = failed {
             document["error"] = json!(error.message);
             document["code"] = json!(error.code);
         }
