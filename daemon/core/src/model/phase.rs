@@ -324,12 +324,6 @@ impl Activity {
                 running.work.verdict = Some(*verdict);
                 Some(Self::InStep(running))
             }
-            (
-                Self::InStep(running),
-                Event::ItemStarted { step, node, .. }
-                | Event::ItemCompleted { step, node, .. }
-                | Event::ForeachCompleted { step, node, .. },
-            ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
             (Self::Before { node: here }, Event::StepFailed { node, .. }) if here == node => {
                 StepInFlight::failed_by(event).map(Self::Failed)
             }
@@ -379,6 +373,12 @@ impl Activity {
             (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
                 node: start_node.clone(),
             }),
+            (
+                Self::InStep(running),
+                Event::ItemStarted { step, node, .. }
+                | Event::ItemCompleted { step, node, .. }
+                | Event::ForeachCompleted { step, node, .. },
+            ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
             (Self::Ending { .. }, Event::GraphEnding { .. }) => None,
             (_, Event::GraphEnding { outcome }) => Some(Self::Ending {
                 outcome: Box::new(outcome.clone()),

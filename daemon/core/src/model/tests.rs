@@ -205,7 +205,7 @@ fn graph_started() -> Event {
 /// Every kind of event, some in several forms, under a word of its own.
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
-    vec![
+    let mut all = vec![
         ("created", Event::RunCreated(birth(RunKind::Graph))),
         ("run", Event::RunStarted { epoch: Epoch(1) }),
         ("graph", graph_started()),
@@ -217,7 +217,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("failed", failed(1)),
         ("retry", retried(1)),
         ("item", item_started(0, 1)),
-        ("item_done", item_completed(0, Some(error.clone()), true)),
+        ("item_done", item_completed(0, Some(error), true)),
         (
             "foreach",
             Event::ForeachCompleted {
@@ -253,6 +253,15 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("parked", suspended(SuspendReason::Restart)),
         ("resumed", resumed(Some(3))),
         ("ending", ending()),
+    ];
+    all.extend(every_end());
+    all
+}
+
+/// Every kind of event that ends a run.
+fn every_end() -> [(&'static str, Event); 6] {
+    let error = Failure::permanent("c", "m");
+    [
         (
             "completed",
             Event::GraphCompleted {
@@ -519,7 +528,7 @@ fn a_round_ends_with_what_follows_from_it() {
     };
     for (answer, event, over) in [
         (user.clone(), suspended(SuspendReason::User), true),
-        (user.clone(), suspended(SuspendReason::Storage), false),
+        (user, suspended(SuspendReason::Storage), false),
         (Control::Escalate, suspended(SuspendReason::Limit), true),
         (Control::Skip, suspended(SuspendReason::User), false),
         (Control::Skip, started(1), true),
