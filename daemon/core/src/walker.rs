@@ -181,8 +181,13 @@ impl Walker {
         std::mem::take(&mut self.notes)
     }
 
-    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it.
+    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it. A request
+    /// that comes when the walk is over, though that is not committed yet, changes nothing.
     pub fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), crate::model::Illegal> {
+        let is_over = self.run.status().is_terminal();
+        if is_over && matches!(event, Event::CancelRequested { .. }) {
+            return Ok(());
+        }
         self.run.apply(at, event)
     }
 

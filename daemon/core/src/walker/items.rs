@@ -304,7 +304,7 @@ impl Walker {
         };
         let event = Event::ItemCompleted {
             step: step.step,
-            node: step.node.clone(),
+            node: step.node,
             item,
             status,
             elapsed_ms,

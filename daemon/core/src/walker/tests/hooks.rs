@@ -27,11 +27,11 @@ const FAILING: &str = "    a: {action: {item_id: rye/core/echo, params: {fail: b
 const LOOP: &str = "    a: {assign: {k: 1}, next: a}\n";
 
 fn contexts(stage: &Stage) -> Vec<(String, Value)> {
-    let begun = stage.log.iter().filter_map(|(_, event)| match event {
-        Event::HooksBegun { event, context, .. } => {
-            Some((event.clone(), Value::Object(context.clone())))
-        }
-        _ => None,
+    let begun = stage.log.iter().filter_map(|(_, event)| {
+        let Event::HooksBegun { event, context, .. } = event else {
+            return None;
+        };
+        Some((event.clone(), Value::Object(context.clone())))
     });
     begun.collect()
 }
