@@ -4,12 +4,12 @@
 //! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
 //! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::{self, Layer, Primary};
-use rye_core::definition::{self, Action, Graph};
+use rye_core::definition::{self, Action, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{
@@ -158,19 +158,17 @@ fn admit_graph(
     let path = resolved.tool().path.display();
     let text = resolved.tool().text.to_string();
     birth.inputs = request.inputs;
+    let told = |findings: &[Finding]| -> Vec<String> {
+        let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
+        placed.collect()
+    };
     let (graph, findings) = match definition::parse(&text) {
         Ok(parsed) => parsed,
         Err(findings) => {
-            let told: Vec<_> = findings
-                .iter()
-                .map(|finding| format!("{path}:{finding}"))
-                .collect();
+            let text = told(&findings).join("\n");
             return Ok(Admitted {
                 birth,
-                fault: Some(Failure::permanent(
-                    "graph_validation_failed",
-                    told.join("\n"),
-                )),
+                fault: Some(Failure::permanent("graph_validation_failed", text)),
                 warnings: Vec::new(),
             });
         }
@@ -180,10 +178,7 @@ fn admit_graph(
         .snapshot()
         .map_err(|source| refused(&birth.item, chain::Error::Item(Box::new(source))))?;
     libraries.policy(&snapshot.policy)?;
-    let mut warnings: Vec<_> = findings
-        .iter()
-        .map(|finding| format!("{path}:{finding}"))
-        .collect();
+    let mut warnings = told(&findings);
     birth.graph = Some(GraphSource {
         text,
         category: graph.category.clone(),
@@ -206,30 +201,21 @@ fn admit_graph(
     birth.limits.steps.get_or_insert(granted);
     let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
-    for (key, text) in request.text_inputs {
-        let value = definition::coerce(graph.inputs.schema(), &key, &text);
-        birth.inputs.insert(key, value);
-    }
-    let restored = match &request.beginning {
-        Beginning::Start | Beginning::Node { from: None, .. } => None,
-        Beginning::Node {
-            from: Some(run), ..
-        }
-        | Beginning::Continue { run, .. } => Some(run.birth.inputs.clone()),
-    };
-    let misfit = match restored {
-        Some(inputs) => {
+    let misfit = match inputs(
+        &graph,
+        birth.inputs,
+        request.text_inputs,
+        &request.beginning,
+    ) {
+        Ok((inputs, undeclared)) => {
             birth.inputs = inputs;
+            warnings.extend(undeclared);
             None
         }
-        None => match graph.inputs(birth.inputs.clone()) {
-            Ok((inputs, undeclared)) => {
-                birth.inputs = inputs;
-                warnings.extend(undeclared);
-                None
-            }
-            Err(failure) => Some(failure),
-        },
+        Err((given, failure)) => {
+            birth.inputs = given;
+            Some(*failure)
+        }
     };
     let astray = match seed(&graph, request.beginning) {
         Ok(seed) => {
@@ -244,6 +230,31 @@ fn admit_graph(
         fault: undeclared.err().or(unset).or(misfit).or(astray),
         warnings,
     })
+}
+
+/// The inputs of the run with warnings about undeclared ones; or as they were given, and why they do not fit. A run that
+/// takes over another one has that one's inputs.
+fn inputs(
+    graph: &Graph,
+    mut given: Object,
+    texts: BTreeMap<String, String>,
+    beginning: &Beginning,
+) -> Result<(Object, Vec<String>), (Object, Box<Failure>)> {
+    match beginning {
+        Beginning::Start | Beginning::Node { from: None, .. } => {}
+        Beginning::Node {
+            from: Some(run), ..
+        }
+        | Beginning::Continue { run, .. } => return Ok((run.birth.inputs.clone(), Vec::new())),
+    }
+    for (key, text) in texts {
+        let value = definition::coerce(graph.inputs.schema(), &key, &text);
+        given.insert(key, value);
+    }
+    {
+        let fitted = graph.inputs(given.clone());
+        fitted.map_err(|failure| (given, Box::new(failure)))
+    }
 }
 
 /// Where the run begins, if not at the start node with the graph's own state.
