@@ -251,8 +251,7 @@ fn inputs(
         let value = definition::coerce(graph.inputs.schema(), &key, &text);
         given.insert(key, value);
     }
-    {
-        let fitted = graph.inputs(given.clone());
+    let fitted = graph.inputs(given.clone());
         fitted.map_err(|failure| (given, Box::new(failure)))
     }
 }
