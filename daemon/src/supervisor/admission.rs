@@ -252,8 +252,7 @@ fn inputs(
         given.insert(key, value);
     }
     let fitted = graph.inputs(given.clone());
-        fitted.map_err(|failure| (given, Box::new(failure)))
-    }
+    fitted.map_err(|failure| (given, Box::new(failure)))
 }
 
 /// Where the run begins, if not at the start node with the graph's own state.
