@@ -340,6 +340,11 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
     assert_eq!(step["data"]["executed_node"], "done");
     assert_eq!(step["data"]["state"]["n"], 5);
     assert_eq!(step["data"]["state"]["inputs"], json!({"who": "Eve"}));
+    // Without `node` the whole graph runs, over that state.
+    let injected = json!({"inject_state": {"m": 5}, "max_steps": 1, "who": "Eve"});
+    let injected = execute(injected).run().code(1).json();
+    assert_eq!(injected["data"]["state"]["m"], 5);
+    assert_eq!(injected["data"]["state"]["n"], 2);
     let denied = execute(json!({"capabilities": []})).run().code(1).json();
     assert_eq!(denied["data"]["success"], false);
     world.write("ok", "");

@@ -51,7 +51,7 @@ pub(super) fn admit(
     let lineage = request.lineage.as_ref();
     let continued = match &request.beginning {
         Beginning::Continue { run, .. } => Some(run),
-        Beginning::Start | Beginning::Node { .. } => None,
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => None,
     };
     let birth = Birth {
         kind: match resolved.terminal {
@@ -111,7 +111,9 @@ fn inherited_layers(request: &Start) -> Vec<Layer> {
             let inherited = run.birth.layers.iter().chain(layers);
             inherited.cloned().collect()
         }
-        (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
+        (None, Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. }) => {
+            vec![request.caller.clone()]
+        }
     };
     layers.extend(request.capabilities.as_ref().map(|patterns| {
         Layer {
@@ -241,7 +243,7 @@ fn inputs(
     beginning: &Beginning,
 ) -> Result<(Object, Vec<String>), (Object, Box<Failure>)> {
     match beginning {
-        Beginning::Start | Beginning::Node { from: None, .. } => {}
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { from: None, .. } => {}
         Beginning::Node {
             from: Some(run), ..
         }
@@ -263,27 +265,18 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
             let progress = run.progress.inherited();
             (resumption_node(&run)?, progress, Extent::Rest)
         }
+        Beginning::Injected(state) => {
+            let progress = laid_over(fresh(graph), state)?;
+            (graph.start.clone(), progress, Extent::Rest)
+        }
         Beginning::Node {
             node,
             inject_state,
             from,
         } => {
-            let mut progress = match from {
-                Some(run) => run.progress.inherited(),
-                None => Progress {
-                    state: Value::Object(graph.state.clone()),
-                    ..Progress::default()
-                },
-            };
+            let mut progress = from.map_or_else(|| fresh(graph), |run| run.progress.inherited());
             progress.steps = 0;
-            for (key, value) in inject_state {
-                if key == "inputs" {
-                    let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
-                    return Err(Failure::permanent("invalid_inject_state", text));
-                }
-                progress.set(&key, value);
-            }
-            (node, progress, Extent::OneNode)
+            (node, laid_over(progress, inject_state)?, Extent::OneNode)
         }
     };
     if graph.nodes.get(&node).is_none() {
@@ -297,10 +290,30 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     }))
 }
 
+/// Nothing done yet, in the graph's own state.
+fn fresh(graph: &Graph) -> Progress {
+    Progress {
+        state: Value::Object(graph.state.clone()),
+        ..Progress::default()
+    }
+}
+
+/// `progress` with the keys of `state` set.
+fn laid_over(mut progress: Progress, state: Object) -> Result<Progress, Failure> {
+    for (key, value) in state {
+        if key == "inputs" {
+            let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
+            return Err(Failure::permanent("invalid_inject_state", text));
+        }
+        progress.set(&key, value);
+    }
+    Ok(progress)
+}
+
 /// The limit of steps that a run had which is to go on, raises included: going on never has less room.
 fn continued_limit(beginning: &Beginning) -> u32 {
     match beginning {
-        Beginning::Start | Beginning::Node { .. } => 0,
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => 0,
         Beginning::Continue { run, .. } => {
             let raised = run.progress.max_steps.or(run.birth.limits.steps);
             raised.unwrap_or(0)
