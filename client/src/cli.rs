@@ -1,14 +1,20 @@
 //! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
 
+mod graph;
+mod values;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
-use rye_core::model::{self, Status};
+use clap::{Args, Parser, Subcommand};
+use rye_core::id::{ItemId, ItemKind, RunId};
+use rye_core::model::Status;
 
-use crate::input::{Input, Source};
+pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
+pub(crate) use self::values::{Answer, Limit, Raise};
+use self::values::{executable, item_id, seconds, status};
+use crate::input::Source;
 use crate::output::Format;
 
 /// Runs signed tools and state graphs under the Rye daemon.
@@ -108,13 +114,13 @@ pub(crate) enum Verb {
     /// Shows a line per step on stderr and ends with the result. On a terminal the result is made for reading;
     /// piped, stdout holds only the result as JSON. Ctrl-C leaves; the run goes on.
     #[command(
-        after_help = "Examples:\n  ryectl run rye/examples/project-stats -i directory=.\n  ryectl run app/deploy -i replicas:=3 --input @base.json --detach"
+        after_help = "Examples:\n  ryectl run rye/examples/project-stats -i directory=.\n  ryectl run app/deploy -i replicas:=3 --input @base.json --detach\n  ryectl run app/deploy --resume app-deploy-1767225600-abcdefghij"
     )]
     Run(Run),
-    /// Verbs about graphs
+    /// Run, check and draw graphs
     #[command(
         subcommand,
-        after_help = "Example:\n  ryectl graph run rye/examples/project-stats -i directory=."
+        after_help = "Example:\n  ryectl graph validate rye/examples/project-stats"
     )]
     Graph(GraphVerb),
     /// Run one item and print what it answers
@@ -126,7 +132,7 @@ pub(crate) enum Verb {
     Execute(Execute),
     /// List runs, newest first
     #[command(
-        after_help = "Examples:\n  ryectl ps\n  ryectl ps --status error --status killed --json"
+        after_help = "Examples:\n  ryectl ps\n  ryectl ps --all --tree\n  ryectl ps --status error --status killed --json"
     )]
     Ps(Ps),
     /// Show the record of a run
@@ -160,6 +166,33 @@ pub(crate) enum Verb {
     /// Returns when they are over. With --json, prints one receipt a line.
     #[command(after_help = "Example:\n  ryectl kill app-deploy-1767225600-abcdefghij --grace 0.5")]
     Kill(Kill),
+    /// Ask a run to park before its next attempt
+    ///
+    /// Returns when it has parked: a step in flight is done first. Ends with 5 if the run has ended meanwhile.
+    #[command(after_help = "Example:\n  ryectl suspend app-deploy-1767225600-abcdefghij")]
+    Suspend(OneRun),
+    /// Let a parked run go on, or go on where an ended one failed, and stay with it until it ends
+    ///
+    /// A parked run keeps its id. One that ended without success is continued by a new run with its state and inputs.
+    #[command(
+        after_help = "Examples:\n  ryectl resume app-deploy-1767225600-abcdefghij --raise steps=200\n  ryectl resume app-deploy-1767225600-abcdefghij --uncertain charge=done"
+    )]
+    Resume(Resume),
+    /// Show a run and all runs below it
+    #[command(after_help = "Example:\n  ryectl tree app-deploy-1767225600-abcdefghij")]
+    Tree(OneRun),
+    /// Show the runs that a run continues and is continued by, oldest first
+    #[command(after_help = "Example:\n  ryectl chain app-deploy-1767225600-abcdefghij --json")]
+    Chain(OneRun),
+    /// Look into the cache of node results
+    #[command(subcommand, after_help = "Example:\n  ryectl cache ls")]
+    Cache(CacheVerb),
+    /// Look at what runs leave behind in a project
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl objects get 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    )]
+    Objects(ObjectsVerb),
     /// Look after the daemon
     #[command(subcommand, after_help = "Example:\n  ryectl daemon status")]
     Daemon(DaemonVerb),
@@ -193,14 +226,43 @@ pub(crate) enum KeyVerb {
     },
 }
 
-/// Verbs about graphs.
+/// Verbs about the cache of node results of the project.
 #[derive(Debug, Subcommand)]
-pub(crate) enum GraphVerb {
-    /// Run a graph; the same as `ryectl run`
+pub(crate) enum CacheVerb {
+    /// List what it holds
+    #[command(after_help = "Example:\n  ryectl cache ls --json")]
+    Ls,
+    /// Drop entries, so that their nodes run again
     #[command(
-        after_help = "Example:\n  ryectl graph run rye/examples/project-stats -i directory=."
+        after_help = "Examples:\n  ryectl cache drop 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n  ryectl cache drop --all"
     )]
-    Run(Run),
+    Drop(Drop),
+}
+
+/// Entries to drop.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Drop {
+    /// Keys as `cache ls` shows them.
+    #[arg(value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Every entry.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Verbs about the objects of the project.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ObjectsVerb {
+    /// Print an object by its hash, as JSON
+    #[command(
+        after_help = "Example:\n  ryectl objects get 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 | jq .kind"
+    )]
+    Get {
+        /// SHA-256 in hex, as receipts, references and other objects name it.
+        #[arg(value_name = "HASH")]
+        hash: String,
+    },
 }
 
 /// Verbs about the daemon.
@@ -226,41 +288,6 @@ pub(crate) struct Targets {
     /// An item as TYPE:ID, a pattern of items, or a path.
     #[arg(required = true, value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
-}
-
-/// A run to start.
-#[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// The graph or tool.
-    #[arg(value_name = "ID", value_parser = tool)]
-    pub(crate) item: ItemRef,
-    /// An input: text takes the type the graph declares, `:=` gives JSON.
-    #[arg(short = 'i', value_name = "KEY=VALUE | KEY:=JSON")]
-    pub(crate) inputs: Vec<Input>,
-    /// All inputs as a JSON object; `-` reads stdin.
-    #[arg(long, value_name = "JSON|@FILE|-")]
-    pub(crate) input: Option<Source>,
-    /// Let the run do only what matches this capability; may be given several times.
-    #[arg(long = "cap", value_name = "CAP")]
-    pub(crate) capabilities: Vec<String>,
-    /// Limit the run: `steps=N`.
-    #[arg(long = "limit", value_name = "KEY=N", value_parser = limit)]
-    pub(crate) limits: Vec<Limit>,
-    /// When a step counts as done.
-    #[arg(long, value_name = "HOW")]
-    pub(crate) durability: Option<Durability>,
-    /// Print the run's id and leave it to itself.
-    #[arg(long, visible_alias = "async", conflicts_with = "cancel_on_interrupt")]
-    pub(crate) detach: bool,
-    /// Start at most one run with this key: a second start finds the first.
-    #[arg(long, value_name = "KEY")]
-    pub(crate) idempotency_key: Option<String>,
-    /// Ctrl-C cancels the run instead of leaving it.
-    #[arg(long)]
-    pub(crate) cancel_on_interrupt: bool,
-    /// Show no line per step.
-    #[arg(long, env = "RYE_GRAPH_QUIET", hide_env_values = true, value_parser = FalseyValueParser::new())]
-    pub(crate) quiet: bool,
 }
 
 /// An item to execute.
@@ -289,6 +316,9 @@ pub(crate) struct Ps {
     /// Only runs with this status; may be given several times.
     #[arg(long = "status", value_name = "STATUS", value_parser = status, conflicts_with = "all")]
     pub(crate) statuses: Vec<Status>,
+    /// Show runs below the run that started them.
+    #[arg(long)]
+    pub(crate) tree: bool,
 }
 
 /// One run.
@@ -305,6 +335,22 @@ pub(crate) struct Runs {
     /// The runs.
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<RunId>,
+}
+
+/// A run that is to go on.
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// Give it a new limit: `steps=N`.
+    #[arg(long = "raise", value_name = "KEY=N")]
+    pub(crate) raises: Vec<Raise>,
+    /// Say what became of an attempt whose outcome nobody knows: retry it, it is done, or it failed.
+    #[arg(long = "uncertain", value_name = "ITEM=retry|done|fail")]
+    pub(crate) answers: Vec<Answer>,
+    #[command(flatten)]
+    pub(crate) attach: Attach,
 }
 
 /// Events of a run.
@@ -346,74 +392,9 @@ pub(crate) struct Kill {
     pub(crate) grace: Option<Duration>,
 }
 
-/// A limit of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
-    /// Most steps a graph run may take.
-    Steps(u32),
-}
-
-/// When a step counts as done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Durability {
-    /// When it is on disk.
-    Strict,
-    /// When it is written; a power cut may take back the last ones.
-    Relaxed,
-}
-
-impl From<Durability> for model::Durability {
-    fn from(durability: Durability) -> Self {
-        match durability {
-            Durability::Strict => Self::Strict,
-            Durability::Relaxed => Self::Relaxed,
-        }
-    }
-}
-
-fn tool(text: &str) -> Result<ItemRef, String> {
-    ItemRef::parse(text, ItemKind::Tool).map_err(|error| error.to_string())
-}
-
-fn item_id(text: &str) -> Result<ItemId, String> {
-    ItemId::new(text).map_err(|error| error.to_string())
-}
-
-fn executable(text: &str) -> Result<ItemKind, String> {
-    match text.parse() {
-        Ok(kind @ (ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge)) => Ok(kind),
-        Ok(ItemKind::Config) => Err("config is not executed".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn status(text: &str) -> Result<Status, String> {
-    Status::ALL
-        .into_iter()
-        .find(|status| status.as_str() == text)
-        .ok_or_else(|| format!("use one of {}", Status::ALL.map(Status::as_str).join(", ")))
-}
-
-fn limit(text: &str) -> Result<Limit, String> {
-    match text.split_once('=') {
-        Some(("steps", number)) => match number.parse() {
-            Ok(steps) if steps > 0 => Ok(Limit::Steps(steps)),
-            Ok(_) | Err(_) => Err(format!("`{number}` is not a number of steps")),
-        },
-        Some((key, _)) => Err(format!("there is no limit `{key}`; use steps=N")),
-        None => Err("expected steps=N".to_owned()),
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected a number of seconds, such as 30 or 0.5".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::values::Durability;
     use super::*;
     use clap::CommandFactory as _;
 
@@ -445,7 +426,7 @@ mod tests {
 
     #[test]
     fn run_takes_everything_that_is_promised() {
-        let line = "graph run tool:a/b -i k=v -i j:=[1] --input - --cap rye.execute.tool.* --limit steps=5 \
+        let line = "graph run tool:a/b -i k=v -i j:=[1] --input - --cap rye.execute.tool.* --limit steps=5 --limit depth=0 \
                     --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
                     --project p --no-autostart";
         let cli = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
@@ -454,10 +435,24 @@ mod tests {
         };
         assert_eq!(run.item.to_string(), "tool:a/b");
         assert_eq!((run.inputs.len(), run.input), (2, Some(Source::Stdin)));
-        assert_eq!(run.limits, [Limit::Steps(5)]);
+        assert_eq!(run.limits, [Limit::Steps(5), Limit::Depth(0)]);
         assert_eq!(run.durability, Some(Durability::Relaxed));
-        assert!(run.detach && run.quiet && !run.cancel_on_interrupt);
+        assert!(run.attach.detach && run.attach.quiet && !run.attach.cancel_on_interrupt);
         assert!(cli.global.json && cli.global.no_autostart);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_built_yet_is_told_from_one_that_is_none() {
+        let message = |line: &str| {
+            let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
+            error.to_string()
+        };
+        let limit = message("run a --limit turns=3");
+        assert!(limit.contains("not built yet"), "{limit}");
+        let raise = message("resume r --raise depth=3");
+        assert!(raise.contains("steps=N"), "{raise}");
+        let none = message("run a --limit luck=3");
+        assert!(none.contains("no limit `luck`"), "{none}");
     }
 
     #[test]
@@ -479,6 +474,17 @@ mod tests {
             "wait r --timeout -1",
             "kill r --grace NaN",
             "get ../r",
+            "resume",
+            "resume r --raise steps=0",
+            "resume r --raise spend=1",
+            "resume r --uncertain charge",
+            "resume r --uncertain charge=maybe",
+            "graph step g",
+            "graph show g --format png",
+            "cache drop",
+            "cache drop k --all",
+            "objects get",
+            "run a --resume r -i k=v",
         ] {
             let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
             assert!(error.use_stderr(), "{line}");

@@ -13,6 +13,7 @@ use rye_core::model::Status;
 use rye_proto::v1;
 use rye_proto::v1::items_client::ItemsClient;
 use rye_proto::v1::node_client::NodeClient;
+use rye_proto::v1::objects_client::ObjectsClient;
 use rye_proto::v1::runs_client::RunsClient;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -129,6 +130,91 @@ impl Client {
         ))
     }
 
+    /// Asks a run to park before its next attempt; it has parked or ended when this returns.
+    pub async fn suspend(&self, run_id: &str) -> Result<v1::Run, Error> {
+        let request = v1::SuspendRequest {
+            run_id: run_id.to_owned(),
+        };
+        let answer = self.answer(self.runs().suspend(request).await)?;
+        present("run", answer.run)
+    }
+
+    /// Lets a parked run go on, or starts one that goes on where an ended one failed. Answers with the run that goes on,
+    /// and the cursor behind which what it does from here on stands.
+    pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
+        let answer = self.answer(self.runs().resume(request).await)?;
+        Ok((present("run", answer.run)?, answer.cursor))
+    }
+
+    /// Runs one node of a graph; its run has ended or parked when this returns.
+    pub async fn step(&self, request: v1::StepRequest) -> Result<v1::StepResponse, Error> {
+        self.answer(self.runs().step(request).await)
+    }
+
+    /// Checks a graph without running it.
+    pub async fn validate(
+        &self,
+        request: v1::ValidateRequest,
+    ) -> Result<v1::ValidateResponse, Error> {
+        self.answer(self.runs().validate(request).await)
+    }
+
+    /// Draws a graph.
+    pub async fn show(&self, request: v1::ShowRequest) -> Result<String, Error> {
+        Ok(self.answer(self.runs().show(request).await)?.text)
+    }
+
+    /// All runs below a run: each behind its parent, siblings oldest first, without their state.
+    pub async fn below(&self, run_id: &str) -> Result<Vec<v1::Run>, Error> {
+        let request = v1::ChildrenRequest {
+            run_id: run_id.to_owned(),
+            whole_tree: true,
+        };
+        Ok(self.answer(self.runs().children(request).await)?.runs)
+    }
+
+    /// The runs that `run_id` continues and is continued by, oldest first, itself among them.
+    pub async fn chain(&self, run_id: &str) -> Result<Vec<v1::Run>, Error> {
+        let mut chain = std::collections::VecDeque::from([self.get(run_id).await?]);
+        while let Some(earlier) = chain.front().map(|run| run.continuation_of.clone())
+            && !earlier.is_empty()
+        {
+            chain.push_front(self.get(&earlier).await?);
+        }
+        while let Some(later) = chain.back().map(|run| run.continued_by.clone())
+            && !later.is_empty()
+        {
+            chain.push_back(self.get(&later).await?);
+        }
+        Ok(chain.into())
+    }
+
+    /// One object of a project by its hash, as JSON text.
+    pub async fn object(&self, project: &str, hash: &str) -> Result<String, Error> {
+        let request = v1::GetObjectRequest {
+            project: project.to_owned(),
+            hash: hash.to_owned(),
+        };
+        Ok(self.answer(self.objects().get(request).await)?.object_json)
+    }
+
+    /// What the cache of node results of a project holds.
+    pub async fn cache(&self, project: &str) -> Result<Vec<v1::CacheEntry>, Error> {
+        let request = v1::ListCacheRequest {
+            project: project.to_owned(),
+        };
+        Ok(self
+            .answer(self.objects().list_cache(request).await)?
+            .entries)
+    }
+
+    /// Drops entries of the cache; answers how many there were.
+    pub async fn drop_cache(&self, request: v1::DropCacheRequest) -> Result<u32, Error> {
+        Ok(self
+            .answer(self.objects().drop_cache(request).await)?
+            .dropped)
+    }
+
     /// The record of a run.
     pub async fn get(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::GetRequest {
@@ -216,6 +302,10 @@ impl Client {
         RunsClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn objects(&self) -> ObjectsClient<Channel> {
+        ObjectsClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
     fn node(&self) -> NodeClient<Channel> {

@@ -1,5 +1,7 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
+use std::collections::{HashMap, HashSet};
+
 use rye_core::model::{Object, Status};
 use rye_proto::v1;
 use serde::Serialize;
@@ -91,6 +93,10 @@ pub struct Suspension {
     pub max: Option<String>,
     /// The node it parked before.
     pub node: Option<String>,
+    /// The parked run below that it waits for.
+    pub child: Option<String>,
+    /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
+    pub uncertain: Vec<String>,
 }
 
 /// What a run has cost.
@@ -121,6 +127,86 @@ pub struct Step {
     pub cache_hit: bool,
     /// Its error.
     pub error: Option<String>,
+}
+
+/// A run with the runs below it: `tree --json`, and the elements of `ps --tree --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tree {
+    /// The run.
+    #[serde(flatten)]
+    pub run: Run,
+    /// The runs it started.
+    pub children: Vec<Self>,
+}
+
+impl Tree {
+    /// Puts each run below its parent; one whose parent is not among them stands at the top. Order is kept.
+    pub fn grow(runs: Vec<Run>) -> Vec<Self> {
+        let known: HashSet<String> = runs.iter().map(|run| run.run_id.clone()).collect();
+        let mut tops = Vec::new();
+        let mut below: HashMap<String, Vec<Run>> = HashMap::new();
+        for run in runs {
+            match run.parent_id.clone().filter(|id| known.contains(id)) {
+                Some(parent) => below.entry(parent).or_default().push(run),
+                None => tops.push(run),
+            }
+        }
+        Self::hang(tops, &mut below)
+    }
+
+    fn hang(runs: Vec<Run>, below: &mut HashMap<String, Vec<Run>>) -> Vec<Self> {
+        let one = |run: Run| {
+            let children = below.remove(&run.run_id).unwrap_or_default();
+            Self {
+                children: Self::hang(children, below),
+                run,
+            }
+        };
+        runs.into_iter().map(one).collect()
+    }
+}
+
+/// `graph validate --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Validation {
+    /// Whether there are no errors.
+    pub success: bool,
+    /// What keeps the graph from running.
+    pub errors: Vec<Finding>,
+    /// What somebody should look at.
+    pub warnings: Vec<Finding>,
+    /// How many nodes it has.
+    pub node_count: u32,
+}
+
+/// Something to know about a graph file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The node it concerns.
+    pub node: Option<String>,
+    /// From 1.
+    pub line: u32,
+    /// From 1.
+    pub column: u32,
+}
+
+/// An element of `cache ls --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CacheEntry {
+    /// Hash of everything the result depends on.
+    pub key: String,
+    /// The node that gave the result; null if the entry is not trusted.
+    pub node: Option<String>,
+    /// Hash of the object that holds the result; null if the entry is not trusted.
+    pub result_hash: Option<String>,
+    /// When it was stored, RFC 3339.
+    pub cached_at: Option<String>,
+    /// Whether this daemon signed it: any other is never used.
+    pub trusted: bool,
 }
 
 /// A line of `events --json`.
@@ -282,6 +368,44 @@ impl Suspension {
             current: some(&suspension.current),
             max: some(&suspension.max),
             node: some(&suspension.node),
+            child: some(&suspension.child),
+            uncertain: suspension.uncertain.clone(),
+        }
+    }
+}
+
+impl From<v1::ValidateResponse> for Validation {
+    fn from(answer: v1::ValidateResponse) -> Self {
+        let findings = |list: Vec<v1::Finding>| list.into_iter().map(Into::into).collect();
+        Self {
+            success: answer.success,
+            errors: findings(answer.errors),
+            warnings: findings(answer.warnings),
+            node_count: answer.node_count,
+        }
+    }
+}
+
+impl From<v1::Finding> for Finding {
+    fn from(finding: v1::Finding) -> Self {
+        Self {
+            code: finding.code,
+            message: finding.message,
+            node: some(&finding.node),
+            line: finding.line,
+            column: finding.column,
+        }
+    }
+}
+
+impl From<v1::CacheEntry> for CacheEntry {
+    fn from(entry: v1::CacheEntry) -> Self {
+        Self {
+            node: some(&entry.node),
+            result_hash: some(&entry.result_hash),
+            cached_at: time(entry.cached_at.as_ref()),
+            key: entry.key,
+            trusted: entry.trusted,
         }
     }
 }
@@ -449,7 +573,7 @@ mod tests {
         );
         assert_eq!(
             value["suspend"].to_string(),
-            r#"{"reason":"restart","code":null,"current":null,"max":null,"node":null}"#
+            r#"{"reason":"restart","code":null,"current":null,"max":null,"node":null,"child":null,"uncertain":[]}"#
         );
         assert_eq!(
             value["errors"].to_string(),
@@ -488,6 +612,31 @@ mod tests {
             ..run()
         };
         assert_eq!(result(&tool).unwrap(), json!([1, 2]));
+    }
+
+    fn shape(trees: &[Tree]) -> String {
+        let one = |tree: &Tree| format!("{}({})", tree.run.run_id, shape(&tree.children));
+        trees.iter().map(one).collect()
+    }
+
+    #[test]
+    fn runs_hang_below_their_parents_and_keep_their_order() {
+        let one = |id: &str, parent: &str| {
+            let run = v1::Run {
+                run_id: id.to_owned(),
+                parent_id: parent.to_owned(),
+                ..run()
+            };
+            Run::new(&run).unwrap()
+        };
+        let runs = vec![
+            one("d", "gone"),
+            one("c", "b"),
+            one("b", "a"),
+            one("e", "a"),
+            one("a", ""),
+        ];
+        assert_eq!(shape(&Tree::grow(runs)), "d()a(b(c())e())");
     }
 
     #[test]

@@ -174,6 +174,53 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     parts.into_iter().flatten().collect()
 }
 
+/// Why a run failed: `node x: the message`.
+pub(crate) fn failure(error: &json::RunError) -> String {
+    let place = error.node.as_ref().map(|node| format!("node {node}: "));
+    format!("{}{}", place.unwrap_or_default(), error.message)
+}
+
+/// The command that makes a parked run go on.
+pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
+    let resume = format!("ryectl resume {run_id}");
+    match suspension.reason.as_str() {
+        "uncertain" if !suspension.uncertain.is_empty() => {
+            let answers = suspension.uncertain.iter();
+            let answers: Vec<String> = answers
+                .map(|item| format!("--uncertain '{item}=retry|done|fail'"))
+                .collect();
+            let answers = answers.join(" ");
+            format!("find out what became of it, then say so: {resume} {answers}")
+        }
+        "limit" => format!("{resume} --raise steps=N"),
+        "storage" => "it goes on by itself when the disk has room again".to_owned(),
+        _ => format!("{resume} lets it go on, `ryectl cancel {run_id}` ends it"),
+    }
+}
+
+/// A drawn tree of runs: the run's place as indentation of its id.
+pub(crate) fn flatten(trees: &[json::Tree]) -> Vec<(usize, &json::Run)> {
+    fn walk<'t>(level: usize, trees: &'t [json::Tree], out: &mut Vec<(usize, &'t json::Run)>) {
+        for tree in trees {
+            out.push((level, &tree.run));
+            walk(level + 1, &tree.children, out);
+        }
+    }
+    let mut out = Vec::new();
+    walk(0, trees, &mut out);
+    out
+}
+
+/// A finding as `path:line:col: node: message [code]`.
+pub(crate) fn finding(path: &str, finding: &json::Finding, word: &str) -> String {
+    let node = finding.node.as_ref();
+    let node = node.map(|node| format!("{node}: ")).unwrap_or_default();
+    format!(
+        "{path}:{}:{}: {word}{node}{} [{}]",
+        finding.line, finding.column, finding.message, finding.code
+    )
+}
+
 /// What a run came to: its output, or its state where it has no output.
 pub(crate) fn body(run: &json::Run) -> Option<String> {
     if let Some(output) = run.output.as_ref().filter(|output| !is_empty(output)) {
@@ -197,6 +244,31 @@ fn is_empty(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_parked_run_names_the_command_that_makes_it_go_on() {
+        let parked = |reason: &str, uncertain: &[&str]| json::Suspension {
+            reason: reason.to_owned(),
+            code: None,
+            current: None,
+            max: None,
+            node: None,
+            child: None,
+            uncertain: uncertain.iter().map(ToString::to_string).collect(),
+        };
+        for (suspension, command) in [
+            (
+                parked("uncertain", &["charge[0]", "charge[2]"]),
+                "ryectl resume r --uncertain 'charge[0]=retry|done|fail' --uncertain 'charge[2]=retry|done|fail'",
+            ),
+            (parked("limit", &[]), "ryectl resume r --raise steps=N"),
+            (parked("user", &[]), "ryectl resume r lets it go on"),
+            (parked("storage", &[]), "it goes on by itself"),
+        ] {
+            let text = way_on("r", &suspension);
+            assert!(text.contains(command), "{text}");
+        }
+    }
 
     #[test]
     fn times_are_short() {

@@ -1,10 +1,13 @@
 //! One function per verb: take the arguments, make the calls, print.
 
+mod attach;
 mod daemon;
 mod execute;
+mod graph;
 mod init;
 mod keys;
 mod local;
+mod objects;
 mod run;
 mod runs;
 mod sign;
@@ -18,7 +21,7 @@ use rye_client::environment::Environment;
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
-use crate::cli::{Global, GraphVerb, Verb};
+use crate::cli::{CacheVerb, Global, GraphVerb, ObjectsVerb, Verb};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
@@ -111,6 +114,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Sign(targets) => sign::sign(&targets, session),
         Verb::Verify(targets) => verify::verify(&targets, session),
         Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => run::run(run, session).await,
+        Verb::Graph(GraphVerb::Step(step)) => graph::step(step, session).await,
+        Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,
         Verb::Get(one) => runs::get(&one.run, session).await,
@@ -120,6 +126,13 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,
         Verb::Kill(kill) => runs::kill(&kill, session).await,
+        Verb::Suspend(one) => runs::suspend(&one.run, session).await,
+        Verb::Resume(resume) => run::resume(resume, session).await,
+        Verb::Tree(one) => runs::tree(&one.run, session).await,
+        Verb::Chain(one) => runs::chain(&one.run, session).await,
+        Verb::Cache(CacheVerb::Ls) => objects::list_cache(session).await,
+        Verb::Cache(CacheVerb::Drop(drop)) => objects::drop_cache(drop, session).await,
+        Verb::Objects(ObjectsVerb::Get { hash }) => objects::get(&hash, session).await,
         Verb::Daemon(verb) => daemon::daemon(verb, session).await,
     }
 }

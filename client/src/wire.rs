@@ -2,7 +2,7 @@
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef};
-use rye_core::model::{self, Durability, RunKind, Status};
+use rye_core::model::{self, Durability, RunKind, Status, Verdict};
 use rye_proto::v1;
 use serde_json::Value;
 
@@ -42,6 +42,15 @@ pub fn durability(durability: Option<Durability>) -> v1::Durability {
         None => v1::Durability::Unspecified,
         Some(Durability::Strict) => v1::Durability::Strict,
         Some(Durability::Relaxed) => v1::Durability::Relaxed,
+    }
+}
+
+/// What became of an attempt, as the contract names it.
+pub fn verdict(verdict: Verdict) -> v1::Verdict {
+    match verdict {
+        Verdict::Retry => v1::Verdict::Retry,
+        Verdict::Done => v1::Verdict::Done,
+        Verdict::Fail => v1::Verdict::Fail,
     }
 }
 

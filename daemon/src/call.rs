@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
+use rye_core::error::chain as told;
+use rye_core::id::ItemRef;
 use rye_core::model::{Activity, Effect, Event, Failure, Phase, Run, Slot};
 use rye_core::walker::idempotency_key;
 use serde_json::Value;
@@ -24,54 +26,18 @@ pub async fn drive(
     stop: &Stop,
     trace: Trace,
 ) -> Result<(Left, Option<Envelope>), journal::Error> {
-    let Ports {
-        journal,
-        dispatcher,
-        library,
-        runs,
-        epoch,
-    } = ports;
-    let commit = async |events: Vec<Event>| {
-        let changes = events
-            .into_iter()
-            .map(|event| Change::event(&run.id, event))
-            .collect();
-        let ticket = journal.commit(changes).await?;
-        journal.durable(ticket).await
-    };
+    let taken_up = Event::RunStarted { epoch: ports.epoch };
     if let Phase::Running {
         at: Activity::InStep(_),
     } = &run.phase
     {
-        let text = "the daemon went down during the call; whether its effect happened is unknown, so it is not repeated";
-        let error = Failure {
-            retryable: true,
-            ..Failure::permanent("interrupted", text)
-        };
-        let end = Event::ToolCompleted {
-            result: Value::Null,
-            error: Some(error),
-            elapsed_ms: 0,
-        };
-        commit(vec![Event::RunStarted { epoch }, end]).await?;
+        commit(ports, run, vec![taken_up, interrupted()]).await?;
         return Ok((Left::Ended, None));
     }
     let item = run.birth.item.clone();
     let key = idempotency_key(run.birth.effect_scope(), item.id.as_str(), 0, None, None);
-    let started = Event::StepStarted {
-        step: 1,
-        node: item.id.to_string(),
-        visit: 0,
-        attempt: 1,
-        action_id: item.to_string(),
-        effect: Effect::Idempotent,
-        key: key.clone(),
-        now: journal.now(),
-        items: None,
-        child: None,
-        node_input_hash: None,
-    };
-    commit(vec![Event::RunStarted { epoch }, started]).await?;
+    let started = announcement(ports, &item, &key);
+    commit(ports, run, vec![taken_up, started]).await?;
 
     let order = Order {
         origin: Origin {
@@ -93,14 +59,15 @@ pub async fn drive(
             slot: Slot::Action,
             process,
         };
-        if let Err(error) = journal.note(&run.id, event) {
-            tracing::warn!(error = %rye_core::error::chain(&error), "a process identity was not recorded");
+        if let Err(error) = ports.journal.note(&run.id, event) {
+            tracing::warn!(error = %told(&error), "a process identity was not recorded");
         }
     };
-    let prepared = dispatcher.prepare(order, library);
-    let reply = dispatcher
-        .carry_out(prepared, runs, stop, &note_process)
-        .await;
+    let prepared = ports.dispatcher.prepare(order, ports.library);
+    let carried_out = ports
+        .dispatcher
+        .carry_out(prepared, ports.runs, stop, &note_process);
+    let reply = carried_out.await;
     if reply.stopped && stop.is_shutdown() {
         return Ok((Left::Interrupted(reply.receipt), Some(reply.envelope)));
     }
@@ -112,6 +79,44 @@ pub async fn drive(
             elapsed_ms: u64::try_from(reply.envelope.elapsed.as_millis()).unwrap_or(u64::MAX),
         },
     };
-    commit(vec![end]).await?;
+    commit(ports, run, vec![end]).await?;
     Ok((Left::Ended, Some(reply.envelope)))
+}
+
+async fn commit(ports: Ports<'_>, run: &Run, events: Vec<Event>) -> Result<(), journal::Error> {
+    let changes = events
+        .into_iter()
+        .map(|event| Change::event(&run.id, event))
+        .collect();
+    let ticket = ports.journal.commit(changes).await?;
+    ports.journal.durable(ticket).await
+}
+
+fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {
+    Event::StepStarted {
+        step: 1,
+        node: item.id.to_string(),
+        visit: 0,
+        attempt: 1,
+        action_id: item.to_string(),
+        effect: Effect::Idempotent,
+        key: key.to_owned(),
+        now: ports.journal.now(),
+        items: None,
+        child: None,
+        node_input_hash: None,
+    }
+}
+
+/// The end of a call that was in flight when the daemon went down.
+fn interrupted() -> Event {
+    let text = "the daemon went down during the call; whether its effect happened is unknown, so it is not repeated";
+    Event::ToolCompleted {
+        result: Value::Null,
+        error: Some(Failure {
+            retryable: true,
+            ..Failure::permanent("interrupted", text)
+        }),
+        elapsed_ms: 0,
+    }
 }

@@ -38,7 +38,7 @@ const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
 /// Other names of the mission's documents for the same items, resolved before any check.
-const ALIASES: [(&str, &str); 12] = [
+const ALIASES: [(&str, &str); 13] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -57,6 +57,7 @@ const ALIASES: [(&str, &str); 12] = [
     ("rye/core/primitives/subprocess", EXECUTE),
     ("subprocess", EXECUTE),
     ("rye/bash/bash", "rye/bash"),
+    ("orchestrator", "rye/agent/threads/orchestrator"),
 ];
 
 /// The run on whose behalf something is done.
@@ -319,10 +320,10 @@ impl Chain {
     }
 
     /// Content hashes of its elements, tool first.
-    pub fn content_hashes(&self) -> impl Iterator<Item = String> {
+    pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         self.elements
             .iter()
-            .map(|element| element.content_hash.clone())
+            .map(|element| element.content_hash.as_str())
     }
 
     /// The tool's `config_schema`.

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{ErrorKind, Kinded, chain as told};
-use rye_core::id::{Epoch, ItemRef};
-use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity};
+use rye_core::id::{Epoch, ItemKind, ItemRef};
+use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity, RunKind};
 use rye_core::walker::Certainty;
 use rye_item::Library;
 use serde_json::{Value, json};
 
-use self::outcome::{declared_failure, judge, timed_out};
+pub use self::outcome::timed_out;
+use self::outcome::{declared_failure, judge, reported_failure};
 use crate::chain::{self, Chain, Origin, Terminal};
 use crate::config::Config;
 use crate::journal::Journal;
@@ -139,9 +140,9 @@ impl Prepared {
     }
 
     /// Content hashes of all elements of its chain, tool first.
-    pub fn content_hashes(&self) -> Vec<String> {
+    pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         let chain = self.work.chain.iter();
-        chain.flat_map(Chain::content_hashes).collect()
+        chain.flat_map(Chain::content_hashes)
     }
 }
 
@@ -262,13 +263,21 @@ impl Dispatcher {
         library: &Library,
         work: &mut Work,
     ) -> Result<Object, Box<Unsuccessful>> {
-        match order.authority {
-            Authority::Run => permit(&order.origin.birth, order.primary, item)?,
-            Authority::Node => {}
+        let permitted = || match order.authority {
+            Authority::Run => permit(&order.origin.birth, order.primary, item),
+            Authority::Node => Ok(()),
+        };
+        let open = may_be_open(order, item);
+        if !open {
+            permitted()?;
         }
         let resolved =
             chain::resolve(library, item, work.trace.as_mut()).map_err(|error| refused(&error))?;
         let resolved = work.chain.insert(resolved);
+        // A project's own item of that name is a tool as any other.
+        if open && !matches!(resolved.terminal, Terminal::Native(_)) {
+            permitted()?;
+        }
         if resolved.terminal == Terminal::Graph {
             // A graph checks its inputs itself, and takes control parameters beside them.
             return Ok(order.params.clone());
@@ -302,7 +311,12 @@ impl Dispatcher {
         };
         let (data, failure) = match done {
             Ok(data) => {
-                let failure = declared_failure(&data);
+                let failure = match work.chain.as_ref().map(|chain| chain.terminal) {
+                    Some(Terminal::Native(tool)) if tool.tells_of_runs() => reported_failure(&data),
+                    Some(Terminal::Native(_) | Terminal::Process | Terminal::Graph) | None => {
+                        declared_failure(&data)
+                    }
+                };
                 (data, failure)
             }
             Err(refused) => (refused.data, Some(refused.failure)),
@@ -391,6 +405,15 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// Whether a graph may call `item` without a capability, if it turns out to be ours.
+fn may_be_open(order: &Order, item: &ItemRef) -> bool {
+    let native = native::find(&item.id).is_some_and(native::Tool::is_open_to_graphs);
+    native
+        && item.kind == ItemKind::Tool
+        && order.primary == Primary::Execute
+        && order.origin.birth.kind == RunKind::Graph
 }
 
 /// Resolves when the time of an action is over; never without a limit.

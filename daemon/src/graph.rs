@@ -18,21 +18,26 @@
 //! failed ends it with that error, and the supervisor ends the daemon.
 
 mod attend;
+mod stderr;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
+use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::model::{
     Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
 };
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
 
-use self::attend::{Ended, Errand, Job};
+use self::attend::{Bench, Ended, Errand, Job};
+use crate::cache;
 use crate::dispatch::Ports;
 use crate::journal::{self, Change, Storage};
 use crate::stop::{Left, Stop, Urgency};
@@ -58,8 +63,16 @@ pub async fn drive(
             return Ok(Left::Ended);
         }
     };
+    let bench = Bench {
+        ports,
+        cache: cache::Store::new(journal.notary()),
+        run: run.id.clone(),
+        birth: Arc::clone(&run.birth),
+        inputs: inputs(&graph, run),
+    };
     let mut drive = Drive {
         ports,
+        bench: Arc::new(bench),
         stop,
         walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
         graph,
@@ -73,7 +86,7 @@ pub async fn drive(
     let mut calls = FuturesUnordered::new();
     loop {
         match drive.walk(&mut calls).await {
-            Err(journal::Error::Full) => {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
                 if let Some(left) = drive.wait_for_space(&mut calls).await? {
                     return Ok(left);
                 }
@@ -98,11 +111,22 @@ fn read(run: &Run) -> Result<Graph, Failure> {
     parsed.map(|(graph, _)| graph)
 }
 
+/// What the results of all nodes of the run depend on.
+fn inputs(graph: &Graph, run: &Run) -> InputScope {
+    let source = run.birth.graph.as_ref();
+    let config_hash = source.map_or("", |source| source.config_hash.as_str());
+    InputScope::new(&graph.digest, config_hash)
+}
+
+/// Pause before a run that was parked for want of space tries again.
+const SPACE_PAUSE: Duration = Duration::from_millis(500);
+
 /// Calls in flight.
 type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
 
 struct Drive<'a> {
     ports: Ports<'a>,
+    bench: Arc<Bench<'a>>,
     stop: &'a Stop,
     graph: Arc<Graph>,
     policy: Arc<Policy>,
@@ -195,7 +219,7 @@ impl<'a> Drive<'a> {
 
     /// Looks a call up, announces it, and makes ready what carries it out; or concludes it on the spot.
     async fn admit(&mut self, call: Box<Call>) {
-        let job = attend::look_up(self.ports, &self.graph, self.walker.run(), &call).await;
+        let job = attend::look_up(&self.bench, self.walker.run(), &call).await;
         let now = self.ports.journal.now();
         match job {
             Job::Answered(answer, announced) => {
@@ -213,12 +237,17 @@ impl<'a> Drive<'a> {
                 node_input_hash,
             } => {
                 let child = created.as_ref().map(|created| created.run.clone());
-                let events = self.walker.start(now, &call, child, node_input_hash);
+                let hash = node_input_hash.clone();
+                let events = self.walker.start(now, &call, child, hash);
                 self.plan(events);
                 self.plans
                     .extend(created.into_iter().flat_map(|created| created.changes));
                 self.strict |= call.effect == Effect::AtMostOnce;
-                self.errands.push(Errand { call, what: errand });
+                self.errands.push(Errand {
+                    call,
+                    what: errand,
+                    node_input_hash,
+                });
             }
         }
     }
@@ -234,18 +263,8 @@ impl<'a> Drive<'a> {
             self.ports.journal.durable(ticket).await?;
         }
         self.strict = false;
-        let (id, birth) = {
-            let run = self.walker.run();
-            (run.id.clone(), Arc::clone(&run.birth))
-        };
         for errand in self.errands.drain(..) {
-            let attended = attend::attend(
-                self.ports,
-                self.stop,
-                id.clone(),
-                Arc::clone(&birth),
-                errand,
-            );
+            let attended = attend::attend(Arc::clone(&self.bench), self.stop, errand);
             calls.push(Box::pin(attended));
         }
         Ok(())
@@ -259,7 +278,7 @@ impl<'a> Drive<'a> {
         }
         let pause = until.map(|until| {
             let ms = until.ms_since(self.ports.journal.now());
-            std::time::Duration::from_millis(ms)
+            Duration::from_millis(ms)
         });
         let ended = tokio::select! {
             Some(ended) = calls.next() => Some(ended),
@@ -317,7 +336,8 @@ impl<'a> Drive<'a> {
     }
 
     /// The disk is full: what is in flight ends, what is done is written down (the log keeps room for that), the run parks,
-    /// and goes on from its record when there is space again.
+    /// and goes on from its record when there is space again. A result too long for the log, for which no other room is left, is
+    /// lost: its attempt is still in flight in the record, and is taken up again like one that the daemon's end cut off.
     async fn wait_for_space(
         &mut self,
         calls: &mut Calls<'a>,
@@ -327,9 +347,15 @@ impl<'a> Drive<'a> {
         while let Some((call, ended)) = calls.next().await {
             self.take(&call, ended);
         }
-        self.facts
-            .push(Event::RunSuspended(Suspension::new(SuspendReason::Storage)));
-        self.commit().await?;
+        let parks = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
+        self.facts.push(parks.clone());
+        if let Err(error) = self.commit().await {
+            if error.kind() != ErrorKind::Exhausted {
+                return Err(error);
+            }
+            self.facts = vec![parks];
+            self.commit().await?;
+        }
         tracing::warn!("the disk is full: the run is parked");
         let mut storage = self.ports.journal.storage();
         tokio::select! {
@@ -344,6 +370,8 @@ impl<'a> Drive<'a> {
             // The supervisor ends a parked run itself when it is cancelled.
             () = self.stop.at_least(Urgency::Cancel) => return Ok(Some(Left::Ended)),
         }
+        // The log may have room where the store of long payloads has none.
+        sleep(Some(SPACE_PAUSE)).await;
         let id = self.walker.run().id.clone();
         let Some(run) = self.ports.journal.run(&id).await? else {
             return Err(journal::Error::Unknown { run: id });
@@ -355,7 +383,7 @@ impl<'a> Drive<'a> {
     }
 }
 
-async fn sleep(pause: Option<std::time::Duration>) {
+async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,

@@ -9,7 +9,7 @@
 //! commit ──► │ check apply number │ ──► ┤                                  ▼
 //!            └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                                                  keeper (archive, index, base) ◄── projector (project files)
+//!                         keeper (archive, index, base) ◄── curator (objects, page) ◄── projector (transcript, state)
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
@@ -36,7 +36,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{object, task};
 
 mod archive;
-mod beneath;
+mod curator;
 mod error;
 mod faults;
 mod feed;
@@ -47,11 +47,14 @@ mod listing;
 mod log;
 mod mailbox;
 mod mark;
+mod page;
 mod projector;
 mod publisher;
+mod receipts;
 mod record;
 mod recovery;
 mod render;
+mod request;
 mod segment;
 mod sequencer;
 mod steps;
@@ -72,6 +75,7 @@ pub use feed::{Feed, FeedError};
 pub use index::IndexError;
 pub use listing::{Filter, Page};
 pub use mark::Failure;
+pub use request::cancel_requests;
 pub use segment::Storage;
 pub use steps::StepLine;
 
@@ -341,6 +345,11 @@ impl Journal {
     /// This life of the daemon.
     pub fn epoch(&self) -> Epoch {
         self.shared.sequencer().epoch
+    }
+
+    /// Who signs what the journal shows.
+    pub fn notary(&self) -> Arc<dyn Notary> {
+        Arc::clone(&self.shared.notary)
     }
 
     /// The store of long payloads.

@@ -8,10 +8,13 @@ pub mod logging;
 pub mod stop;
 pub mod task;
 
+pub mod beneath;
+
 pub mod object;
 
 pub mod journal;
 
+pub mod cache;
 pub mod libraries;
 pub mod port;
 pub mod process;

@@ -1,10 +1,21 @@
 //! Tools that run inside the daemon.
 //!
 //! **Owns** the table of native tools. A native tool still is a signed item with a schema; its chain ends here instead of
-//! at a process. **Never** blocks.
+//! at a process. **Never** blocks, and never acts for anyone but the run that calls: what it may see and do to other runs
+//! stands in [`reach`]. **Order.** A call that waits is dropped when its run is to stop; waiting changes nothing, so a call
+//! repeated after a restart waits again.
+
+mod control;
+mod emitter;
+mod orchestrator;
+mod processes;
+mod reach;
+mod report;
+mod wait;
 
 use rye_core::id::{ItemId, RunId};
 use rye_core::model::{Birth, Failure, Object};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::port::Runs;
@@ -14,18 +25,64 @@ use crate::port::Runs;
 pub enum Tool {
     /// `rye/core/echo`: its parameters are its result.
     Echo,
+    /// `rye/agent/threads/internal/control`: the answer of a hook.
+    Control,
+    /// `rye/agent/threads/internal/emitter`: an event of the run's own.
+    Emitter,
+    /// `rye/agent/threads/orchestrator`: waits for runs, stops them, tells about them.
+    Orchestrator,
+    /// `rye/core/processes/…`: the same, one run at a time.
+    Processes(Process),
+}
+
+/// A tool below `rye/core/processes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Process {
+    /// Where a run stands.
+    Status,
+    /// Which runs there are.
+    List,
+    /// Asks a run to stop.
+    Cancel,
+    /// What a run has done.
+    Steps,
+}
+
+impl Tool {
+    /// Whether graphs may call it without a capability: it has no effect, and answers the run that calls and nobody else.
+    pub const fn is_open_to_graphs(self) -> bool {
+        match self {
+            Self::Control => true,
+            Self::Echo | Self::Emitter | Self::Orchestrator | Self::Processes(_) => false,
+        }
+    }
+
+    /// Whether `status` in its answer is that of a run it tells about, and not its own.
+    pub const fn tells_of_runs(self) -> bool {
+        match self {
+            Self::Orchestrator | Self::Processes(_) => true,
+            Self::Echo | Self::Control | Self::Emitter => false,
+        }
+    }
 }
 
 /// The native tool of that id, if there is one.
 pub fn find(id: &ItemId) -> Option<Tool> {
     match id.as_str() {
         "rye/core/echo" => Some(Tool::Echo),
+        "rye/agent/threads/internal/control" => Some(Tool::Control),
+        "rye/agent/threads/internal/emitter" => Some(Tool::Emitter),
+        "rye/agent/threads/orchestrator" => Some(Tool::Orchestrator),
+        "rye/core/processes/status" => Some(Tool::Processes(Process::Status)),
+        "rye/core/processes/list" => Some(Tool::Processes(Process::List)),
+        "rye/core/processes/cancel" => Some(Tool::Processes(Process::Cancel)),
+        "rye/core/processes/steps" => Some(Tool::Processes(Process::Steps)),
         _ => None,
     }
 }
 
 /// On whose behalf a tool is called, and whom it may ask.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// The run and the step.
     pub run: &'a RunId,
@@ -36,8 +93,26 @@ pub struct Session<'a> {
 }
 
 /// Calls `tool`.
-pub async fn call(tool: Tool, params: Object, _session: &Session<'_>) -> Result<Value, Failure> {
+pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     match tool {
         Tool::Echo => Ok(Value::Object(params)),
+        Tool::Control => control::answer(params),
+        Tool::Emitter => emitter::emit(params, session).await,
+        Tool::Orchestrator => orchestrator::call(params, session).await,
+        Tool::Processes(Process::Status) => processes::status(params, session).await,
+        Tool::Processes(Process::List) => processes::list(params, session).await,
+        Tool::Processes(Process::Cancel) => processes::cancel(params, session).await,
+        Tool::Processes(Process::Steps) => processes::steps(params, session).await,
     }
+}
+
+/// Parameters that do not fit; the message says which, and the mend.
+fn invalid(problem: impl std::fmt::Display) -> Failure {
+    Failure::permanent("invalid_params", problem.to_string())
+}
+
+/// The parameters as `T`; those that are null count as absent.
+fn read<T: DeserializeOwned>(mut params: Object) -> Result<T, Failure> {
+    params.retain(|_, value| !value.is_null());
+    serde_json::from_value(Value::Object(params)).map_err(invalid)
 }

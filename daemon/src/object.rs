@@ -1,9 +1,14 @@
 //! Content-addressed objects: bytes kept under their SHA-256.
 //!
+//! Two kinds of places: [`Store`] in the state directory, for long payloads the log names; [`Vault`] in each project, for what
+//! its runs did.
+//!
 //! **Owns** `<state>/objects/ab/cd/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
 //! name it. **Order**: objects are independent; two writers of the same bytes both succeed.
 //! **Failure**: a crash leaves at most a file with the suffix `.tmp`, which the next writer of that name replaces.
+
+mod vault;
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rye_core::error::{ErrorKind, Kinded};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+pub use vault::{Vault, VaultError};
 
 /// A SHA-256, written as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]

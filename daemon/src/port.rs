@@ -55,6 +55,9 @@ pub trait Runs: fmt::Debug + Send + Sync {
         grace: Duration,
     ) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
+    /// Appends an event of a tool's own making to the run that called it.
+    fn emit(&self, run: RunId, name: String, content: Value) -> Answering<'_, Result<(), Refusal>>;
+
     /// Lets a parked run go on, or makes a run that goes on where an ended one failed; answers with the one that runs.
     fn resume(&self, run: RunId, request: Resume) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 }

@@ -5,25 +5,32 @@
 //! what it shows is durable; that is the journal's promise, not ours.
 
 mod caller;
+mod decode;
 mod encode;
-mod services;
+mod items;
+mod node;
+mod objects;
+mod runs;
 mod status;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_proto::v1::{items_server, node_server, runs_server};
+use rye_proto::v1::{items_server, node_server, objects_server, runs_server};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use self::caller::Peer;
-use self::services::{Facts, ItemsService, NodeService, RunsService};
+use self::items::ItemsService;
+use self::node::{Facts, NodeService};
+use self::objects::ObjectsService;
+use self::runs::RunsService;
 use crate::supervisor::Supervisor;
 
-pub use self::services::Facts as NodeFacts;
+pub use self::node::Facts as NodeFacts;
 
 /// Connections accepted and not yet taken up by the server.
 const ACCEPT_QUEUE: usize = 64;
@@ -47,6 +54,9 @@ pub async fn serve(
         .set_serving::<items_server::ItemsServer<ItemsService>>()
         .await;
     health
+        .set_serving::<objects_server::ObjectsServer<ObjectsService>>()
+        .await;
+    health
         .set_serving::<node_server::NodeServer<NodeService>>()
         .await;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -59,6 +69,7 @@ pub async fn serve(
         .max_decoding_message_size(max_message);
     let items = items_server::ItemsServer::new(ItemsService::new(supervisor.clone()))
         .max_decoding_message_size(max_message);
+    let objects = objects_server::ObjectsServer::new(ObjectsService::new(supervisor.clone()));
     let node = node_server::NodeServer::new(NodeService::new(supervisor, Arc::clone(&facts)));
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
@@ -73,6 +84,7 @@ pub async fn serve(
         .add_service(reflection)
         .add_service(runs)
         .add_service(items)
+        .add_service(objects)
         .add_service(node)
         .serve_with_incoming_shutdown(
             ReceiverStream::new(accepted),

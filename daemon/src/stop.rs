@@ -72,6 +72,11 @@ impl Stop {
         }
     }
 
+    /// Whether both are handles on the same signal.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.signal, &other.signal)
+    }
+
     /// Asks the run to stop before its next step.
     pub fn cancel(&self, cause: &str) {
         self.raise(Urgency::Cancel, |signal| {

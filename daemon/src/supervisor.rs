@@ -14,21 +14,27 @@
 //! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
+mod asked;
+mod cancel_file;
+mod ending;
 mod error;
+mod execute;
+mod inspect;
 mod life;
 mod lineage;
+mod recovery;
 mod request;
 mod resume;
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rye_core::error::chain as told;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{
-    Activity, Event, Failure, KillReceipt, Phase, Recovery, Run, RunKind, SuspendReason, Suspension,
-};
+use rye_core::model::{Event, Failure, Phase, Run, RunKind};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -36,22 +42,20 @@ use tracing::Instrument as _;
 
 use self::admission::Admitted;
 pub use self::error::Error;
+pub use self::execute::{Executed, Step, launched};
+pub use self::inspect::{Checked, Reach};
 pub use self::request::{Beginning, Lineage, Start, Started};
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::Libraries;
 use crate::stop::Stop;
-use crate::task::Scope;
+use crate::task::{self, Scope};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
-/// Pause between two runs taken up after a restart, so that a thousand of them do not start at once.
-const RESUME_PAUSE: Duration = Duration::from_millis(2);
 /// The event by which a run parks.
 const PARKED: &str = "run_suspended";
-/// A run that was taken up this often without finishing a step is taken to bring the daemon down.
-const MOST_REVIVALS: u32 = 3;
 
 /// The owner of all runs; clones share it.
 #[derive(Debug, Clone)]
@@ -71,8 +75,16 @@ struct Shared {
     stopping: CancellationToken,
 }
 
+/// What the owner of the tasks is to begin.
+enum Launch {
+    /// The task of a run.
+    Run(Beginner),
+    /// Something that is done to its end, whether or not somebody still waits for it.
+    Errand(BoxFuture<'static, ()>),
+}
+
 /// A run that is to get its task.
-struct Launch {
+struct Beginner {
     begin: Begin,
     asker: Option<Asker>,
 }
@@ -140,13 +152,13 @@ impl Supervisor {
     /// Owns the tasks of all runs until the daemon stops; returns when the last one has been left.
     pub async fn own(self, mut launches: Launches) {
         let mut tasks = Scope::new();
+        let watcher = self.clone();
+        tasks.spawn("cancel files", |_| async move {
+            watcher.heed_cancel_files().await;
+        });
         loop {
             tokio::select! {
-                Some(launch) = launches.0.recv() => {
-                    let span = tracing::info_span!("run", run = %launch.begin.run());
-                    let supervisor = self.clone();
-                    tasks.spawn("run", |_| supervisor.run(launch).instrument(span));
-                }
+                Some(launch) = launches.0.recv() => self.begin(launch, &mut tasks),
                 Some(_) = tasks.next_ended() => {}
                 () = self.shared.stopping.cancelled() => break,
             }
@@ -157,6 +169,33 @@ impl Supervisor {
         }
         let grace = self.shared.config.shutdown_grace + Duration::from_secs(2);
         tasks.close(grace).await;
+    }
+
+    fn begin(&self, launch: Launch, tasks: &mut Scope) {
+        match launch {
+            Launch::Run(launch) => {
+                let span = tracing::info_span!("run", run = %launch.begin.run());
+                let supervisor = self.clone();
+                tasks.spawn("run", |_| supervisor.run(launch).instrument(span));
+            }
+            Launch::Errand(errand) => tasks.spawn("errand", |stopping| async move {
+                tokio::select! {
+                    () = errand => {}
+                    () = stopping.cancelled() => {}
+                }
+            }),
+        }
+    }
+
+    /// Does `work` to its end, even if whoever asked for it goes away meanwhile.
+    async fn to_its_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let errand = async move { task::reply(reply, work.await) };
+        self.launch(Launch::Errand(errand.boxed())).await?;
+        answer.await.unwrap_or(Err(Error::Stopping))
     }
 
     /// Stops: nothing new starts, calls in flight are ended, and what runs goes on at the next start.
@@ -192,27 +231,6 @@ impl Supervisor {
         self.admit_and_launch(request, None).await
     }
 
-    /// Runs an item and waits for its envelope. A graph's envelope holds its result as data.
-    pub async fn execute(
-        &self,
-        request: Start,
-        trace: Trace,
-    ) -> Result<(RunId, Option<Envelope>), Error> {
-        let (sender, receiver) = oneshot::channel();
-        let started = self
-            .admit_and_launch(
-                request,
-                Some(Asker {
-                    trace,
-                    envelope: sender,
-                }),
-            )
-            .await?;
-        let envelope = receiver.await.ok();
-        self.settled(&started.run).await?;
-        Ok((started.run, envelope))
-    }
-
     async fn admit_and_launch(
         &self,
         request: Start,
@@ -232,6 +250,10 @@ impl Supervisor {
             });
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
+        let id = match request.beginning {
+            Beginning::Node { .. } => id.single_step(),
+            Beginning::Start | Beginning::Continue { .. } => id,
+        };
         let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
         let (reply, created) = oneshot::channel();
         let begin = Begin::Create {
@@ -239,14 +261,15 @@ impl Supervisor {
             admitted: Box::new(admitted),
             reply,
         };
-        self.launch(Launch { begin, asker }).await?;
+        self.launch(Launch::Run(Beginner { begin, asker })).await?;
         created.await.unwrap_or(Err(Error::Stopping))
     }
 
     /// Gives a run whose record exists its task.
     async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
         let begin = Begin::TakeUp(run);
-        self.launch(Launch { begin, asker: None }).await
+        let asker = None;
+        self.launch(Launch::Run(Beginner { begin, asker })).await
     }
 
     async fn launch(&self, launch: Launch) -> Result<(), Error> {
@@ -293,44 +316,6 @@ impl Supervisor {
             existed: false,
         };
         Ok((started, (!fails).then_some(run)))
-    }
-
-    /// Asks a run to stop before its next step; answers when the request is durable.
-    pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
-        let run = self.live_run(id, "cancelled").await?;
-        let mut events = vec![Event::CancelRequested {
-            cause: cause.to_owned(),
-        }];
-        if let Phase::Suspended { .. } = run.phase {
-            events.push(cancelled(&run, cause));
-        }
-        let ticket = self.commit_unless_over(id, events, "cancelled").await?;
-        if let Some(stop) = self.live().get(id) {
-            stop.cancel(cause);
-        }
-        self.shared.journal.published(ticket).await?;
-        self.cancel_below(id).await?;
-        self.run_of(id).await
-    }
-
-    /// Ends a run by force; answers when it is over.
-    pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
-        self.live_run(id, "killed").await?;
-        let stop = self.live().get(id).cloned();
-        if let Some(stop) = stop {
-            stop.kill(cause, grace);
-            self.settled(id).await?;
-        } else {
-            let event = Event::RunKilled {
-                cause: cause.to_owned(),
-                receipt: KillReceipt::default(),
-            };
-            let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
-            self.shared.journal.published(ticket).await?;
-        }
-        // It has ended, so it starts no further one.
-        self.kill_below(id, grace).await?;
-        self.run_of(id).await
     }
 
     /// Resolves when the run has ended or parked, and that is durable.
@@ -410,49 +395,6 @@ impl Supervisor {
         }
     }
 
-    /// Takes up what was live when the daemon went down.
-    pub async fn recover(&self, live: Vec<Arc<Run>>) {
-        for run in live {
-            if let Err(error) = self.take_up(&run).await {
-                tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
-            }
-            tokio::time::sleep(RESUME_PAUSE).await;
-        }
-    }
-
-    async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
-        let (at, parked) = match &run.phase {
-            Phase::Created => (None, None),
-            Phase::Running { at } => (Some(at), None),
-            Phase::Suspended { why, .. } => (None, Some(why.reason)),
-            Phase::Ended { .. } => return Ok(()),
-        };
-        if self.is_orphan(run).await {
-            let cause = "its parent has ended".to_owned();
-            let receipt = KillReceipt::default();
-            self.end(run, Event::RunKilled { cause, receipt }).await;
-            return Ok(());
-        }
-        if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
-            return Ok(());
-        }
-        let reason = if run.revivals >= MOST_REVIVALS {
-            SuspendReason::CrashLoop
-        } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
-            SuspendReason::Restart
-        } else {
-            return self.launch_created(Arc::clone(run)).await;
-        };
-        let node = at.and_then(Activity::node).map(str::to_owned);
-        let why = Suspension {
-            node,
-            ..Suspension::new(reason)
-        };
-        let event = Change::event(&run.id, Event::RunSuspended(why));
-        self.shared.journal.commit(vec![event]).await?;
-        Ok(())
-    }
-
     fn live(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Stop>> {
         // A panic elsewhere leaves the map whole: every use is one insert, remove or read.
         self.shared
@@ -474,17 +416,5 @@ fn failed(run: &Run, error: Failure) -> Event {
             error: Some(error),
             elapsed_ms: 0,
         },
-    }
-}
-
-fn cancelled(run: &Run, cause: &str) -> Event {
-    let cause = cause.to_owned();
-    match run.birth.kind {
-        RunKind::Graph => Event::GraphCancelled {
-            cause,
-            steps: run.progress.steps,
-            elapsed_ms: 0,
-        },
-        RunKind::Tool => Event::ToolCancelled { cause },
     }
 }

@@ -106,7 +106,7 @@ fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_r
     let Some(disk) = SmallDisk::new() else { return };
     let world = &disk.world;
     world.graph("t/fill", FILL);
-    world.write("in.json", json!({"text": "y".repeat(40 << 10)}).to_string());
+    world.write("in.json", json!({"text": "y".repeat(20 << 10)}).to_string());
     let fill = |steps: u32| {
         let words = format!("run t/fill --quiet --json --input @in.json --limit steps={steps}");
         disk.ryectl(&words)
@@ -115,7 +115,7 @@ fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_r
     let id = |run: &Value| run["run_id"].as_str().unwrap().to_owned();
     disk.fill();
 
-    // 40 KiB in each step: what is prepared of the log is used up on the way.
+    // 20 KiB twice in each step, as result and as state: what is prepared of the log is used up on the way.
     let parked = fill(900).run().code(75).tells(&["storage"]).json();
     assert_eq!(parked["status"], "suspended");
     assert_eq!(parked["suspend"]["reason"], "storage");

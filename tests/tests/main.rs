@@ -12,12 +12,17 @@ mod harness;
 
 mod main_job;
 mod project;
+mod readme;
 
+mod apart;
 mod bad_input;
 mod capability;
 mod chain;
 mod environment;
+mod examples;
 mod golden;
+mod native;
+mod nested;
 mod policy;
 mod tool;
 mod trust;
@@ -26,10 +31,12 @@ mod cli;
 mod daemon;
 mod permission;
 mod rpc;
+mod steering;
 
 mod crash;
 mod events;
 mod full_disk;
+mod objects;
 mod storage;
 
 mod tidy;

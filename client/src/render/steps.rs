@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use rye_core::clock::Timestamp;
 use rye_core::model::{Event, Failure, Object, StepStatus};
 
 use super::{Style, elapsed, one_line};
@@ -30,6 +31,8 @@ pub(crate) struct Steps {
     style: Style,
     /// State keys seen so far: only new ones are worth a word.
     known: HashSet<String>,
+    /// Why the try failed that is told about next.
+    failed: Option<String>,
 }
 
 impl Steps {
@@ -40,16 +43,40 @@ impl Steps {
             nodes,
             style,
             known: HashSet::new(),
+            failed: None,
         }
     }
 
-    /// The line for `event`, if it gets one.
-    pub(crate) fn line(&mut self, event: &Event) -> Option<Line> {
+    /// Takes state keys for known.
+    pub(crate) fn know<'k>(&mut self, keys: impl Iterator<Item = &'k String>) {
+        self.known.extend(keys.cloned());
+    }
+
+    /// The line for `event`, which happened `at`, if it gets one.
+    pub(crate) fn line(&mut self, event: &Event, at: Option<Timestamp>) -> Option<Line> {
         if let Event::GraphStarted { state, .. } = event {
             self.known.extend(state.keys().cloned());
         }
         if let Event::StepStarted { step, node, .. } = event {
             return Some(Line::Started(format!("{} ...", self.head(*step, node))));
+        }
+        if let Event::StepFailed { error, .. } = event {
+            self.failed = Some(one_line(&error.message, MAX_ERROR_CHARS));
+        }
+        if let Event::RetryScheduled {
+            step,
+            node,
+            retries,
+            due,
+            ..
+        } = event
+        {
+            let wait = at.map_or(0, |at| due.ms_since(at));
+            let why = self.failed.take().unwrap_or_default();
+            let (head, icon, wait) = (self.head(*step, node), self.style.red("✗"), elapsed(wait));
+            return Some(Line::Done(format!(
+                "{head} {icon} ({why}) retry {retries} in {wait}"
+            )));
         }
         let Event::StepCompleted {
             step,
@@ -131,7 +158,7 @@ mod tests {
     }
 
     fn done(steps: &mut Steps, event: &Event) -> String {
-        match steps.line(event) {
+        match steps.line(event, None) {
             Some(Line::Done(line)) => line,
             other => panic!("no finished step: {other:?}"),
         }
@@ -144,7 +171,7 @@ mod tests {
             "graph_started",
             &json!({"graph_id": "scraper", "graph_run_id": "r", "start_node": "scrape", "state": {"old": 0}}),
         );
-        assert_eq!(steps.line(&started), None);
+        assert_eq!(steps.line(&started, None), None);
         let event = completed(
             "ok",
             8_100,
@@ -174,12 +201,43 @@ mod tests {
             ),
             ("return", &Value::Null, "[graph:g] step 2/2 scrape ⏹"),
             ("gate", &Value::Null, "[graph:g] step 2/2 scrape ✓ (gate)"),
+            (
+                "foreach",
+                &Value::Null,
+                "[graph:g] step 2/2 scrape ✓ (foreach)",
+            ),
+            (
+                "cached",
+                &Value::Null,
+                "[graph:g] step 2/2 scrape ✓ (cached)",
+            ),
         ] {
             assert_eq!(
                 done(&mut steps, &completed(status, 3, &json!({}), error)),
                 line
             );
         }
+    }
+
+    #[test]
+    fn a_retry_tells_why_and_when() {
+        let mut steps = Steps::new("g", 2, Style::Plain);
+        let failed = event(
+            "step_failed",
+            &json!({"step": 2, "node": "scrape", "visit": 0, "attempt": 1, "now": 0, "result": null, "classification": {},
+                    "repeatable": true, "error": {"message": "no\nroute", "code": "node_error", "retryable": true}}),
+        );
+        assert_eq!(steps.line(&failed, None), None);
+        let retry = event(
+            "retry_scheduled",
+            &json!({"step": 2, "node": "scrape", "attempt": 2, "retries": 1, "due": 3_500, "by": "node"}),
+        );
+        assert_eq!(
+            steps.line(&retry, Some(Timestamp::from_ms(1_500))),
+            Some(Line::Done(
+                "[graph:g] step 2/2 scrape ✗ (no route) retry 1 in 2.0s".to_owned()
+            ))
+        );
     }
 
     #[test]
@@ -190,7 +248,7 @@ mod tests {
                     "key": "k", "now": 0}),
         );
         assert_eq!(
-            Steps::new("g", 3, Style::Plain).line(&started),
+            Steps::new("g", 3, Style::Plain).line(&started, None),
             Some(Line::Started("[graph:g] step 1/3 n ...".to_owned()))
         );
     }

@@ -1,5 +1,7 @@
 //! Verbs that look at runs, wait for them and end them.
 
+use std::collections::HashMap;
+
 use rye_client::events::Follow;
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
@@ -27,37 +29,83 @@ pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Fail
         (false, named) => named.to_vec(),
     };
     let runs = session.client().await?.list_all(&statuses).await?;
+    if ps.tree {
+        print_tree(&runs, session)?;
+    } else {
+        print_runs(&runs, session)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn tree(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let mut runs = vec![client.get(run.as_str()).await?];
+    runs.extend(client.below(run.as_str()).await?);
+    // Whatever lies above it is not shown.
+    runs[0].parent_id.clear();
+    print_tree(&runs, session)?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn chain(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let runs = session.client().await?.chain(run.as_str()).await?;
     print_runs(&runs, session)?;
     Ok(Exit::Done)
 }
 
 /// A list of runs: a table, or a JSON list.
 fn print_runs(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
-    let now = session.environment.now;
-    let output = &mut session.output;
-    let records = runs
-        .iter()
-        .map(json::Run::new)
-        .collect::<Result<Vec<_>, _>>()?;
-    if output.format() == Format::Json {
-        return output.json(&records);
+    let records = records(runs)?;
+    if session.output.format() == Format::Json {
+        return session.output.json(&records);
     }
-    let rows: Vec<[String; 5]> = runs
+    let lines: Vec<_> = records.iter().map(|record| (0, record)).collect();
+    print_lines(&lines, runs, session)
+}
+
+/// Runs below the runs that started them: an indented table, or nested JSON.
+fn print_tree(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
+    let trees = json::Tree::grow(records(runs)?);
+    if session.output.format() == Format::Json {
+        return session.output.json(&trees);
+    }
+    print_lines(&render::flatten(&trees), runs, session)
+}
+
+fn records(runs: &[v1::Run]) -> Result<Vec<json::Run>, Failure> {
+    let records = runs.iter().map(json::Run::new);
+    Ok(records.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// A table of `lines`, each with its level; `runs` tell since when they run.
+fn print_lines(
+    lines: &[(usize, &json::Run)],
+    runs: &[v1::Run],
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let now = session.environment.now;
+    let since: HashMap<&str, &prost_types::Timestamp> = runs
         .iter()
-        .zip(records)
-        .map(|(run, record)| {
-            let since = run.started_at.as_ref().or(run.created_at.as_ref());
+        .filter_map(|run| {
+            let since = run.started_at.as_ref().or(run.created_at.as_ref())?;
+            Some((run.run_id.as_str(), since))
+        })
+        .collect();
+    let rows: Vec<[String; 5]> = lines
+        .iter()
+        .map(|(level, record)| {
+            let since = since.get(record.run_id.as_str());
             let age = since.map(|since| render::age(now.ms_since(wire::timestamp(since))));
             [
-                record.run_id,
-                record.item_id,
+                format!("{}{}", "  ".repeat(*level), record.run_id),
+                record.item_id.clone(),
                 record.status.to_owned(),
                 record.steps.to_string(),
                 age.unwrap_or_default(),
             ]
         })
         .collect();
-    output.line(&render::table(
+    session.output.line(&render::table(
         ["RUN", "ITEM", "STATUS", "STEPS", "AGE"],
         &rows,
     ))
@@ -176,6 +224,24 @@ pub(super) async fn cancel(runs: &[RunId], session: &mut Session) -> Result<Exit
         exit = go_on(exit, ended, output);
     }
     Ok(exit)
+}
+
+pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let record = session.client().await?.suspend(run.as_str()).await?;
+    let record = json::Run::new(&record)?;
+    let output = &mut session.output;
+    match (&record.suspend, output.format()) {
+        (_, Format::Json) => output.json(&record)?,
+        (Some(why), Format::Text) => {
+            output.line(&format!("{run} is parked: {}", render::suspension(why)))?;
+            output.hint(&render::way_on(run.as_str(), why));
+        }
+        (None, Format::Text) => output.error(&format!("{run} has ended: {}", record.status)),
+    }
+    Ok(match record.suspend {
+        Some(_) => Exit::Done,
+        None => Exit::Precondition,
+    })
 }
 
 pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit, Failure> {

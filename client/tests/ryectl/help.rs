@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 39] = [
     "",
     "init",
     "key",
@@ -19,6 +19,9 @@ const VERBS: [&str; 27] = [
     "run",
     "graph",
     "graph run",
+    "graph step",
+    "graph validate",
+    "graph show",
     "execute",
     "ps",
     "get",
@@ -28,6 +31,15 @@ const VERBS: [&str; 27] = [
     "wait",
     "cancel",
     "kill",
+    "suspend",
+    "resume",
+    "tree",
+    "chain",
+    "cache",
+    "cache ls",
+    "cache drop",
+    "objects",
+    "objects get",
     "daemon",
     "daemon status",
     "daemon start",

@@ -9,6 +9,7 @@
 
 mod help;
 mod scripted;
+mod steering;
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use rye_proto::v1;
 use rye_proto::v1::items_server::{Items, ItemsServer};
 use rye_proto::v1::node_server::{Node, NodeServer};
+use rye_proto::v1::objects_server::{Objects, ObjectsServer};
 use rye_proto::v1::runs_server::{Runs, RunsServer};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
@@ -47,6 +48,18 @@ pub(crate) struct Script {
     pub(crate) seen: Mutex<Vec<String>>,
     /// The last request to start a run.
     pub(crate) started: Mutex<Option<v1::StartRequest>>,
+    /// Runs below it.
+    pub(crate) below: Vec<v1::Run>,
+    /// Records of other runs.
+    pub(crate) others: Vec<v1::Run>,
+    /// The last request to resume a run.
+    pub(crate) resumed: Mutex<Option<v1::ResumeRequest>>,
+    /// The last request to run one node.
+    pub(crate) stepped: Mutex<Option<v1::StepRequest>>,
+    /// What `Step` answers.
+    pub(crate) result_json: String,
+    /// What `Validate` answers.
+    pub(crate) report: v1::ValidateResponse,
     /// The envelope of `Execute`.
     pub(crate) envelope: String,
     /// Told when the run is cancelled.
@@ -60,11 +73,9 @@ impl Script {
 
     fn record(&self, run_id: &str) -> Result<v1::Run, Status> {
         let run = self.run.lock().unwrap().clone();
-        if run.run_id == run_id {
-            Ok(run)
-        } else {
-            Err(Status::not_found(format!("there is no run `{run_id}`")))
-        }
+        let mut known = std::iter::once(&run).chain(&self.others);
+        let found = known.find(|run| run.run_id == run_id).cloned();
+        found.ok_or_else(|| Status::not_found(format!("there is no run `{run_id}`")))
     }
 }
 
@@ -168,6 +179,7 @@ pub(crate) fn serve_on(socket: &Path, script: &Arc<Script>) -> JoinSet<()> {
         Server::builder()
             .add_service(RunsServer::new(Answers(Arc::clone(&script))))
             .add_service(ItemsServer::new(Answers(Arc::clone(&script))))
+            .add_service(ObjectsServer::new(Answers(Arc::clone(&script))))
             .add_service(NodeServer::new(Answers(script)))
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
@@ -196,6 +208,7 @@ impl Runs for Answers {
                 run_id: RUN.to_owned(),
                 warnings: vec!["the input `z` is not declared".to_owned()],
                 existed: false,
+                cursor: String::new(),
             })),
         }
     }
@@ -248,6 +261,63 @@ impl Runs for Answers {
             run: Some(run),
             receipt: Some(receipt),
         }))
+    }
+
+    async fn suspend(
+        &self,
+        request: Request<v1::SuspendRequest>,
+    ) -> Result<Response<v1::SuspendResponse>, Status> {
+        let run = Some(self.0.record(&request.into_inner().run_id)?);
+        Ok(Response::new(v1::SuspendResponse { run }))
+    }
+
+    async fn resume(
+        &self,
+        request: Request<v1::ResumeRequest>,
+    ) -> Result<Response<v1::ResumeResponse>, Status> {
+        self.0.see("resume");
+        *self.0.resumed.lock().unwrap() = Some(request.into_inner());
+        Ok(Response::new(v1::ResumeResponse {
+            run: Some(self.0.record(RUN)?),
+            cursor: "c2".to_owned(),
+        }))
+    }
+
+    async fn step(
+        &self,
+        request: Request<v1::StepRequest>,
+    ) -> Result<Response<v1::StepResponse>, Status> {
+        *self.0.stepped.lock().unwrap() = Some(request.into_inner());
+        Ok(Response::new(v1::StepResponse {
+            run: Some(self.0.record(RUN)?),
+            result_json: self.0.result_json.clone(),
+            warnings: vec![],
+        }))
+    }
+
+    async fn validate(
+        &self,
+        _request: Request<v1::ValidateRequest>,
+    ) -> Result<Response<v1::ValidateResponse>, Status> {
+        Ok(Response::new(self.0.report.clone()))
+    }
+
+    async fn show(
+        &self,
+        request: Request<v1::ShowRequest>,
+    ) -> Result<Response<v1::ShowResponse>, Status> {
+        let request = request.into_inner();
+        let text = format!("{:?} {}\n", request.format(), request.run_id);
+        Ok(Response::new(v1::ShowResponse { text }))
+    }
+
+    async fn children(
+        &self,
+        request: Request<v1::ChildrenRequest>,
+    ) -> Result<Response<v1::ChildrenResponse>, Status> {
+        assert!(request.into_inner().whole_tree);
+        let runs = self.0.below.clone();
+        Ok(Response::new(v1::ChildrenResponse { runs }))
     }
 
     async fn get(
@@ -364,6 +434,52 @@ impl Items for Answers {
             envelope_json: self.0.envelope.clone(),
             run_id: RUN.to_owned(),
         }))
+    }
+}
+
+#[tonic::async_trait]
+impl Objects for Answers {
+    async fn get(
+        &self,
+        request: Request<v1::GetObjectRequest>,
+    ) -> Result<Response<v1::GetObjectResponse>, Status> {
+        let object_json = format!(
+            r#"{{"kind":"state","hash":"{}"}}"#,
+            request.into_inner().hash
+        );
+        Ok(Response::new(v1::GetObjectResponse { object_json }))
+    }
+
+    async fn list_cache(
+        &self,
+        _request: Request<v1::ListCacheRequest>,
+    ) -> Result<Response<v1::ListCacheResponse>, Status> {
+        let entry = v1::CacheEntry {
+            key: "k1".to_owned(),
+            node: "fetch".to_owned(),
+            result_hash: "r1".to_owned(),
+            cached_at: None,
+            trusted: true,
+        };
+        let entries = vec![
+            entry,
+            v1::CacheEntry {
+                key: "k2".to_owned(),
+                ..v1::CacheEntry::default()
+            },
+        ];
+        Ok(Response::new(v1::ListCacheResponse { entries }))
+    }
+
+    async fn drop_cache(
+        &self,
+        request: Request<v1::DropCacheRequest>,
+    ) -> Result<Response<v1::DropCacheResponse>, Status> {
+        let request = request.into_inner();
+        self.0
+            .see(format!("drop {:?} {}", request.keys, request.all));
+        let dropped = if request.all { 2 } else { 1 };
+        Ok(Response::new(v1::DropCacheResponse { dropped }))
     }
 }
 

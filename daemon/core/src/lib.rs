@@ -12,6 +12,7 @@ pub mod money;
 pub mod seal;
 
 pub mod capability;
+pub mod cas;
 pub mod definition;
 pub mod expr;
 pub mod model;

@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{ErrorKind, Kinded};
 use crate::id::ItemKind;
 
-pub use json::{canonical, sign_json, verify_json};
+pub use json::{canonical, canonical_object, sign_json, verify_json};
 pub use key::{Fingerprint, PublicKey, SecretKey, Signature};
 pub use text::{Coverage, Seal, inspect, normalise, sign_text, strip};
 pub use token::Token;

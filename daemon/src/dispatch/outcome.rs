@@ -11,19 +11,26 @@ use crate::process::{Exit, Exited, StopReason};
 
 /// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
-    let failed = data.get("success") == Some(&Value::Bool(false))
-        || data.get("status") == Some(&json!("error"));
-    failed.then(|| {
-        let message = ["error", "stderr", "message"]
-            .iter()
-            .find_map(|key| {
-                data.get(key)
-                    .and_then(Value::as_str)
-                    .filter(|text| !text.trim().is_empty())
-            })
-            .unwrap_or("the tool reported a failure without saying why");
-        Failure::permanent("tool_failed", excerpt(message))
-    })
+    let failed = data.get("status") == Some(&json!("error"));
+    reported_failure(data).or_else(|| failed.then(|| told_failure(data)))
+}
+
+/// `{"success": false}` in the answer of a tool that tells of runs, whose `status` is not its own.
+pub(super) fn reported_failure(data: &Value) -> Option<Failure> {
+    let failed = data.get("success") == Some(&Value::Bool(false));
+    failed.then(|| told_failure(data))
+}
+
+fn told_failure(data: &Value) -> Failure {
+    let message = ["error", "stderr", "message"]
+        .iter()
+        .find_map(|key| {
+            data.get(key)
+                .and_then(Value::as_str)
+                .filter(|text| !text.trim().is_empty())
+        })
+        .unwrap_or("the tool reported a failure without saying why");
+    Failure::permanent("tool_failed", excerpt(message))
 }
 
 /// Turns the end of a process into data, or into a failure that says what ended it.
@@ -66,7 +73,8 @@ pub(super) fn judge(
     }))
 }
 
-pub(super) fn timed_out(timeout: Duration) -> Failure {
+/// The failure of what took longer than `timeout`.
+pub fn timed_out(timeout: Duration) -> Failure {
     Failure {
         retryable: true,
         ..Failure::permanent(

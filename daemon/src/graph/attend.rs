@@ -1,16 +1,25 @@
 //! One call of a graph run: looked up, then carried out by a tool or by a run of its own.
+//!
+//! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash of
+//! everything the result depends on, the content of its tool's whole chain included. Permission and parameters are checked
+//! before. What succeeded is stored before it is concluded; failures and calls whose effect nobody knows never are. A
+//! call of a graph gets its key all the same, for its receipt, and is never cached: the key cannot cover what the graph
+//! will call.
 
 use std::sync::Arc;
 
-use rye_core::definition::Graph;
+use rye_core::cas::{InputScope, NodeInput};
+use rye_core::definition::Caching;
 use rye_core::error::chain as told;
 use rye_core::id::RunId;
-use rye_core::model::{Birth, Event, Failure, KillReceipt, Outcome, Phase, Run};
+use rye_core::model::{Birth, Event, Failure, KillReceipt, Outcome, Phase, Run, Slot};
 use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
+use super::stderr;
+use crate::cache;
 use crate::chain::Origin;
-use crate::dispatch::{Order, Ports, Prepared, Reply, Trace};
+use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
 use crate::journal::Change;
 use crate::port::{Nest, Nested};
 use crate::stop::{Stop, Urgency};
@@ -18,10 +27,20 @@ use crate::stop::{Stop, Urgency};
 /// The item whose result may name a thread that another one continues.
 const THREAD: &str = "rye/agent/threads/thread_directive";
 
+/// What all calls of a run work with.
+pub(super) struct Bench<'a> {
+    pub(super) ports: Ports<'a>,
+    pub(super) cache: cache::Store,
+    pub(super) run: RunId,
+    pub(super) birth: Arc<Birth>,
+    pub(super) inputs: InputScope,
+}
+
 /// A call that waits for its announcement to be durable.
 pub(super) struct Errand {
     pub(super) call: Box<Call>,
     pub(super) what: What,
+    pub(super) node_input_hash: Option<String>,
 }
 
 /// What carries a call out.
@@ -63,7 +82,8 @@ pub(super) enum Ended {
 }
 
 /// Finds out what `call` needs. Nothing is committed and nothing begins here.
-pub(super) async fn look_up(ports: Ports<'_>, graph: &Graph, run: &Run, call: &Call) -> Job {
+pub(super) async fn look_up(bench: &Bench<'_>, run: &Run, call: &Call) -> Job {
+    let ports = bench.ports;
     if let Some(child) = &call.attached {
         return Job::Begin {
             errand: What::Attach(child.clone()),
@@ -86,19 +106,67 @@ pub(super) async fn look_up(ports: Ports<'_>, graph: &Graph, run: &Run, call: &C
         timeout: call.timeout,
     };
     let prepared = ports.dispatcher.prepare(order, ports.library);
+    let node_input_hash = bench.input_hash(call, &prepared);
     if prepared.is_graph() {
-        return nest(ports, run, call);
+        if call.caching == Caching::On {
+            tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that calls a graph");
+        }
+        return nest(ports, run, call, node_input_hash);
     }
-    let _ = graph;
+    if let Some(answer) = bench.remembered(call, node_input_hash.as_deref()).await {
+        return Job::Answered(Box::new(answer), false);
+    }
     Job::Begin {
         errand: What::Effect(Box::new(prepared)),
         created: None,
-        node_input_hash: None,
+        node_input_hash,
+    }
+}
+
+impl Bench<'_> {
+    /// The hash of everything the result of `call` depends on; of hooks, and of what is refused, there is none.
+    fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
+        match call.slot {
+            Slot::Action | Slot::Item(_) => {}
+            Slot::Hook(_) => return None,
+        }
+        let input = NodeInput {
+            node: &call.node,
+            primary: call.primary,
+            item: prepared.item(),
+            params: &call.params,
+        };
+        let chain = prepared.content_hashes();
+        prepared.is_ready().then(|| self.inputs.key(&input, chain))
+    }
+
+    /// The answer an earlier call with the same key gave.
+    async fn remembered(&self, call: &Call, key: Option<&str>) -> Option<Answer> {
+        let key = key.filter(|_| call.caching == Caching::On)?;
+        let result = self.cache.find(&self.birth.files, key).await?;
+        Some(Answer {
+            cached: true,
+            node_input_hash: Some(key.to_owned()),
+            ..answered(result)
+        })
+    }
+
+    /// Stores what `call` gave back for the next one with the same key.
+    async fn remember(&self, call: &Call, answer: &Answer) {
+        let key = answer.node_input_hash.as_deref();
+        let good = answer.failure.is_none() && answer.certainty == Certainty::Answered;
+        if let Some(key) = key.filter(|_| call.caching == Caching::On && good) {
+            let now = self.ports.journal.now();
+            let files = &self.birth.files;
+            self.cache
+                .store(files, key, &call.node, &answer.result, now)
+                .await;
+        }
     }
 }
 
 /// A graph within a graph becomes a run of its own.
-fn nest(ports: Ports<'_>, run: &Run, call: &Call) -> Job {
+fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<String>) -> Job {
     let nested = ports.runs.nest(Nest {
         parent: run,
         item: &call.item,
@@ -110,11 +178,18 @@ fn nest(ports: Ports<'_>, run: &Run, call: &Call) -> Job {
             let answer = Answer {
                 failure: Some(failure),
                 certainty: Certainty::NeverBegan,
+                node_input_hash,
                 ..answered(Value::Null)
             };
             Job::Answered(Box::new(answer), true)
         }
-        Ok(Nested::Answer(value)) => Job::Answered(Box::new(answered(value)), true),
+        Ok(Nested::Answer(value)) => {
+            let answer = Answer {
+                node_input_hash,
+                ..answered(value)
+            };
+            Job::Answered(Box::new(answer), true)
+        }
         Ok(Nested::Create { run, birth, fault }) => {
             let mut changes = vec![Change::create(&run, birth)];
             changes.extend(fault.map(|error| {
@@ -128,7 +203,7 @@ fn nest(ports: Ports<'_>, run: &Run, call: &Call) -> Job {
             Job::Begin {
                 errand: What::Launch(run.clone()),
                 created: Some(Created { run, changes }),
-                node_input_hash: None,
+                node_input_hash,
             }
         }
     }
@@ -136,32 +211,36 @@ fn nest(ports: Ports<'_>, run: &Run, call: &Call) -> Job {
 
 /// Carries a call out.
 pub(super) async fn attend(
-    ports: Ports<'_>,
+    bench: Arc<Bench<'_>>,
     stop: &Stop,
-    run: RunId,
-    birth: Arc<Birth>,
     errand: Errand,
 ) -> (Box<Call>, Ended) {
-    let Errand { call, what } = errand;
-    let ended = match what {
-        What::Effect(prepared) => effect(ports, stop, &run, &call, *prepared).await,
+    let Errand {
+        call,
+        what,
+        node_input_hash,
+    } = errand;
+    let ports = bench.ports;
+    let by_a_tool = matches!(what, What::Effect(_));
+    let mut ended = match what {
+        What::Effect(prepared) => effect(&bench, stop, &call, *prepared).await,
         What::Launch(child) => {
             ports.runs.launch(child.clone()).await;
-            child_run(ports, stop, &call, child).await
+            child_run(ports, stop, &bench.run, &call, child).await
         }
-        What::Attach(child) => child_run(ports, stop, &call, child).await,
+        What::Attach(child) => child_run(ports, stop, &bench.run, &call, child).await,
     };
-    drop(birth);
+    if let Ended::Answered(answer) = &mut ended {
+        answer.node_input_hash = node_input_hash;
+        if by_a_tool {
+            bench.remember(&call, answer).await;
+        }
+    }
     (call, ended)
 }
 
-async fn effect(
-    ports: Ports<'_>,
-    stop: &Stop,
-    run: &RunId,
-    call: &Call,
-    prepared: Prepared,
-) -> Ended {
+async fn effect(bench: &Bench<'_>, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
+    let Bench { ports, run, .. } = bench;
     let note_process = |process| {
         let event = Event::ProcessStarted {
             step: call.step,
@@ -176,13 +255,16 @@ async fn effect(
         .dispatcher
         .carry_out(prepared, ports.runs, stop, &note_process)
         .await;
+    if bench.birth.detached && !reply.stderr.is_empty() {
+        stderr::keep(bench, call, &reply.stderr).await;
+    }
     if reply.stopped && stop.urgency() >= Urgency::Cancel {
         return Ended::Stopped(reply.receipt);
     }
     let continues = reply.envelope.item.id.as_str() == THREAD;
     let mut answer = answer_of(reply);
     if continues {
-        follow(ports, &mut answer).await;
+        follow(*ports, &mut answer).await;
     }
     Ended::Answered(Box::new(answer))
 }
@@ -237,48 +319,91 @@ async fn follow(ports: Ports<'_>, answer: &mut Answer) {
     }
 }
 
-/// Waits for a run below. It is told to stop by the supervisor, together with its parent.
-async fn child_run(ports: Ports<'_>, stop: &Stop, call: &Call, child: RunId) -> Ended {
-    let mut timeout = call.timeout;
-    loop {
-        let settled = tokio::select! {
-            settled = ports.runs.settled(child.clone()) => settled,
-            () = super::sleep(timeout) => {
-                let text = format!("the node's timeout of {} s", timeout.unwrap_or_default().as_secs_f64());
-                if let Err(error) = ports.runs.cancel(child.clone(), text).await {
-                    tracing::debug!(%error, "a run below had ended before its timeout");
-                }
-                timeout = None;
-                continue;
+/// Waits for a run below, unless it goes on by itself.
+///
+/// The supervisor tells a run below to stop together with its parent; one that was created at that very moment is told here.
+async fn child_run(
+    ports: Ports<'_>,
+    stop: &Stop,
+    parent: &RunId,
+    call: &Call,
+    child: RunId,
+) -> Ended {
+    if let Some(answer) = detached(ports, &child).await {
+        return Ended::Answered(Box::new(answer));
+    }
+    let mut remaining = call.timeout;
+    let (mut overdue, mut told) = (false, false);
+    let settled = loop {
+        let cause = tokio::select! {
+            settled = ports.runs.settled(child.clone()) => break settled,
+            () = super::sleep(remaining) => {
+                (overdue, remaining) = (true, None);
+                let seconds = call.timeout.unwrap_or_default().as_secs_f64();
+                format!("the timeout of its node, {seconds} s")
             }
             () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
-        };
-        let run = match settled {
-            Ok(run) => run,
-            Err(error) => {
-                let failure = Failure::permanent("child_lost", error.message);
-                return Ended::Answered(Box::new(Answer {
-                    failure: Some(failure),
-                    certainty: Certainty::Unknown,
-                    ..answered(Value::Null)
-                }));
+            () = stop.at_least(Urgency::Cancel), if !told => {
+                told = true;
+                format!("its parent {parent}")
             }
         };
-        return match &run.phase {
-            Phase::Suspended { why, .. } => {
-                Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()))
-            }
-            Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => {
-                if stop.urgency() >= Urgency::Cancel && !is_success(&run) {
-                    return Ended::Stopped(KillReceipt::default());
-                }
-                Ended::Answered(Box::new(Answer {
-                    failure: failure_of(&run),
-                    ..answered(run.result())
-                }))
-            }
-        };
+        if let Err(error) = ports.runs.cancel(child.clone(), cause).await {
+            tracing::debug!(%error, "a run below had ended before it was told to");
+        }
+    };
+    let run = match settled {
+        Ok(run) => run,
+        Err(error) => {
+            let failure = Failure::permanent("child_lost", error.message);
+            return Ended::Answered(Box::new(Answer {
+                failure: Some(failure),
+                certainty: Certainty::Unknown,
+                ..answered(Value::Null)
+            }));
+        }
+    };
+    if let Phase::Suspended { why, .. } = &run.phase {
+        return Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()));
     }
+    if stop.urgency() >= Urgency::Cancel && !is_success(&run) {
+        return Ended::Stopped(KillReceipt::default());
+    }
+    let failure = failure_of(&run).map(|failure| match call.timeout {
+        Some(timeout) if overdue => timed_out(timeout),
+        Some(_) | None => failure,
+    });
+    Ended::Answered(Box::new(Answer {
+        failure,
+        ..answered(run.result())
+    }))
+}
+
+/// What is told at once of a run that its parent does not wait for; `None` if it does.
+async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
+    let run = ports.runs.get(child.clone()).await.ok()?;
+    if !run.birth.detached {
+        return None;
+    }
+    let refused = matches!(
+        &run.phase,
+        Phase::Ended {
+            outcome: Outcome::Error { .. }
+        }
+    ) && run.started_at.is_none();
+    if refused {
+        return Some(Answer {
+            failure: failure_of(&run),
+            ..answered(run.result())
+        });
+    }
+    Some(answered(json!({
+        "success": true,
+        "graph_run_id": run.id,
+        "graph_id": run.birth.item.id,
+        "status": "running",
+        "pid": std::process::id(),
+    })))
 }
 
 fn is_success(run: &Run) -> bool {

@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Pause after an index that could not even be built anew.
 const REOPEN: Duration = Duration::from_mins(1);
 
-/// An ended run whose files are written.
+/// An ended run whose files and objects are written.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) run: Arc<Run>,

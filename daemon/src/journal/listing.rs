@@ -21,11 +21,18 @@ pub struct Filter {
     pub parent: Option<RunId>,
     /// Runs of this project.
     pub project: Option<String>,
+    /// Runs of this principal.
+    pub principal: Option<String>,
     /// Runs of this item.
     pub item: Option<ItemId>,
 }
 
 impl Filter {
+    /// Whether a run that has ended can pass.
+    fn admits_ended(&self) -> bool {
+        self.statuses.is_empty() || self.statuses.iter().any(|status| status.is_terminal())
+    }
+
     fn passes(&self, run: &Summary) -> bool {
         (self.statuses.is_empty() || self.statuses.contains(&run.status))
             && self
@@ -36,6 +43,10 @@ impl Filter {
                 .project
                 .as_ref()
                 .is_none_or(|project| run.project == *project)
+            && self
+                .principal
+                .as_ref()
+                .is_none_or(|principal| run.principal == *principal)
             && self.item.as_ref().is_none_or(|item| run.item.id == *item)
     }
 }
@@ -102,10 +113,11 @@ impl Journal {
     ) -> Result<Page, Error> {
         let before = page_token.map(read_token).transpose()?;
         let (mut runs, shown, in_memory) = self.list_memory(filter, before.as_ref());
-        let wanted = limit.saturating_add(1);
-        let filter = filter.clone();
-        let ended = self
-            .look_up(move |index| {
+        // The index holds ended runs only: it is not searched in vain.
+        let ended = if filter.admits_ended() {
+            let wanted = limit.saturating_add(1);
+            let filter = filter.clone();
+            self.look_up(move |index| {
                 let mut found = Vec::new();
                 index.newest_first(before.as_ref(), |run| {
                     if filter.passes(&run) && !in_memory.contains(&run.id) {
@@ -119,7 +131,10 @@ impl Journal {
                 })?;
                 Ok(found)
             })
-            .await?;
+            .await?
+        } else {
+            Vec::new()
+        };
         runs.extend(ended);
         runs.sort_by_key(|run| std::cmp::Reverse(place(run)));
         let more = runs.len() > limit;
@@ -130,6 +145,16 @@ impl Journal {
             .map(|run| format!("{}.{}", run.created_at.ms(), run.id));
         self.durable(Ticket { lsn: shown }).await?;
         Ok(Page { runs, next })
+    }
+
+    /// What `look` takes from the runs that have not ended, as they stand now; that may not be durable yet. `look` is
+    /// called under the lock of all runs: it only reads.
+    pub fn live<T>(&self, look: impl FnMut(&Run) -> Option<T>) -> Vec<T> {
+        let sequencer = self.shared.sequencer();
+        let runs = sequencer.runs.values().map(|live| &*live.run);
+        runs.filter(|run| !run.status().is_terminal())
+            .filter_map(look)
+            .collect()
     }
 
     /// The runs in memory that pass, the last position they show, and the ids of all runs in memory.

@@ -18,30 +18,31 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 
-use super::beneath::Dir;
-use super::keeper::{Covered, Ended};
+use super::curator::Note;
+use super::keeper::Covered;
 use super::log::size;
 use super::render;
 use super::track::Track;
 use super::transcript::Head;
 use super::{CheckpointJob, Shared, history};
+use crate::beneath::Dir;
 
 /// Transcripts kept open; each takes a descriptor for itself and one for its directory.
 const OPEN: usize = 256;
 /// Lines of one mailbox; more are left to the log.
 const PENDING_BYTES: usize = 16 << 20;
 /// Shortest time between two renderings of a running run's pages.
-const RENDER_EVERY: Duration = Duration::from_millis(100);
+pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 /// Pause before a project that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Segments of log kept for projects that fail.
-const RETAINED: usize = 8;
+pub(super) const RETAINED: usize = 8;
 
 /// Most of an existing file that is compared with the log: more than the log can hold.
 const TAIL_BYTES: u64 = 256 << 20;
 
 const TRANSCRIPT: &str = "transcript.jsonl";
-const THREADS: &str = "state/threads";
+pub(super) const THREADS: &str = "state/threads";
 
 /// When the pages of a run are rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,7 +191,7 @@ impl Projector {
 
     fn attempt(&mut self, id: RunId, mut pending: Pending, complaint: Complaint) {
         match self.write(&mut pending) {
-            Ok(()) => self.done(&id, pending),
+            Ok(page) => self.hand_on(&id, pending, page),
             Err(error) => {
                 if complaint == Complaint::Aloud {
                     tracing::warn!(run = %id, %error, files = pending.track.birth.files,
@@ -204,26 +205,27 @@ impl Projector {
         }
     }
 
-    /// The files of the run are what they should be, or given up.
-    fn done(&mut self, id: &RunId, pending: Pending) {
-        let Some((run, lsn)) = pending.settled else {
-            return;
-        };
-        if !run.status().is_terminal() {
-            return;
+    /// The files of the run are what they should be, or given up; the curator makes the rest of them.
+    fn hand_on(&mut self, id: &RunId, pending: Pending, page: bool) {
+        let given_up = self.torsos.contains(id);
+        let ended = |(run, _): &(Arc<Run>, Lsn)| run.status().is_terminal();
+        if pending.settled.as_ref().is_some_and(ended) {
+            self.rendered.remove(id);
+            self.torsos.remove(id);
         }
-        self.rendered.remove(id);
-        self.torsos.remove(id);
-        let ended = Ended {
-            run,
+        let note = Note {
             track: pending.track,
-            head: pending.end,
-            lsn,
+            upto: pending.end,
+            page,
+            settled: pending.settled,
+            given_up,
+            failed: false,
         };
-        self.shared.keeping.post(|inbox| inbox.ended.push(ended));
+        self.shared.curating.post(|inbox| inbox.runs.add(note));
     }
 
-    fn write(&mut self, pending: &mut Pending) -> io::Result<()> {
+    /// Answers whether the pages were due.
+    fn write(&mut self, pending: &mut Pending) -> io::Result<bool> {
         if !self.torsos.contains(&pending.track.id) {
             self.write_lines(pending)?;
         }
@@ -242,7 +244,7 @@ impl Projector {
             self.write_pages(pending)?;
             self.rendered.insert(id.clone(), Instant::now());
         }
-        Ok(())
+        Ok(due)
     }
 
     fn write_lines(&mut self, pending: &mut Pending) -> io::Result<()> {
@@ -361,11 +363,11 @@ impl Projector {
                 tracing::warn!(run = %id, files = pending.track.birth.files,
                     "the files of a run are given up: its project did not take them for too long");
                 self.torsos.insert(id.clone());
-                self.done(&id, pending);
+                self.hand_on(&id, pending, false);
             }
         }
         self.shared
-            .keeping
+            .curating
             .post(|inbox| inbox.checkpoint = Some((job, covered)));
     }
 }
@@ -453,11 +455,7 @@ impl Transcript {
 }
 
 fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
-    let state = root.make(Path::new("state"))?;
-    if state.open(".gitignore")?.is_none() {
-        state.replace(".gitignore", b"*\n")?;
-    }
-    state.make(&Path::new("threads").join(id.as_str()))
+    root.state()?.make(&Path::new("threads").join(id.as_str()))
 }
 
 fn open_transcript(track: &Arc<Track>) -> io::Result<Transcript> {

@@ -55,6 +55,7 @@ pub(super) struct Logged {
 
 /// Where a long payload lies.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Spilled {
     object: Digest,
     bytes: u64,
@@ -74,6 +75,19 @@ pub(super) enum Unreadable {
 }
 
 impl Logged {
+    /// The event that a transcript or a stream shows as `payload`.
+    pub(super) fn of_shown(event_type: String, payload: Value) -> Self {
+        let (payload, spilled) = match Spilled::deserialize(&payload) {
+            Ok(spilled) => (None, Some(spilled)),
+            Err(_) => (Some(payload), None),
+        };
+        Self {
+            event_type,
+            payload,
+            spilled,
+        }
+    }
+
     /// The payload as transcripts and streams show it: a long one by the object that holds it.
     pub(super) fn shown(&self) -> Value {
         match (&self.payload, &self.spilled) {

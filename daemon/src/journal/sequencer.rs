@@ -77,7 +77,7 @@ fn key(run: &Run) -> Option<Key> {
         .map(|key| (birth.principal.clone(), key.clone()))
 }
 
-/// Whether `event` begins work; while the disk is full none begins.
+/// Whether `event` begins work, or is no part of ending it; while the disk is full there is room for neither.
 const fn begins_work(event: &Event) -> bool {
     match event {
         Event::RunCreated(_)
@@ -86,7 +86,8 @@ const fn begins_work(event: &Event) -> bool {
         | Event::GraphStarted { .. }
         | Event::StepStarted { .. }
         | Event::ItemStarted { .. }
-        | Event::HookStarted { .. } => true,
+        | Event::HookStarted { .. }
+        | Event::Emitted { .. } => true,
         Event::ProcessStarted { .. }
         | Event::StepFailed { .. }
         | Event::RetryScheduled { .. }
@@ -96,7 +97,6 @@ const fn begins_work(event: &Event) -> bool {
         | Event::HookCompleted { .. }
         | Event::LimitExtended { .. }
         | Event::UncertainAnswered { .. }
-        | Event::Emitted { .. }
         | Event::GraphEnding { .. }
         | Event::StepCompleted { .. }
         | Event::CancelRequested { .. }

@@ -3,6 +3,7 @@
 mod durability;
 mod feeds;
 mod files;
+mod objects;
 mod recovery;
 mod rig;
 mod store;

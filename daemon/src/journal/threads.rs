@@ -14,6 +14,7 @@ use rye_core::model::Run;
 use tokio::sync::watch;
 
 use super::archive::{Archive, Spot};
+use super::curator::{self, Curator};
 use super::faults::Faults;
 use super::index::{Index, IndexError};
 use super::keeper::{self, Keeper};
@@ -50,6 +51,7 @@ pub(super) struct Shared {
     pub(super) durable: Arc<Mark>,
     pub(super) published: Mark,
     pub(super) projections: Mailbox<projector::Inbox>,
+    pub(super) curating: Mailbox<curator::Inbox>,
     pub(super) keeping: Mailbox<keeper::Inbox>,
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
@@ -119,6 +121,7 @@ pub(super) fn start(
         durable,
         published: Mark::new(opened.base),
         projections: Mailbox::default(),
+        curating: Mailbox::default(),
         keeping: Mailbox::default(),
         archive: opened.archive,
         index: watch::Sender::new(IndexState::Opening),
@@ -166,7 +169,7 @@ fn look_at_transcripts(shared: &Shared) {
 }
 
 /// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the
-/// projector, then the keeper.
+/// projector, then the curator, then the keeper.
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
@@ -177,6 +180,7 @@ fn start_threads(
 ) -> Vec<JoinHandle<()>> {
     let publisher = Arc::clone(shared);
     let projector = Projector::new(Arc::clone(shared));
+    let curator = Curator::new(Arc::clone(shared));
     let keeper = Keeper::new(Arc::clone(shared), known);
     let preparer = Arc::clone(&shared.log);
     vec![
@@ -198,9 +202,13 @@ fn start_threads(
             "projector",
             shared,
             move || projector.run(begin),
-            |shared| {
-                shared.keeping.close();
-            },
+            |shared| shared.curating.close(),
+        ),
+        start_thread(
+            "curator",
+            shared,
+            move || curator.run(),
+            |shared| shared.keeping.close(),
         ),
         start_thread("keeper", shared, move || keeper.run(), |_| {}),
         start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),

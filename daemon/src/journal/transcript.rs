@@ -127,49 +127,63 @@ pub(super) enum Fault {
     Head,
 }
 
+/// How far a transcript has been read, and checked on the way.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    /// Bytes before it.
+    pub(super) at: u64,
+    hash: Digest,
+    seq: Seq,
+}
+
+impl Cursor {
+    /// Goes on over the line `text` (without its LF), which must follow what was read before; its event, if it is one.
+    pub(super) fn pass(&mut self, run: &RunId, text: &[u8]) -> Result<Option<Line>, Fault> {
+        let line: Written =
+            serde_json::from_slice(text).map_err(|source| Fault::Foreign(self.at, source))?;
+        let is_event = line.event_type != CHECKPOINT;
+        let expected = if is_event { self.seq.next() } else { self.seq };
+        if line.prev != self.hash || line.run_id != *run || line.seq != expected {
+            return Err(Fault::Broken(self.at));
+        }
+        let timestamp = Timestamp::parse(&line.timestamp).ok_or(Fault::Broken(self.at))?;
+        self.hash = Digest::of(&[text]);
+        self.seq = expected;
+        self.at += u64::try_from(text.len()).expect("a length fits 64 bits") + 1;
+        Ok(is_event.then_some(Line {
+            seq: expected,
+            lsn: Lsn::default(),
+            timestamp,
+            event_type: line.event_type,
+            payload: line.payload,
+        }))
+    }
+
+    /// Checks that what was read ends at `head`.
+    pub(super) fn meet(&self, head: &Head) -> Result<(), Fault> {
+        if (self.at, self.hash, self.seq) == (head.bytes, head.hash, head.seq) {
+            Ok(())
+        } else {
+            Err(Fault::Head)
+        }
+    }
+}
+
 /// Reads the events of a transcript from its first byte to `head`, and checks that it is exactly what was written.
 pub(super) fn verify(reader: impl BufRead, run: &RunId, head: &Head) -> Result<Vec<Line>, Fault> {
     // A line without end must not fill the memory.
     let mut reader = reader.take(head.bytes);
     let mut lines = Vec::new();
-    let (mut at, mut hash, mut seq) = (0_u64, Digest::default(), Seq(0));
+    let mut cursor = Cursor::default();
     let mut text = Vec::new();
-    while at < head.bytes {
+    while cursor.at < head.bytes {
         text.clear();
-        let length = reader.read_until(b'\n', &mut text).map_err(Fault::Read)?;
+        reader.read_until(b'\n', &mut text).map_err(Fault::Read)?;
         if text.pop() != Some(b'\n') {
             return Err(Fault::Short(head.bytes));
         }
-        let line: Written =
-            serde_json::from_slice(&text).map_err(|source| Fault::Foreign(at, source))?;
-        let is_event = line.event_type != CHECKPOINT;
-        let expected = if is_event { seq.next() } else { seq };
-        if line.prev != hash || line.run_id != *run || line.seq != expected {
-            return Err(Fault::Broken(at));
-        }
-        let timestamp = parse_time(&line.timestamp).ok_or(Fault::Broken(at))?;
-        hash = Digest::of(&[&text]);
-        seq = expected;
-        at += u64::try_from(length).expect("a length fits 64 bits");
-        if is_event {
-            lines.push(Line {
-                seq,
-                lsn: Lsn::default(),
-                timestamp,
-                event_type: line.event_type,
-                payload: line.payload,
-            });
-        }
+        lines.extend(cursor.pass(run, &text)?);
     }
-    if (at, hash, seq) == (head.bytes, head.hash, head.seq) {
-        Ok(lines)
-    } else {
-        Err(Fault::Head)
-    }
-}
-
-fn parse_time(text: &str) -> Option<Timestamp> {
-    text.parse::<jiff::Timestamp>()
-        .ok()
-        .map(|time| Timestamp::from_ms(time.as_millisecond()))
+    cursor.meet(head)?;
+    Ok(lines)
 }

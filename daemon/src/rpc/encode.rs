@@ -1,17 +1,16 @@
 //! The model as wire types.
 
 use rye_core::clock::Timestamp;
-use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{
-    Durability, Failure, KillReceipt, Limits, Outcome, Phase, Run, RunKind, Status, Suspension,
-};
+use rye_core::definition::Finding;
+use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
+use rye_core::model::{Failure, KillReceipt, Outcome, Phase, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
-use tonic::Status as Refusal;
 
-use super::status::invalid;
-use crate::journal::Summary;
+use crate::cache::Entry;
+use crate::journal::{Line, StepLine, Summary};
+use crate::supervisor::Checked;
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let nanos = i32::try_from(at.ms().rem_euclid(1000)).expect("less than a second") * 1_000_000;
@@ -34,18 +33,6 @@ pub(super) fn item(item: &ItemRef) -> v1::ItemRef {
     }
 }
 
-/// The item a request names; an absent type means a tool.
-pub(super) fn read_item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
-    let item = item.ok_or_else(|| invalid("item", "it is missing"))?;
-    let kind = match item.r#type() {
-        v1::ItemType::Unspecified | v1::ItemType::Tool => ItemKind::Tool,
-        v1::ItemType::Directive => ItemKind::Directive,
-        v1::ItemType::Knowledge => ItemKind::Knowledge,
-        v1::ItemType::Config => ItemKind::Config,
-    };
-    ItemRef::parse(&item.id, kind).map_err(|error| invalid("item.id", error))
-}
-
 pub(super) fn status(status: Status) -> v1::RunStatus {
     match status {
         Status::Created => v1::RunStatus::Created,
@@ -59,37 +46,8 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
     }
 }
 
-pub(super) fn read_status(status: v1::RunStatus) -> Result<Status, Refusal> {
-    Ok(match status {
-        v1::RunStatus::Unspecified => return Err(invalid("statuses", "a status is unspecified")),
-        v1::RunStatus::Created => Status::Created,
-        v1::RunStatus::Running => Status::Running,
-        v1::RunStatus::Suspended => Status::Suspended,
-        v1::RunStatus::Completed => Status::Completed,
-        v1::RunStatus::CompletedWithErrors => Status::CompletedWithErrors,
-        v1::RunStatus::Error => Status::Error,
-        v1::RunStatus::Cancelled => Status::Cancelled,
-        v1::RunStatus::Killed => Status::Killed,
-    })
-}
-
-pub(super) fn read_durability(durability: v1::Durability) -> Option<Durability> {
-    match durability {
-        v1::Durability::Unspecified => None,
-        v1::Durability::Strict => Some(Durability::Strict),
-        v1::Durability::Relaxed => Some(Durability::Relaxed),
-    }
-}
-
-pub(super) fn read_limits(limits: Option<v1::Limits>) -> Limits {
-    Limits {
-        steps: limits.and_then(|limits| limits.steps),
-        depth: None,
-    }
-}
-
-/// A record, whole.
-pub(super) fn run(run: &Run) -> v1::Run {
+/// A record, whole; `continued_by` is the run that goes on from it, if one does.
+pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     let progress = &run.progress;
     let (error, suspend) = match &run.phase {
         Phase::Ended {
@@ -116,6 +74,9 @@ pub(super) fn run(run: &Run) -> v1::Run {
             .collect(),
         suspend,
         continuation_of: text(run.birth.continuation_of.as_ref()),
+        continued_by: text(continued_by),
+        depth: run.birth.depth,
+        detached: run.birth.detached,
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run
@@ -160,6 +121,15 @@ pub(super) fn summary(run: &Summary) -> v1::Run {
     }
 }
 
+/// A record without what may be large.
+pub(super) fn brief(run: &Run) -> v1::Run {
+    v1::Run {
+        state_json: String::new(),
+        output_json: String::new(),
+        ..self::run(run, None)
+    }
+}
+
 fn text(id: Option<&RunId>) -> String {
     id.map(ToString::to_string).unwrap_or_default()
 }
@@ -192,9 +162,11 @@ fn suspension(why: &Suspension) -> v1::Suspension {
     v1::Suspension {
         reason: why.reason.as_str().to_owned(),
         code: why.code.clone().unwrap_or_default(),
-        current: String::new(),
-        max: String::new(),
+        current: why.current.clone().unwrap_or_default(),
+        max: why.max.clone().unwrap_or_default(),
         node: why.node.clone().unwrap_or_default(),
+        child: text(why.child.as_ref()),
+        uncertain: why.uncertain.clone(),
     }
 }
 
@@ -221,4 +193,67 @@ pub(super) fn receipt(run: &Run) -> v1::KillReceipt {
             .collect(),
         survivors: receipt.survivors.clone(),
     }
+}
+
+/// The cursor of the wire: opaque to clients, the seq of the event it came with to us.
+pub(super) fn cursor(seq: Seq) -> String {
+    format!("1.{seq}")
+}
+
+pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
+    v1::Event {
+        cursor: cursor(line.seq),
+        seq: line.seq.0,
+        run_id: run.to_string(),
+        timestamp: Some(timestamp(line.timestamp)),
+        event_type: line.event_type,
+        payload_json: line.payload.to_string(),
+    }
+}
+
+pub(super) fn step(step: StepLine) -> v1::Step {
+    v1::Step {
+        step: step.step,
+        node: step.node,
+        status: step.status.as_str().to_owned(),
+        elapsed_ms: step.elapsed_ms,
+        cache_hit: step.cache_hit,
+        error: step.error,
+    }
+}
+
+pub(super) fn checked(checked: Checked) -> v1::ValidateResponse {
+    let report = checked.report;
+    v1::ValidateResponse {
+        success: report.is_sound(),
+        errors: report.errors.iter().map(finding).collect(),
+        warnings: report.warnings.iter().map(finding).collect(),
+        node_count: number(report.node_count),
+        path: checked.path,
+    }
+}
+
+pub(super) fn cache_entry(entry: Entry) -> v1::CacheEntry {
+    v1::CacheEntry {
+        key: entry.key,
+        node: entry.node,
+        result_hash: entry.node_result_hash,
+        cached_at: entry.cached_at.map(timestamp),
+        trusted: entry.trusted,
+    }
+}
+
+fn finding(finding: &Finding) -> v1::Finding {
+    v1::Finding {
+        code: finding.code.to_owned(),
+        message: finding.message.clone(),
+        node: finding.node.clone().unwrap_or_default(),
+        line: number(finding.line),
+        column: number(finding.column),
+    }
+}
+
+/// A count as the contract has it; one beyond 32 bits is the largest there is.
+pub(super) fn number(count: impl TryInto<u32>) -> u32 {
+    count.try_into().unwrap_or(u32::MAX)
 }

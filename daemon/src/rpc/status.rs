@@ -5,6 +5,9 @@ use rye_core::error::{ErrorKind, Kinded, chain};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
+use crate::journal::{self, FeedError};
+use crate::{cache, supervisor};
+
 /// The gRPC code of a kind of error.
 fn code(kind: ErrorKind) -> Code {
     match kind {
@@ -35,12 +38,36 @@ fn reason(kind: ErrorKind) -> &'static str {
 }
 
 /// The status of `error`, its whole chain as the message.
-pub(super) fn of(error: &(impl Kinded + 'static)) -> Status {
+fn of(error: &(impl Kinded + 'static)) -> Status {
     let kind = error.kind();
     if kind == ErrorKind::Bug {
         tracing::error!(error = %chain(error), "a call failed");
     }
     with_reason(Status::new(code(kind), chain(error)), reason(kind))
+}
+
+impl From<supervisor::Error> for Status {
+    fn from(error: supervisor::Error) -> Self {
+        of(&error)
+    }
+}
+
+impl From<journal::Error> for Status {
+    fn from(error: journal::Error) -> Self {
+        of(&error)
+    }
+}
+
+impl From<cache::Error> for Status {
+    fn from(error: cache::Error) -> Self {
+        of(&error)
+    }
+}
+
+impl From<FeedError> for Status {
+    fn from(error: FeedError) -> Self {
+        of(&error)
+    }
 }
 
 /// A malformed field of a request.

@@ -50,7 +50,7 @@ pub(super) fn admit(
         chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
     let lineage = request.lineage.as_ref();
     let continued = match &request.beginning {
-        Beginning::Continue(run) => Some(run),
+        Beginning::Continue { run, .. } => Some(run),
         Beginning::Start | Beginning::Node { .. } => None,
     };
     let birth = Birth {
@@ -95,7 +95,7 @@ pub(super) fn admit(
     }
 }
 
-fn refused(item: &ItemRef, source: chain::Error) -> Error {
+pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     Error::Item {
         item: item.clone(),
         source: Box::new(source),
@@ -107,10 +107,9 @@ fn refused(item: &ItemRef, source: chain::Error) -> Error {
 fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.beginning) {
         (Some(lineage), _) => lineage.birth.layers.clone(),
-        (None, Beginning::Continue(run)) => {
-            let mut layers = run.birth.layers.clone();
-            layers.push(request.caller.clone());
-            layers
+        (None, Beginning::Continue { run, layers }) => {
+            let inherited = run.birth.layers.iter().chain(layers);
+            inherited.cloned().collect()
         }
         (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
     };
@@ -203,7 +202,8 @@ fn admit_graph(
             .map(|lineage| lineage.birth.durability))
         .unwrap_or(birth.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
-    birth.limits.steps.get_or_insert(default_steps);
+    let granted = continued_limit(&request.beginning).max(default_steps);
+    birth.limits.steps.get_or_insert(granted);
     let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
     for (key, text) in request.text_inputs {
@@ -215,7 +215,7 @@ fn admit_graph(
         Beginning::Node {
             from: Some(run), ..
         }
-        | Beginning::Continue(run) => Some(run.birth.inputs.clone()),
+        | Beginning::Continue { run, .. } => Some(run.birth.inputs.clone()),
     };
     let misfit = match restored {
         Some(inputs) => {
@@ -250,7 +250,7 @@ fn admit_graph(
 fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     let (node, progress, extent) = match beginning {
         Beginning::Start => return Ok(None),
-        Beginning::Continue(run) => {
+        Beginning::Continue { run, .. } => {
             let progress = run.progress.inherited();
             (resumption_node(&run)?, progress, Extent::Rest)
         }
@@ -286,6 +286,17 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
         progress,
         extent,
     }))
+}
+
+/// The limit of steps that a run had which is to go on, raises included: going on never has less room.
+fn continued_limit(beginning: &Beginning) -> u32 {
+    match beginning {
+        Beginning::Start | Beginning::Node { .. } => 0,
+        Beginning::Continue { run, .. } => {
+            let raised = run.progress.max_steps.or(run.birth.limits.steps);
+            raised.unwrap_or(0)
+        }
+    }
 }
 
 /// The node at which a run that ended goes on: the one that failed, or the one it stood before.

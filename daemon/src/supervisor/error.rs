@@ -54,7 +54,19 @@ pub enum Error {
         /// The item.
         item: ItemRef,
     },
-    /// What was asked of a parked run does not fit how it is parked.
+    /// A parameter that says how an item is to run is wrong.
+    #[error("{message}")]
+    Params {
+        /// Which, and the mend.
+        message: String,
+    },
+    /// The graph cannot be drawn, because it cannot be read.
+    #[error("the graph does not validate:\n{findings}")]
+    Broken {
+        /// The findings, one a line.
+        findings: String,
+    },
+    /// What was asked of a run does not fit what it is or how it is parked.
     #[error("run `{run}`: {problem}")]
     Unfit {
         /// Its id.
@@ -84,12 +96,16 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::UnknownRun { .. } => ErrorKind::NotFound,
-            Self::Over { .. } => ErrorKind::Precondition,
             Self::Project(source) => source.kind(),
             Self::Item { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
-            Self::NotRunnable { .. } | Self::NotAGraph { .. } => ErrorKind::Invalid,
-            Self::Unfit { .. } | Self::NotParked { .. } => ErrorKind::Precondition,
+            Self::NotRunnable { .. }
+            | Self::NotAGraph { .. }
+            | Self::Params { .. }
+            | Self::Broken { .. } => ErrorKind::Invalid,
+            Self::Over { .. } | Self::Unfit { .. } | Self::NotParked { .. } => {
+                ErrorKind::Precondition
+            }
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

@@ -9,17 +9,17 @@ use rye_core::error::chain as told;
 use rye_core::id::RunId;
 use rye_core::model::{Event, Failure, Run, RunKind};
 
-use super::{Asker, Begin, Launch, Shared, Supervisor, failed};
+use super::{Asker, Begin, Beginner, Shared, Supervisor, failed};
 use crate::dispatch::Ports;
 use crate::journal::{self, Change};
-use crate::stop::{Left, Stop, Urgency};
+use crate::stop::{Left, Stop};
 use crate::{call, graph, task};
 
 impl Supervisor {
     /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
     /// cannot leave behind a run that nobody drives.
-    pub(super) async fn run(self, launch: Launch) {
-        let Launch { begin, asker } = launch;
+    pub(super) async fn run(self, launch: Beginner) {
+        let Beginner { begin, asker } = launch;
         let run = match begin {
             Begin::TakeUp(run) => run,
             Begin::Create {
@@ -55,15 +55,23 @@ impl Supervisor {
     }
 
     async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
-        // It may have been cancelled before it had a task.
-        if let Ok(Some(record)) = self.shared.journal.run(&run.id).await
-            && let Some(cause) = &record.cancel
-        {
-            stop.cancel(cause);
+        // It may have been stopped before it had a task.
+        if let Ok(Some(record)) = self.shared.journal.run(&run.id).await {
+            if let Some(cause) = &record.cancel {
+                stop.cancel(cause);
+            }
+            if record.status().is_terminal() {
+                return self.leave(&run.id, &stop, Left::Ended).await;
+            }
         }
         let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
         let left = match driven.await {
             Ok(Ok(left)) => left,
+            // Somebody else ended it.
+            Ok(Err(error @ (journal::Error::Illegal { .. } | journal::Error::NotLive { .. }))) => {
+                tracing::info!(run = %run.id, error = %told(&error), "the run was left");
+                Left::Ended
+            }
             Ok(Err(error)) => {
                 tracing::error!(run = %run.id, error = %told(&error), "the run was left");
                 Left::Ended
@@ -76,18 +84,7 @@ impl Supervisor {
                 Left::Ended
             }
         };
-        let killed = stop.urgency() == Urgency::Kill && !self.shared.stopping.is_cancelled();
-        match left {
-            Left::Interrupted(receipt) if killed => {
-                let cause = stop.killer().unwrap_or_default();
-                self.end(&run, Event::RunKilled { cause, receipt }).await;
-            }
-            Left::Interrupted(_) => {
-                tracing::info!(run = %run.id, "the run goes on at the next start");
-            }
-            Left::Ended => {}
-        }
-        self.live().remove(&run.id);
+        self.leave(&run.id, &stop, left).await;
     }
 
     /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.

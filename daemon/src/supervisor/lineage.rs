@@ -1,23 +1,21 @@
-//! Runs below runs: how they come to be, and how a request to stop reaches them.
+//! Runs below runs: how they come to be, and what drivers and native tools may ask of the owner of all runs.
 //!
-//! **Order.** A run that is cancelled tells the runs it waits for; a run that is killed ends first, so that it starts no further
-//! one, then those below it. A run that its parent did not wait for (`async: true`) is left alone.
+//! A run below has the authority of its parent, narrowed by what it declares and by what the action names, and lies within
+//! its parent's depth. A run that its parent does not wait for (`async: true`) is left alone when its parent is stopped.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::definition;
 use rye_core::error::{ErrorKind, Kinded as _, chain as told};
 use rye_core::id::RunId;
-use rye_core::model::{
-    Failure, KillReceipt, Limits, Object, Outcome, Phase, Run, Status, SuspendReason,
-};
+use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
 
+use super::asked::Asked;
 use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
-use crate::journal::{Filter, Page, Summary};
+use crate::journal::{Change, Filter, Page};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
 
 /// Levels of runs below a run that nobody limited.
@@ -35,84 +33,21 @@ impl From<Error> for Refusal {
 }
 
 impl Supervisor {
-    /// Runs that `id` started and waits for, and that have not ended.
-    async fn attached(&self, id: &RunId) -> Result<Vec<Arc<Run>>, Error> {
-        let filter = Filter {
-            statuses: vec![Status::Created, Status::Running, Status::Suspended],
-            parent: Some(id.clone()),
-            ..Filter::default()
-        };
-        let page = self.journal().list(&filter, None, PAGE).await?;
-        let mut attached = Vec::new();
-        for Summary { id, .. } in page.runs {
-            let run = self.run_of(&id).await?;
-            if !run.birth.detached && !run.status().is_terminal() {
-                attached.push(run);
-            }
-        }
-        Ok(attached)
-    }
-
-    /// Asks the runs below `id` to stop, because it was.
-    pub(super) async fn cancel_below(&self, id: &RunId) -> Result<(), Error> {
-        for run in self.attached(id).await? {
-            let cause = format!("its parent {id}");
-            match Box::pin(self.cancel(&run.id, &cause)).await {
-                Ok(_) | Err(Error::Over { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the runs below `id`, which has ended.
-    pub(super) async fn kill_below(
-        &self,
-        id: &RunId,
-        grace: Duration,
-    ) -> Result<KillReceipt, Error> {
-        let mut receipt = KillReceipt::default();
-        for run in self.attached(id).await? {
-            let cause = format!("its parent {id}");
-            match Box::pin(self.kill(&run.id, &cause, grace)).await {
-                Ok(run) => {
-                    if let Phase::Ended {
-                        outcome: Outcome::Killed { receipt: ended },
-                    } = &run.phase
-                    {
-                        receipt.merge(ended.clone());
-                    }
-                }
-                Err(Error::Over { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(receipt)
-    }
-
-    /// Whether `run` waits for a parent that is gone: its parent was killed, and the daemon with it before the kill reached it.
-    pub(super) async fn is_orphan(&self, run: &Run) -> bool {
-        let Some(parent) = run.birth.parent.as_ref().filter(|_| !run.birth.detached) else {
-            return false;
-        };
-        match self.run_of(parent).await {
-            Ok(parent) => parent.status().is_terminal(),
-            Err(Error::UnknownRun { .. }) => true,
-            Err(_) => false,
-        }
-    }
-
     fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let parent = order.parent;
         let levels = parent.birth.limits.depth.unwrap_or(MOST_DEPTH);
         let Some(left) = levels.checked_sub(1) else {
             let text = format!(
-                "`{}` would lie deeper than its limit of {MOST_DEPTH} levels of runs allows",
-                order.item
+                "`{}` would lie too deep: at most {} levels of runs may lie below the first one here",
+                order.item, parent.birth.depth
             );
             return Err(Failure::permanent("depth_exceeded", text));
         };
         let mut asked = Asked::read(order.params.clone())?;
+        if asked.resume.is_some() {
+            let text = "a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node";
+            return Err(Failure::permanent("invalid_params", text));
+        }
         if asked.validate {
             return self.validated(order);
         }
@@ -168,15 +103,11 @@ impl Supervisor {
     }
 
     fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
-        let place = self
-            .shared
-            .libraries
-            .place(&PathBuf::from(&order.parent.birth.project))
-            .map_err(|error| Failure::permanent("project_gone", told(&error)))?;
-        let chain = crate::chain::resolve(&place.library, order.item, None)
-            .map_err(|error| Failure::permanent("item_refused", told(&error)))?;
-        let report = definition::validate(&chain.tool().text);
-        Ok(Nested::Answer(report.to_json()))
+        let directory = Path::new(&order.parent.birth.project);
+        match self.validate(order.item, directory) {
+            Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
+            Err(error) => Err(refused(&error)),
+        }
     }
 }
 
@@ -191,80 +122,6 @@ fn refused(error: &Error) -> Failure {
         ErrorKind::DataLoss | ErrorKind::Bug => "internal",
     };
     Failure::permanent(code, told(error))
-}
-
-/// What the parameters of an action on a graph ask for: control parameters, and the inputs.
-#[derive(Debug, Default)]
-struct Asked {
-    inputs: Object,
-    detached: bool,
-    validate: bool,
-    node: Option<String>,
-    inject_state: Object,
-    capabilities: Option<Vec<String>>,
-    depth: Option<u32>,
-    max_steps: Option<u32>,
-}
-
-impl Asked {
-    fn read(mut params: Object) -> Result<Self, Failure> {
-        let wrong = |key: &str, wanted: &str| {
-            Failure::permanent("invalid_params", format!("`{key}` of a graph is {wanted}"))
-        };
-        let mut flag = |key: &str| match params.remove(key) {
-            None | Some(Value::Null) => Ok(false),
-            Some(Value::Bool(given)) => Ok(given),
-            Some(_) => Err(wrong(key, "true or false")),
-        };
-        let detached = flag("async")?;
-        let validate = flag("validate")?;
-        let mut number = |key: &str| match params.remove(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(given) => given
-                .as_u64()
-                .and_then(|given| u32::try_from(given).ok())
-                .map(Some)
-                .ok_or_else(|| wrong(key, "a whole number")),
-        };
-        let depth = number("depth")?;
-        let max_steps = number("max_steps")?;
-        let node = match params.remove("node") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(node)) => Some(node),
-            Some(_) => return Err(wrong("node", "the name of a node")),
-        };
-        let inject_state = match params.remove("inject_state") {
-            None | Some(Value::Null) => Object::new(),
-            Some(Value::Object(state)) => state,
-            Some(_) => return Err(wrong("inject_state", "a map")),
-        };
-        let capabilities = match params.remove("capabilities") {
-            None | Some(Value::Null) => None,
-            Some(list) => Some(
-                serde_json::from_value(list)
-                    .map_err(|_| wrong("capabilities", "a list of patterns"))?,
-            ),
-        };
-        for key in ["resume", "resume_run_id", "graph_run_id"] {
-            if params.get(key).is_some_and(|value| !value.is_null()) {
-                let text = format!(
-                    "`{key}`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node"
-                );
-                return Err(Failure::permanent("invalid_params", text));
-            }
-            params.remove(key);
-        }
-        Ok(Self {
-            inputs: params,
-            detached,
-            validate,
-            node,
-            inject_state,
-            capabilities,
-            depth,
-            max_steps,
-        })
-    }
 }
 
 impl Runs for Supervisor {
@@ -293,13 +150,15 @@ impl Runs for Supervisor {
             loop {
                 Supervisor::settled(self, &run).await?;
                 let record = self.run_of(&run).await?;
-                let Phase::Suspended { why, .. } = &record.phase else {
-                    return Ok(record);
-                };
-                if why.reason != SuspendReason::Storage {
-                    return Ok(record);
+                match &record.phase {
+                    Phase::Ended { .. } => return Ok(record),
+                    Phase::Suspended { why, .. } if why.reason != SuspendReason::Storage => {
+                        return Ok(record);
+                    }
+                    Phase::Suspended { .. } => self.moved_on(&record).await?,
+                    // It parked, and somebody has let it go on already.
+                    Phase::Created | Phase::Running { .. } => {}
                 }
-                self.moved_on(&record).await?;
             }
         })
     }
@@ -337,6 +196,15 @@ impl Runs for Supervisor {
         grace: Duration,
     ) -> Answering<'_, Result<Arc<Run>, Refusal>> {
         Box::pin(async move { Ok(Supervisor::kill(self, &run, &cause, grace).await?) })
+    }
+
+    fn emit(&self, run: RunId, name: String, content: Value) -> Answering<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let event = Change::event(&run, Event::Emitted { name, content });
+            let committed = self.journal().commit(vec![event]).await;
+            committed.map_err(Error::Journal)?;
+            Ok(())
+        })
     }
 
     fn resume(&self, run: RunId, request: Resume) -> Answering<'_, Result<Arc<Run>, Refusal>> {

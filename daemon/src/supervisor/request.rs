@@ -50,8 +50,13 @@ pub enum Beginning {
         /// The run whose state and inputs it takes.
         from: Option<Arc<Run>>,
     },
-    /// Where this ended run stood.
-    Continue(Arc<Run>),
+    /// Where an ended run stood.
+    Continue {
+        /// That run.
+        run: Arc<Run>,
+        /// What whoever continues it may do; the new run may do no more.
+        layers: Vec<Layer>,
+    },
 }
 
 /// What a run inherits from the run that asks for it.

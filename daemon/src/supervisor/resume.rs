@@ -2,20 +2,21 @@
 //!
 //! A parked run goes on under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
-//! ask at once. **Order.** Whoever waits for a parked run below goes on together with it: the run that is resumed, its parked
-//! ancestors that wait for it, and the parked leaf it waits for itself.
+//! ask at once. **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is
+//! resumed, its parked ancestors that wait for it, and the parked runs it waits for itself.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_core::capability::Layer;
-use rye_core::id::RunId;
+use rye_core::id::{Epoch, RunId};
 use rye_core::model::{
     Effect, Event, InFlight, Limits, Outcome, Phase, Run, Slot, SuspendReason, Verdict,
 };
 
 use super::{Beginning, Error, Start, Supervisor};
+use crate::chain;
 use crate::journal::{self, Change};
 use crate::port::Resume;
 
@@ -34,10 +35,72 @@ impl Supervisor {
         self.run_of(id).await
     }
 
+    /// Goes on with `id` instead of the fresh run that `request` asks for. The run keeps its inputs and its authority; a
+    /// limit replaces its own.
+    pub async fn start_again(&self, id: &RunId, request: Start) -> Result<Arc<Run>, Error> {
+        self.run_to_take_over(id, &request).await?;
+        let changed = [
+            (request.capabilities.is_some(), "capabilities"),
+            (request.durability.is_some(), "durability"),
+            (request.limits.depth.is_some(), "limit of depth"),
+        ];
+        if let Some((_, what)) = changed.into_iter().find(|(given, _)| *given) {
+            let message = format!("run `{id}` keeps its {what} when it goes on; leave it out");
+            return Err(Error::Params { message });
+        }
+        let resume = Resume {
+            by: request.caller.source.clone(),
+            max_steps: request.limits.steps,
+            verdicts: Vec::new(),
+            layers: vec![request.caller],
+        };
+        self.resume(id, resume).await
+    }
+
+    /// The run whose inputs and state a run that `request` asks for takes over: one of the same item, and the request brings
+    /// no inputs of its own.
+    pub(super) async fn run_to_take_over(
+        &self,
+        id: &RunId,
+        request: &Start,
+    ) -> Result<Arc<Run>, Error> {
+        let run = self.run_of(id).await?;
+        if run.birth.item != chain::canonical(&request.item) {
+            return Err(Error::Unfit {
+                run: id.clone(),
+                problem: format!("it runs `{}`, not `{}`", run.birth.item, request.item),
+            });
+        }
+        if !request.inputs.is_empty() || !request.text_inputs.is_empty() {
+            let message = format!("the inputs are those of run `{id}`; leave out others");
+            return Err(Error::Params { message });
+        }
+        Ok(run)
+    }
+
     /// Lets a parked run go on, or continues one that ended without success; answers with the one that runs.
     pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
+        let (this, id) = (self.clone(), id.clone());
+        let work = async move { this.resume_line(&id, request).await };
+        self.to_its_end(work).await
+    }
+
+    async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let run = self.newest(id).await?;
+        if run.status().is_terminal() && run.birth.is_single_step() {
+            return Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: "it was one step of a graph and has ended; take the step again".into(),
+            });
+        }
         match &run.phase {
+            Phase::Suspended { why, .. } if why.reason == SuspendReason::Storage => {
+                Err(Error::Unfit {
+                    run: run.id.clone(),
+                    problem: "it waits for disk space, and goes on by itself when there is some"
+                        .into(),
+                })
+            }
             Phase::Suspended { .. } => self.let_go_on(run, request).await,
             Phase::Ended { outcome } => match outcome {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
@@ -86,11 +149,11 @@ impl Supervisor {
                 problem: "it has ended, so nothing about it is uncertain".into(),
             });
         }
-        let source = request.by.clone();
-        let caller = request.layers.into_iter().next().unwrap_or(Layer {
-            source,
+        // Its authority is in the layers; this names who asks.
+        let caller = Layer {
+            source: request.by.clone(),
             patterns: Vec::new(),
-        });
+        };
         let start = Start {
             item: run.birth.item.clone(),
             directory: PathBuf::from(&run.birth.project),
@@ -104,7 +167,10 @@ impl Supervisor {
             durability: Some(run.birth.durability),
             start_key: Some(continuation_key(&run.id)),
             caller,
-            beginning: Beginning::Continue(Arc::clone(&run)),
+            beginning: Beginning::Continue {
+                run: Arc::clone(&run),
+                layers: request.layers,
+            },
             lineage: None,
         };
         let started = self.start(start).await?;
@@ -112,64 +178,35 @@ impl Supervisor {
     }
 
     async fn let_go_on(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
-        let mut line = vec![Arc::clone(&run)];
-        // Whoever waits for it above …
-        while let Some(parent) = self.parked_above(&line[0]).await? {
-            line.insert(0, parent);
-        }
-        // … and what it waits for below.
-        while let Some(child) = parked_below(line.last().unwrap_or(&run)) {
-            let child = self.run_of(&child).await?;
-            if !matches!(child.phase, Phase::Suspended { .. }) {
-                break;
-            }
-            line.push(child);
-        }
+        let below = self.parked_below(&run).await?;
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
-        let target = line
-            .last()
-            .map_or_else(|| run.id.clone(), |leaf| leaf.id.clone());
-        for parked in line.iter().rev() {
-            let own = if parked.id == target {
-                request.clone()
-            } else {
-                Resume {
-                    by: request.by.clone(),
-                    ..Resume::default()
-                }
-            };
-            self.wake(parked, &own).await?;
-        }
-        self.run_of(&run.id).await
-    }
-
-    async fn parked_above(&self, run: &Run) -> Result<Option<Arc<Run>>, Error> {
-        let Some(parent) = run.birth.parent.as_ref().filter(|_| !run.birth.detached) else {
-            return Ok(None);
+        let leaf = match &run.phase {
+            Phase::Suspended { why, .. } => why.child.as_ref(),
+            Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => None,
         };
-        let parent = self.run_of(parent).await?;
-        let waits = matches!(
-            &parent.phase,
-            Phase::Suspended { why, .. } if why.reason == SuspendReason::Child
-        );
-        Ok(waits.then_some(parent))
-    }
-
-    /// Commits that one parked run goes on, and gives it a task.
-    async fn wake(&self, run: &Arc<Run>, request: &Resume) -> Result<(), Error> {
-        let mut events = verdicts(run, request)?;
-        events.push(Event::RunResumed {
-            epoch: self.shared.epoch,
-            max_steps: request.max_steps,
-        });
-        let changes = events
-            .into_iter()
-            .map(|event| Change::event(&run.id, event))
-            .collect();
+        let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
+        let target = leaf.unwrap_or(&run).id.clone();
+        let mut changes = go_on(leaf.unwrap_or(&run), &request, self.shared.epoch)?;
+        let mut line = Vec::new();
+        let plain = Resume::default();
+        for parked in below
+            .iter()
+            .chain([&run])
+            .chain(&self.parked_above(&run).await?)
+        {
+            if parked.id != target {
+                // What is uncertain on the way stays parked until somebody answers.
+                match go_on(parked, &plain, self.shared.epoch) {
+                    Ok(more) => changes.extend(more),
+                    Err(_) => continue,
+                }
+            }
+            line.push(parked.id.clone());
+        }
         let ticket = match self.shared.journal.commit(changes).await {
             Ok(ticket) => ticket,
-            Err(journal::Error::Illegal { .. }) => {
-                let now = self.run_of(&run.id).await?;
+            Err(journal::Error::Illegal { run, .. }) => {
+                let now = self.run_of(&run).await?;
                 return Err(Error::NotParked {
                     run: now.id.clone(),
                     status: now.status(),
@@ -178,25 +215,85 @@ impl Supervisor {
             Err(error) => return Err(error.into()),
         };
         self.shared.journal.published(ticket).await?;
-        let run = self.run_of(&run.id).await?;
-        self.launch_created(run).await
+        for id in line {
+            let run = self.run_of(&id).await?;
+            self.launch_created(run).await?;
+        }
+        self.run_of(&run.id).await
     }
+
+    /// The parked runs that wait for `run`, the nearest first.
+    async fn parked_above(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
+        let mut line = Vec::new();
+        let mut next = waiting_parent(run);
+        while let Some(id) = next {
+            let parent = self.run_of(&id).await?;
+            if !is_parked_for_child(&parent) {
+                break;
+            }
+            next = waiting_parent(&parent);
+            line.push(parent);
+        }
+        Ok(line)
+    }
+
+    /// The parked runs that `run` waits for, the deepest first.
+    async fn parked_below(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
+        let mut found = Vec::new();
+        let mut open = children(run);
+        while let Some(id) = open.pop() {
+            let child = self.run_of(&id).await?;
+            let parked = matches!(
+                &child.phase,
+                Phase::Suspended { why, .. } if why.reason != SuspendReason::Storage
+            );
+            if parked && !child.birth.detached {
+                open.extend(children(&child));
+                found.push(child);
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+}
+
+/// The events by which a parked run goes on.
+fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
+    let mut events = verdicts(run, request)?;
+    events.push(Event::RunResumed {
+        epoch,
+        max_steps: request.max_steps,
+    });
+    let changes = events
+        .into_iter()
+        .map(|event| Change::event(&run.id, event));
+    Ok(changes.collect())
+}
+
+/// The run that asked for `run` and waits for it.
+fn waiting_parent(run: &Run) -> Option<RunId> {
+    run.birth.parent.clone().filter(|_| !run.birth.detached)
+}
+
+fn is_parked_for_child(run: &Run) -> bool {
+    matches!(
+        &run.phase,
+        Phase::Suspended { why, .. } if why.reason == SuspendReason::Child
+    )
+}
+
+/// The runs that carry out what `run`, which is parked for one of them, has in flight.
+fn children(run: &Run) -> Vec<RunId> {
+    if !is_parked_for_child(run) {
+        return Vec::new();
+    }
+    let children = run.in_flight().filter_map(|(_, work)| work.child.clone());
+    children.collect()
 }
 
 /// The key under which the one run that continues `id` is found.
 fn continuation_key(id: &RunId) -> String {
     format!("continues:{id}")
-}
-
-/// The run below that `run` is parked for.
-fn parked_below(run: &Run) -> Option<RunId> {
-    let Phase::Suspended { why, .. } = &run.phase else {
-        return None;
-    };
-    if why.reason != SuspendReason::Child {
-        return None;
-    }
-    run.in_flight().find_map(|(_, work)| work.child.clone())
 }
 
 /// The answers to what is uncertain about `run`, as events. Each answer must mean something, and each open question must be

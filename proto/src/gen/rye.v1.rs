@@ -13,6 +13,9 @@ pub struct Limits {
     /// Most steps a graph run may take; absent means the graph's or the daemon's default.
     #[prost(uint32, optional, tag = "1")]
     pub steps: ::core::option::Option<u32>,
+    /// How many levels of runs may lie below the run; absent means the daemon's default.
+    #[prost(uint32, optional, tag = "2")]
+    pub depth: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartRequest {
@@ -42,6 +45,9 @@ pub struct StartRequest {
     /// A second start with the same key answers with the first run.
     #[prost(string, tag = "9")]
     pub idempotency_key: ::prost::alloc::string::String,
+    /// The run to go on with instead of a fresh one; it keeps its inputs. `item` must be what it runs, `limits` raise its own.
+    #[prost(string, tag = "10")]
+    pub resume_run_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartResponse {
@@ -53,6 +59,9 @@ pub struct StartResponse {
     /// Whether an earlier start with the same key made this run.
     #[prost(bool, tag = "3")]
     pub existed: bool,
+    /// For `Stream`, with `resume_run_id`: what happens from here on stands behind it. Else empty.
+    #[prost(string, tag = "4")]
+    pub cursor: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitRequest {
@@ -120,6 +129,145 @@ pub struct EndedProcess {
     pub exit: ::core::option::Option<i32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SuspendRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SuspendResponse {
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UncertainAnswer {
+    /// A word of `Suspension.uncertain`, or `*` for all that are open.
+    #[prost(string, tag = "1")]
+    pub item: ::prost::alloc::string::String,
+    #[prost(enumeration = "Verdict", tag = "2")]
+    pub verdict: i32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResumeRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// New absolute limits.
+    #[prost(message, optional, tag = "2")]
+    pub raise: ::core::option::Option<Limits>,
+    /// One for each word of `Suspension.uncertain`.
+    #[prost(message, repeated, tag = "3")]
+    pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
+    /// Told in the run's events; empty means the caller's name.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResumeResponse {
+    /// The run that goes on. Its id is another one if the run asked for had ended.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
+    /// For `Stream`: what happens from here on stands behind it.
+    #[prost(string, tag = "2")]
+    pub cursor: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StepRequest {
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub node: ::prost::alloc::string::String,
+    /// As in `StartRequest`.
+    #[prost(string, tag = "4")]
+    pub inputs_json: ::prost::alloc::string::String,
+    #[prost(map = "string, string", tag = "5")]
+    pub text_inputs: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// State keys laid over the state the node begins with, as a JSON object; empty means none.
+    #[prost(string, tag = "6")]
+    pub inject_state_json: ::prost::alloc::string::String,
+    /// The run whose state and inputs the node begins with.
+    #[prost(string, tag = "7")]
+    pub resume_from: ::prost::alloc::string::String,
+    /// Capability patterns that narrow what the node may do; `has_capabilities` tells an empty list from none.
+    #[prost(string, repeated, tag = "8")]
+    pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "9")]
+    pub has_capabilities: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StepResponse {
+    /// The run of the node; its id ends in `-step`.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
+    /// `{success, state, executed_node, next_node, step_count}` as JSON; with `error` and `code` if it failed.
+    #[prost(string, tag = "2")]
+    pub result_json: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ValidateRequest {
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ValidateResponse {
+    /// Whether there are no errors.
+    #[prost(bool, tag = "1")]
+    pub success: bool,
+    /// In the order of the text.
+    #[prost(message, repeated, tag = "2")]
+    pub errors: ::prost::alloc::vec::Vec<Finding>,
+    #[prost(message, repeated, tag = "3")]
+    pub warnings: ::prost::alloc::vec::Vec<Finding>,
+    #[prost(uint32, tag = "4")]
+    pub node_count: u32,
+    /// The file.
+    #[prost(string, tag = "5")]
+    pub path: ::prost::alloc::string::String,
+}
+/// Something to know about a graph file.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Finding {
+    /// A word for programs.
+    #[prost(string, tag = "1")]
+    pub code: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// The node it concerns; empty if none.
+    #[prost(string, tag = "3")]
+    pub node: ::prost::alloc::string::String,
+    /// From 1.
+    #[prost(uint32, tag = "4")]
+    pub line: u32,
+    /// From 1.
+    #[prost(uint32, tag = "5")]
+    pub column: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowRequest {
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+    /// Unspecified means text.
+    #[prost(enumeration = "DiagramFormat", tag = "3")]
+    pub format: i32,
+    /// The run to lay over it: drawn is the graph as that run walks it.
+    #[prost(string, tag = "4")]
+    pub run_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowResponse {
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
@@ -157,6 +305,20 @@ pub struct ListResponse {
     pub next_page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChildrenRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Whether to go all the way down.
+    #[prost(bool, tag = "2")]
+    pub whole_tree: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChildrenResponse {
+    /// Each behind its parent, siblings oldest first; `parent_id` and `depth` tell the tree. Without `state_json`.
+    #[prost(message, repeated, tag = "1")]
+    pub runs: ::prost::alloc::vec::Vec<Run>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StepsRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
@@ -172,7 +334,7 @@ pub struct Step {
     pub step: u32,
     #[prost(string, tag = "2")]
     pub node: ::prost::alloc::string::String,
-    /// `ok`, `error`, `return`, `gate`; more words may come.
+    /// `ok`, `error`, `return`, `gate`, `foreach`, `cached`; more words may come.
     #[prost(string, tag = "3")]
     pub status: ::prost::alloc::string::String,
     #[prost(uint64, tag = "4")]
@@ -268,6 +430,7 @@ pub struct Run {
     pub ended_at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(string, tag = "17")]
     pub continuation_of: ::prost::alloc::string::String,
+    /// Empty in lists.
     #[prost(string, tag = "18")]
     pub continued_by: ::prost::alloc::string::String,
     /// Position of the last event.
@@ -284,6 +447,12 @@ pub struct Run {
     /// Number of nodes of the graph.
     #[prost(uint32, tag = "23")]
     pub nodes: u32,
+    /// How many runs lie above it; 0 in lists.
+    #[prost(uint32, tag = "24")]
+    pub depth: u32,
+    /// Whether its parent does not wait for it; false in lists.
+    #[prost(bool, tag = "25")]
+    pub detached: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CapabilityLayer {
@@ -325,6 +494,12 @@ pub struct Suspension {
     pub max: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub node: ::prost::alloc::string::String,
+    /// The parked run below that it waits for.
+    #[prost(string, tag = "6")]
+    pub child: ::prost::alloc::string::String,
+    /// Attempts whose outcome nobody knows, as `ResumeRequest` answers them: the node, or `node\[3\]` for an item of it.
+    #[prost(string, repeated, tag = "7")]
+    pub uncertain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cost {
@@ -357,6 +532,64 @@ pub struct ExecuteResponse {
     pub envelope_json: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetObjectRequest {
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// SHA-256 in hex.
+    #[prost(string, tag = "2")]
+    pub hash: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetObjectResponse {
+    /// A JSON object.
+    #[prost(string, tag = "1")]
+    pub object_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListCacheRequest {
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListCacheResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<CacheEntry>,
+}
+/// A node result that is used again as long as nothing it depends on changes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CacheEntry {
+    /// SHA-256 in hex of everything the result depends on.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// The node that gave the result; empty if the entry is not trusted.
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    /// Hash of the object that holds the result; empty if the entry is not trusted.
+    #[prost(string, tag = "3")]
+    pub result_hash: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "4")]
+    pub cached_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Whether this daemon signed it: any other is never used.
+    #[prost(bool, tag = "5")]
+    pub trusted: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DropCacheRequest {
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// The entries; none together with `all` drops every one.
+    #[prost(string, repeated, tag = "2")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "3")]
+    pub all: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DropCacheResponse {
+    /// How many were there.
+    #[prost(uint32, tag = "1")]
+    pub dropped: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InfoRequest {}
@@ -605,6 +838,74 @@ impl ItemType {
         }
     }
 }
+/// What became of an attempt whose outcome nobody knew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Verdict {
+    Unspecified = 0,
+    /// It did not happen: do it again.
+    Retry = 1,
+    /// It happened: go on.
+    Done = 2,
+    /// It failed.
+    Fail = 3,
+}
+impl Verdict {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "VERDICT_UNSPECIFIED",
+            Self::Retry => "VERDICT_RETRY",
+            Self::Done => "VERDICT_DONE",
+            Self::Fail => "VERDICT_FAIL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "VERDICT_UNSPECIFIED" => Some(Self::Unspecified),
+            "VERDICT_RETRY" => Some(Self::Retry),
+            "VERDICT_DONE" => Some(Self::Done),
+            "VERDICT_FAIL" => Some(Self::Fail),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DiagramFormat {
+    Unspecified = 0,
+    Mermaid = 1,
+    Dot = 2,
+    Text = 3,
+}
+impl DiagramFormat {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DIAGRAM_FORMAT_UNSPECIFIED",
+            Self::Mermaid => "DIAGRAM_FORMAT_MERMAID",
+            Self::Dot => "DIAGRAM_FORMAT_DOT",
+            Self::Text => "DIAGRAM_FORMAT_TEXT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DIAGRAM_FORMAT_UNSPECIFIED" => Some(Self::Unspecified),
+            "DIAGRAM_FORMAT_MERMAID" => Some(Self::Mermaid),
+            "DIAGRAM_FORMAT_DOT" => Some(Self::Dot),
+            "DIAGRAM_FORMAT_TEXT" => Some(Self::Text),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod runs_client {
     #![allow(
@@ -773,6 +1074,107 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Kill"));
             self.inner.unary(req, path, codec).await
         }
+        /// Asks a run to park before its next attempt; answers when it has parked or ended.
+        pub async fn suspend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SuspendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SuspendResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Suspend");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Suspend"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a parked run go on under its own id, or starts one that goes on where an ended one failed.
+        pub async fn resume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Resume");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Resume"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Runs one node of a graph as a run of its own; answers when that has ended or parked.
+        pub async fn step(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StepRequest>,
+        ) -> std::result::Result<tonic::Response<super::StepResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Step");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Step"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Checks a graph without running it.
+        pub async fn validate(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ValidateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ValidateResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Validate");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Validate"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Draws a graph, with what a run did laid over it if one is named.
+        pub async fn show(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ShowRequest>,
+        ) -> std::result::Result<tonic::Response<super::ShowResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Show");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Show"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The record of one run.
         pub async fn get(
             &mut self,
@@ -809,6 +1211,28 @@ pub mod runs_client {
             let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/List");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "List"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The runs that a run started, or all runs below it.
+        pub async fn children(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ChildrenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChildrenResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Children");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Children"));
             self.inner.unary(req, path, codec).await
         }
         /// The steps a graph run has taken.
@@ -906,6 +1330,34 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::KillRequest>,
         ) -> std::result::Result<tonic::Response<super::KillResponse>, tonic::Status>;
+        /// Asks a run to park before its next attempt; answers when it has parked or ended.
+        async fn suspend(
+            &self,
+            request: tonic::Request<super::SuspendRequest>,
+        ) -> std::result::Result<tonic::Response<super::SuspendResponse>, tonic::Status>;
+        /// Lets a parked run go on under its own id, or starts one that goes on where an ended one failed.
+        async fn resume(
+            &self,
+            request: tonic::Request<super::ResumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status>;
+        /// Runs one node of a graph as a run of its own; answers when that has ended or parked.
+        async fn step(
+            &self,
+            request: tonic::Request<super::StepRequest>,
+        ) -> std::result::Result<tonic::Response<super::StepResponse>, tonic::Status>;
+        /// Checks a graph without running it.
+        async fn validate(
+            &self,
+            request: tonic::Request<super::ValidateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ValidateResponse>,
+            tonic::Status,
+        >;
+        /// Draws a graph, with what a run did laid over it if one is named.
+        async fn show(
+            &self,
+            request: tonic::Request<super::ShowRequest>,
+        ) -> std::result::Result<tonic::Response<super::ShowResponse>, tonic::Status>;
         /// The record of one run.
         async fn get(
             &self,
@@ -916,6 +1368,14 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::ListRequest>,
         ) -> std::result::Result<tonic::Response<super::ListResponse>, tonic::Status>;
+        /// The runs that a run started, or all runs below it.
+        async fn children(
+            &self,
+            request: tonic::Request<super::ChildrenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChildrenResponse>,
+            tonic::Status,
+        >;
         /// The steps a graph run has taken.
         async fn steps(
             &self,
@@ -1187,6 +1647,221 @@ pub mod runs_server {
                     };
                     Box::pin(fut)
                 }
+                "/rye.v1.Runs/Suspend" => {
+                    #[allow(non_camel_case_types)]
+                    struct SuspendSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::SuspendRequest>
+                    for SuspendSvc<T> {
+                        type Response = super::SuspendResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SuspendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::suspend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SuspendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Resume" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResumeSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::ResumeRequest>
+                    for ResumeSvc<T> {
+                        type Response = super::ResumeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ResumeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::resume(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Step" => {
+                    #[allow(non_camel_case_types)]
+                    struct StepSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::StepRequest>
+                    for StepSvc<T> {
+                        type Response = super::StepResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StepRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::step(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StepSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Validate" => {
+                    #[allow(non_camel_case_types)]
+                    struct ValidateSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::ValidateRequest>
+                    for ValidateSvc<T> {
+                        type Response = super::ValidateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ValidateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::validate(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ValidateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Show" => {
+                    #[allow(non_camel_case_types)]
+                    struct ShowSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::ShowRequest>
+                    for ShowSvc<T> {
+                        type Response = super::ShowResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ShowRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::show(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ShowSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/rye.v1.Runs/Get" => {
                     #[allow(non_camel_case_types)]
                     struct GetSvc<T: Runs>(pub Arc<T>);
@@ -1258,6 +1933,49 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Children" => {
+                    #[allow(non_camel_case_types)]
+                    struct ChildrenSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::ChildrenRequest>
+                    for ChildrenSvc<T> {
+                        type Response = super::ChildrenResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ChildrenRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::children(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ChildrenSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -1737,6 +2455,450 @@ pub mod items_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "rye.v1.Items";
     impl<T> tonic::server::NamedService for ItemsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod objects_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What runs leave behind in a project: results, states, receipts, and the cache that points to them.
+    #[derive(Debug, Clone)]
+    pub struct ObjectsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ObjectsClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ObjectsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ObjectsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ObjectsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// One object by its hash; verified when it is read.
+        pub async fn get(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Objects/Get");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Objects", "Get"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What the cache of node results holds.
+        pub async fn list_cache(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListCacheRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListCacheResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Objects/ListCache");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Objects", "ListCache"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Drops entries of the cache, so that the nodes run again.
+        pub async fn drop_cache(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DropCacheRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DropCacheResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Objects/DropCache");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Objects", "DropCache"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod objects_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ObjectsServer.
+    #[async_trait]
+    pub trait Objects: std::marker::Send + std::marker::Sync + 'static {
+        /// One object by its hash; verified when it is read.
+        async fn get(
+            &self,
+            request: tonic::Request<super::GetObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetObjectResponse>,
+            tonic::Status,
+        >;
+        /// What the cache of node results holds.
+        async fn list_cache(
+            &self,
+            request: tonic::Request<super::ListCacheRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListCacheResponse>,
+            tonic::Status,
+        >;
+        /// Drops entries of the cache, so that the nodes run again.
+        async fn drop_cache(
+            &self,
+            request: tonic::Request<super::DropCacheRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DropCacheResponse>,
+            tonic::Status,
+        >;
+    }
+    /// What runs leave behind in a project: results, states, receipts, and the cache that points to them.
+    #[derive(Debug)]
+    pub struct ObjectsServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ObjectsServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ObjectsServer<T>
+    where
+        T: Objects,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/rye.v1.Objects/Get" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetSvc<T: Objects>(pub Arc<T>);
+                    impl<T: Objects> tonic::server::UnaryService<super::GetObjectRequest>
+                    for GetSvc<T> {
+                        type Response = super::GetObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Objects>::get(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Objects/ListCache" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListCacheSvc<T: Objects>(pub Arc<T>);
+                    impl<T: Objects> tonic::server::UnaryService<super::ListCacheRequest>
+                    for ListCacheSvc<T> {
+                        type Response = super::ListCacheResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListCacheRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Objects>::list_cache(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListCacheSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Objects/DropCache" => {
+                    #[allow(non_camel_case_types)]
+                    struct DropCacheSvc<T: Objects>(pub Arc<T>);
+                    impl<T: Objects> tonic::server::UnaryService<super::DropCacheRequest>
+                    for DropCacheSvc<T> {
+                        type Response = super::DropCacheResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DropCacheRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Objects>::drop_cache(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DropCacheSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ObjectsServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "rye.v1.Objects";
+    impl<T> tonic::server::NamedService for ObjectsServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -397,6 +397,37 @@ impl Event {
 }
 
 impl Event {
+    /// The word for every event, as [`Event::name`] gives it.
+    pub const NAMES: [&str; 27] = [
+        "run_created",
+        "run_started",
+        "graph_started",
+        "step_started",
+        "process_started",
+        "step_completed",
+        "cancel_requested",
+        "step_failed",
+        "retry_scheduled",
+        "item_started",
+        "item_completed",
+        "foreach_completed",
+        "hooks_begun",
+        "hook_started",
+        "hook_completed",
+        "limit_extended",
+        "uncertain_answered",
+        "emitted",
+        "graph_ending",
+        "run_suspended",
+        "run_resumed",
+        "graph_completed",
+        "graph_error",
+        "graph_cancelled",
+        "tool_completed",
+        "tool_cancelled",
+        "run_killed",
+    ];
+
     /// The word for this event in logs, transcripts and streams.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -49,6 +49,13 @@ pub fn canonical(value: &Value) -> String {
     text
 }
 
+/// `object` in that form.
+pub fn canonical_object(object: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    write_object(object.iter(), &mut text);
+    text
+}
+
 fn write_value(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),

@@ -186,7 +186,7 @@ fn a_single_step_runs_one_node_and_names_what_would_follow() {
     for (config, node, success, next, x) in [
         (TWO, "a", true, json!("b"), 1),
         (TWO, "c", true, Value::Null, 9),
-        (&config, "b", true, json!("c"), 9),
+        (&config, "b", false, json!("c"), 9),
         (
             &config.replace("on_error: c, ", ""),
             "b",

@@ -5,17 +5,18 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
 use nix::fcntl::{self, OFlag};
 use nix::sys::stat::{self, Mode};
+use nix::unistd::{self, UnlinkatFlags};
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct Dir(OwnedFd);
+pub struct Dir(OwnedFd);
 
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY
     .union(OFlag::O_NOFOLLOW)
@@ -27,12 +28,12 @@ const FILE: OFlag = OFlag::O_NOFOLLOW
 
 impl Dir {
     /// Opens the root, which must be there; its last component must not be a link.
-    pub(super) fn root(path: &Path) -> io::Result<Self> {
+    pub fn root(path: &Path) -> io::Result<Self> {
         Ok(Self(fcntl::open(path, DIRECTORY, Mode::empty())?))
     }
 
     /// Opens the directory at `relative`, which is made as far as it is missing.
-    pub(super) fn make(&self, relative: &Path) -> io::Result<Self> {
+    pub fn make(&self, relative: &Path) -> io::Result<Self> {
         self.walk(relative, |here, name| {
             match stat::mkdirat(&here.0, name, Mode::from_bits_truncate(0o777)) {
                 Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -42,7 +43,7 @@ impl Dir {
     }
 
     /// Opens the directory at `relative`, which must be there.
-    pub(super) fn enter(&self, relative: &Path) -> io::Result<Self> {
+    pub fn enter(&self, relative: &Path) -> io::Result<Self> {
         self.walk(relative, |_, _| Ok(()))
     }
 
@@ -67,7 +68,7 @@ impl Dir {
     }
 
     /// Opens the plain file `name` to read and write; `None` if it is not there.
-    pub(super) fn open(&self, name: &str) -> io::Result<Option<File>> {
+    pub fn open(&self, name: &str) -> io::Result<Option<File>> {
         match fcntl::openat(&self.0, name, FILE | OFlag::O_RDWR, Mode::empty()) {
             Ok(fd) => plain(fd).map(Some),
             Err(Errno::ENOENT) => Ok(None),
@@ -76,7 +77,7 @@ impl Dir {
     }
 
     /// Makes the plain file `name`, which must not be there.
-    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+    pub fn create(&self, name: &str) -> io::Result<File> {
         let flags = FILE | OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         plain(fcntl::openat(
             &self.0,
@@ -86,25 +87,93 @@ impl Dir {
         )?)
     }
 
-    /// Replaces the file `name` as a whole: readers see the old or the new one.
-    pub(super) fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let temporary = format!(".{name}.tmp");
-        match nix::unistd::unlinkat(
-            &self.0,
-            temporary.as_str(),
-            nix::unistd::UnlinkatFlags::NoRemoveDir,
-        ) {
-            Ok(()) | Err(Errno::ENOENT) => {}
+    /// The content of the plain file `name`, of at most `most` bytes; `None` if it is not there.
+    pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let file = match fcntl::openat(&self.0, name, FILE | OFlag::O_RDONLY, Mode::empty()) {
+            Ok(fd) => plain(fd)?,
+            Err(Errno::ENOENT) => return Ok(None),
             Err(errno) => return Err(errno.into()),
+        };
+        let mut content = Vec::new();
+        file.take(most.saturating_add(1))
+            .read_to_end(&mut content)?;
+        if u64::try_from(content.len()).is_ok_and(|length| length <= most) {
+            Ok(Some(content))
+        } else {
+            let text = format!("it is longer than {most} bytes");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
         }
-        self.create(&temporary)?.write_all(content)?;
-        fcntl::renameat(&self.0, temporary.as_str(), &self.0, name)?;
+    }
+
+    /// The names in it, without those of unfinished files.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in nix::dir::Dir::from_fd(self.0.try_clone()?)?.iter() {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && !name.starts_with('.')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Opens the plain file `name` to write at its end; it is made if it is not there.
+    pub fn append(&self, name: &str) -> io::Result<File> {
+        let flags = FILE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
+        let mode = Mode::from_bits_truncate(0o666);
+        plain(fcntl::openat(&self.0, name, flags, mode)?)
+    }
+
+    /// Replaces the file `name` as a whole: readers see the old or the new one. One writer at a time.
+    pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        self.replace_through(&format!(".{name}.tmp"), name, content)
+    }
+
+    /// As [`Dir::replace`], by way of the name `temporary`, which nobody else uses now.
+    pub fn replace_through(&self, temporary: &str, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut file = match self.create(temporary) {
+            // What a writer left that died.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.remove(temporary)?;
+                self.create(temporary)?
+            }
+            file => file?,
+        };
+        file.write_all(content)?;
+        fcntl::renameat(&self.0, temporary, &self.0, name)?;
         Ok(())
     }
 
+    /// Removes the file `name`; `false` if it is not there.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        match unistd::unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The directory `state` below this one, which tells git to leave it alone.
+    pub fn state(&self) -> io::Result<Self> {
+        let state = self.make(Path::new("state"))?;
+        if state.open(".gitignore")?.is_none() {
+            state.replace(".gitignore", b"*\n")?;
+        }
+        Ok(state)
+    }
+
     /// Makes the names in it survive a power cut.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        Ok(nix::unistd::fsync(&self.0)?)
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(unistd::fsync(&self.0)?)
+    }
+
+    /// Makes everything on its file system survive a power cut: for many small files at once. May take seconds where
+    /// others write much.
+    pub fn sync_file_system(&self) -> io::Result<()> {
+        Ok(unistd::syncfs(&self.0)?)
     }
 }
 
@@ -157,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_not_a_file_is_refused_at_once() {
         let project = tempfile::tempdir().unwrap();
-        nix::unistd::mkfifo(
+        unistd::mkfifo(
             &project.path().join("transcript.jsonl"),
             Mode::from_bits_truncate(0o600),
         )

@@ -1,0 +1,139 @@
+//! Arguments of verbs about graphs.
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, Subcommand, ValueEnum};
+use rye_core::id::{ItemRef, RunId};
+
+use super::values::{Durability, Limit, tool};
+use crate::input::{Input, Source};
+
+/// Verbs about graphs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GraphVerb {
+    /// Run a graph; the same as `ryectl run`
+    #[command(
+        after_help = "Example:\n  ryectl graph run rye/examples/project-stats -i directory=."
+    )]
+    Run(Run),
+    /// Run one node of a graph, and show what it did and which node would follow
+    ///
+    /// The node begins with the graph's own state, or with that of a run. It is a run of its own, whose id ends in `-step`.
+    #[command(
+        after_help = "Examples:\n  ryectl graph step rye/examples/project-stats --node count -i directory=.\n  ryectl graph step app/deploy --node notify --resume-from app-deploy-1767225600-abcdefghij --state '{\"tries\": 0}'"
+    )]
+    Step(Step),
+    /// Check a graph without running it
+    ///
+    /// Prints a line per finding. Ends with 1 if there are errors.
+    #[command(after_help = "Example:\n  ryectl graph validate rye/examples/project-stats")]
+    Validate(OneGraph),
+    /// Draw a graph
+    #[command(
+        after_help = "Examples:\n  ryectl graph show rye/examples/project-stats\n  ryectl graph show app/deploy --format dot --run app-deploy-1767225600-abcdefghij | dot -Tsvg"
+    )]
+    Show(Show),
+}
+
+/// A run to start.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The graph or tool.
+    #[arg(value_name = "ID", value_parser = tool)]
+    pub(crate) item: ItemRef,
+    /// An input: text takes the type the graph declares, `:=` gives JSON.
+    #[arg(short = 'i', value_name = "KEY=VALUE | KEY:=JSON")]
+    pub(crate) inputs: Vec<Input>,
+    /// All inputs as a JSON object; `-` reads stdin.
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub(crate) input: Option<Source>,
+    /// Let the run do only what matches this capability; may be given several times.
+    #[arg(long = "cap", value_name = "CAP")]
+    pub(crate) capabilities: Vec<String>,
+    /// Limit the run: `steps=N`, `depth=N`.
+    #[arg(long = "limit", value_name = "KEY=N")]
+    pub(crate) limits: Vec<Limit>,
+    /// When a step counts as done.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) durability: Option<Durability>,
+    /// Go on with this run instead of starting a fresh one; it keeps its inputs.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input", "capabilities", "durability", "idempotency_key"])]
+    pub(crate) resume: Option<RunId>,
+    /// Start at most one run with this key: a second start finds the first.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) attach: Attach,
+}
+
+/// How to stay with a run.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Attach {
+    /// Print the run's id and leave it to itself.
+    #[arg(long, visible_alias = "async", conflicts_with = "cancel_on_interrupt")]
+    pub(crate) detach: bool,
+    /// Ctrl-C cancels the run instead of leaving it.
+    #[arg(long)]
+    pub(crate) cancel_on_interrupt: bool,
+    /// Show no line per step.
+    #[arg(long, env = "RYE_GRAPH_QUIET", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    pub(crate) quiet: bool,
+}
+
+/// A node to run.
+#[derive(Debug, Args)]
+pub(crate) struct Step {
+    /// The graph.
+    #[arg(value_name = "ID", value_parser = tool)]
+    pub(crate) item: ItemRef,
+    /// The node.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: String,
+    /// An input: text takes the type the graph declares, `:=` gives JSON.
+    #[arg(short = 'i', value_name = "KEY=VALUE | KEY:=JSON")]
+    pub(crate) inputs: Vec<Input>,
+    /// All inputs as a JSON object; `-` reads stdin.
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub(crate) input: Option<Source>,
+    /// State keys laid over the state the node begins with, as a JSON object; `-` reads stdin.
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub(crate) state: Option<Source>,
+    /// Begin with the state and the inputs of this run.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input"])]
+    pub(crate) resume_from: Option<RunId>,
+    /// Let the node do only what matches this capability; may be given several times.
+    #[arg(long = "cap", value_name = "CAP")]
+    pub(crate) capabilities: Vec<String>,
+}
+
+/// One graph.
+#[derive(Debug, Args)]
+pub(crate) struct OneGraph {
+    /// The graph.
+    #[arg(value_name = "ID", value_parser = tool)]
+    pub(crate) item: ItemRef,
+}
+
+/// A graph to draw.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The graph.
+    #[arg(value_name = "ID", value_parser = tool)]
+    pub(crate) item: ItemRef,
+    /// In what form.
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub(crate) format: Diagram,
+    /// Draw the graph as this run walks it, with what the run did.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<RunId>,
+}
+
+/// The form of a drawing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Diagram {
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// A Graphviz digraph.
+    Dot,
+    /// Indented text.
+    Text,
+}

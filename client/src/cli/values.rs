@@ -1,0 +1,147 @@
+//! The values that arguments take.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::model::{self, Status, Verdict};
+
+/// Limits of threads and budgets.
+const NOT_YET: [&str; 5] = ["turns", "tokens", "spend", "spawns", "duration"];
+
+/// A limit of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Most steps a graph run may take.
+    Steps(u32),
+    /// How many levels of runs may lie below it.
+    Depth(u32),
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = limit(text, "steps=N or depth=N")?;
+        match key {
+            "steps" => steps(value).map(Self::Steps),
+            "depth" => match value.parse() {
+                Ok(depth) => Ok(Self::Depth(depth)),
+                Err(_) => Err(format!("`{value}` is not a number of levels")),
+            },
+            _ => Err(no_limit(key, "steps=N or depth=N")),
+        }
+    }
+}
+
+/// A limit that a run gets instead of the one it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Raise {
+    /// Most steps a graph run may take, those taken included.
+    Steps(u32),
+}
+
+impl FromStr for Raise {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match limit(text, "steps=N")? {
+            ("steps", value) => steps(value).map(Self::Steps),
+            ("depth", _) => Err("the depth of a run is fixed when it starts; use steps=N".into()),
+            (key, _) => Err(no_limit(key, "steps=N")),
+        }
+    }
+}
+
+fn limit<'a>(text: &'a str, usage: &str) -> Result<(&'a str, &'a str), String> {
+    text.split_once('=')
+        .ok_or_else(|| format!("expected {usage}"))
+}
+
+fn steps(value: &str) -> Result<u32, String> {
+    match value.parse() {
+        Ok(steps) if steps > 0 => Ok(steps),
+        Ok(_) | Err(_) => Err(format!("`{value}` is not a number of steps")),
+    }
+}
+
+fn no_limit(key: &str, usage: &str) -> String {
+    if NOT_YET.contains(&key) {
+        format!("the limit `{key}` is not built yet; use {usage}")
+    } else {
+        format!("there is no limit `{key}`; use {usage}")
+    }
+}
+
+/// What became of an attempt whose outcome nobody knew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The attempt, as the run names it.
+    pub(crate) item: String,
+    /// What became of it.
+    pub(crate) verdict: Verdict,
+}
+
+impl FromStr for Answer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once('=').filter(|(item, _)| !item.is_empty());
+        let (item, word) = parts.ok_or("expected ITEM=retry, ITEM=done or ITEM=fail")?;
+        let verdict = Verdict::parse(word)
+            .ok_or_else(|| format!("`{word}` is not one of retry, done and fail"))?;
+        Ok(Self {
+            item: item.to_owned(),
+            verdict,
+        })
+    }
+}
+
+/// When a step counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// When it is on disk.
+    Strict,
+    /// When it is written; a power cut may take back the last ones.
+    Relaxed,
+}
+
+impl From<Durability> for model::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Strict => Self::Strict,
+            Durability::Relaxed => Self::Relaxed,
+        }
+    }
+}
+
+pub(super) fn tool(text: &str) -> Result<ItemRef, String> {
+    ItemRef::parse(text, ItemKind::Tool).map_err(|error| error.to_string())
+}
+
+pub(super) fn item_id(text: &str) -> Result<ItemId, String> {
+    ItemId::new(text).map_err(|error| error.to_string())
+}
+
+pub(super) fn executable(text: &str) -> Result<ItemKind, String> {
+    match text.parse() {
+        Ok(kind @ (ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge)) => Ok(kind),
+        Ok(ItemKind::Config) => Err("config is not executed".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn status(text: &str) -> Result<Status, String> {
+    Status::ALL
+        .into_iter()
+        .find(|status| status.as_str() == text)
+        .ok_or_else(|| format!("use one of {}", Status::ALL.map(Status::as_str).join(", ")))
+}
+
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds, such as 30 or 0.5".to_owned())
+}

@@ -1,0 +1,282 @@
+//! Staying with a run until it ends or parks.
+//!
+//! ```text
+//! events ──► RunSuspended ─► Get, result, 75
+//!    │ └───► terminal event ─► Get, result, exit by status
+//!    └ Ctrl-C ─► leave (130), or cancel and go on following; a second one leaves at once
+//! ```
+
+use rye_client::Client;
+use rye_client::events::{Events, Follow};
+use rye_client::exit::Exit;
+use rye_client::{json, wire};
+use rye_core::id::RunId;
+use rye_core::model::{Event, Object, RunKind, Status};
+use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Format, Output, Reader};
+use crate::render;
+use crate::render::steps::{Line, Steps};
+
+/// Tells that a run that had ended goes on as another one.
+pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
+    if old.as_str() != run_id {
+        output.note(&format!(
+            "{old} has ended; {run_id} goes on from where it failed"
+        ));
+    }
+}
+
+/// Prints the id of a run and leaves it, or stays with it from `cursor` on and ends as it does.
+pub(super) async fn stay(
+    client: &Client,
+    run_id: &str,
+    cursor: &str,
+    how: cli::Attach,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    match Behaviour::of(how) {
+        Behaviour::Detach => detached(client, run_id, output).await,
+        Behaviour::Attach {
+            step_lines,
+            on_interrupt,
+        } => {
+            let followed = follow(client, run_id, cursor, step_lines, on_interrupt, output).await?;
+            if followed == Followed::Left {
+                return Ok(Exit::Interrupted);
+            }
+            let ended = end(client, run_id, output).await?;
+            Ok(match followed {
+                Followed::Cancelled => Exit::Interrupted,
+                Followed::Left | Followed::ToTheEnd => ended,
+            })
+        }
+    }
+}
+
+/// What to do once the run has started.
+enum Behaviour {
+    Detach,
+    Attach {
+        step_lines: StepLines,
+        on_interrupt: OnInterrupt,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StepLines {
+    Shown,
+    Silenced,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnInterrupt {
+    Leave,
+    Cancel,
+}
+
+/// How following a run ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    /// The run has ended or parked.
+    ToTheEnd,
+    /// The user left; the run goes on.
+    Left,
+    /// The user's Ctrl-C cancelled the run, and it has ended.
+    Cancelled,
+}
+
+impl Behaviour {
+    const fn of(run: cli::Attach) -> Self {
+        if run.detach {
+            return Self::Detach;
+        }
+        Self::Attach {
+            step_lines: if run.quiet {
+                StepLines::Silenced
+            } else {
+                StepLines::Shown
+            },
+            on_interrupt: if run.cancel_on_interrupt {
+                OnInterrupt::Cancel
+            } else {
+                OnInterrupt::Leave
+            },
+        }
+    }
+}
+
+async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit, Failure> {
+    match output.format() {
+        Format::Text => output.line(run_id)?,
+        Format::Json => {
+            let run = client.get(run_id).await?;
+            output.json(&json::Run::new(&run)?)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn follow(
+    client: &Client,
+    run_id: &str,
+    cursor: &str,
+    step_lines: StepLines,
+    on_interrupt: OnInterrupt,
+    output: &mut Output,
+) -> Result<Followed, Failure> {
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
+    let run = client.get(run_id).await?;
+    let mut steps = (step_lines == StepLines::Shown && wire::kind_of(&run)? == RunKind::Graph)
+        .then(|| Steps::new(wire::item_id(&run), run.nodes, output.style()));
+    if let (Some(steps), false) = (&mut steps, cursor.is_empty()) {
+        // What was set before we look is not new.
+        let state = wire::json("state_json", &run.state_json)?;
+        steps.know(
+            state
+                .as_ref()
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(Object::keys),
+        );
+    }
+    let mut events = client.events(run_id, cursor, Follow::UntilEnd);
+    let watched = watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?;
+    if watched == Watched::Ended {
+        return Ok(Followed::ToTheEnd);
+    }
+    match on_interrupt {
+        OnInterrupt::Leave => {
+            output.note(&format!("interrupted; the run {run_id} goes on"));
+            output.hint(&format!(
+                "`ryectl events {run_id} --follow` follows it, `ryectl cancel {run_id}` stops it"
+            ));
+            Ok(Followed::Left)
+        }
+        OnInterrupt::Cancel => {
+            output.note("interrupted; cancelling the run (Ctrl-C again leaves it at once)");
+            let asked = {
+                let cancel = client.cancel(run_id, "interrupted from the keyboard");
+                tokio::pin!(cancel);
+                tokio::select! {
+                    answer = &mut cancel => Some(answer?),
+                    _ = interrupts.recv() => None,
+                }
+            };
+            if asked.is_some()
+                && watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?
+                    == Watched::Ended
+            {
+                return Ok(Followed::Cancelled);
+            }
+            Ok(Followed::Left)
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    /// The run has ended or parked.
+    Ended,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+async fn watch(
+    client: &Client,
+    events: &mut Events,
+    interrupts: &mut Signal,
+    mut steps: Option<&mut Steps>,
+    output: &mut Output,
+) -> Result<Watched, Failure> {
+    loop {
+        let event = tokio::select! {
+            _ = interrupts.recv() => return Ok(Watched::Interrupted),
+            // Cancel safe: an event counts as handed out only when `next` returns it.
+            event = events.next() => event?,
+        };
+        let Some(event) = event else {
+            return Ok(Watched::Ended);
+        };
+        let Some(fact) = wire::fact(&event) else {
+            continue;
+        };
+        let at = event.timestamp.as_ref().map(wire::timestamp);
+        match steps.as_mut().and_then(|steps| steps.line(&fact, at)) {
+            Some(Line::Started(line)) => output.progress(&line),
+            Some(Line::Done(line)) => output.note(&line),
+            None => {}
+        }
+        if fact.outcome().is_some() {
+            return Ok(Watched::Ended);
+        }
+        // A parked run has no end to wait for; but what is told may be long ago.
+        if let Event::RunSuspended(_) = fact {
+            let run_id = &event.run_id;
+            if wire::status_of(&client.get(run_id).await?)? == Status::Suspended {
+                return Ok(Watched::Ended);
+            }
+        }
+    }
+}
+
+/// Tells why a run is parked, and how it goes on.
+pub(super) async fn tell_parked(
+    client: &Client,
+    run: &json::Run,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let Some(why) = &run.suspend else {
+        output.note("parked: no reason given");
+        return Ok(());
+    };
+    output.note(&format!("parked: {}", render::suspension(why)));
+    // What a run below waits for is what it takes.
+    let below = match &why.child {
+        Some(child) => json::Run::new(&client.get(child).await?)?.suspend,
+        None => None,
+    };
+    if let (Some(child), Some(below)) = (&why.child, &below) {
+        output.note(&format!("{child} is parked: {}", render::suspension(below)));
+    }
+    let needed = below.as_ref().unwrap_or(why);
+    output.hint(&render::way_on(&run.run_id, needed));
+    Ok(())
+}
+
+/// Prints what the run came to, and ends as it did.
+async fn end(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit, Failure> {
+    let run = client.get(run_id).await?;
+    let record = json::Run::new(&run)?;
+    let status = wire::status_of(&run)?;
+    match (output.format(), output.reader()) {
+        (Format::Json, _) => output.json(&record)?,
+        (Format::Text, Reader::Other | Reader::Gone) => output.json(&json::result(&run)?)?,
+        (Format::Text, Reader::Terminal) => {
+            let head = format!("{} {run_id}", output.style().status(record.status));
+            let text = match render::body(&record) {
+                Some(body) => format!("{head}\n{body}"),
+                None => head,
+            };
+            output.line(&text)?;
+        }
+    }
+    match status {
+        Status::Suspended => tell_parked(client, &record, output).await?,
+        Status::Error
+        | Status::Cancelled
+        | Status::Killed
+        | Status::CompletedWithErrors
+        | Status::Created
+        | Status::Running
+        | Status::Completed => {
+            if let Some(error) = &record.error {
+                output.error(&render::failure(error));
+            }
+        }
+    }
+    Ok(Exit::of_run(status))
+}

@@ -1,0 +1,127 @@
+//! `graph step`, `graph validate` and `graph show`.
+
+use rye_client::exit::Exit;
+use rye_client::{json, wire};
+use rye_core::id::{ItemRef, RunId};
+use rye_proto::v1;
+use serde_json::{Value, json};
+
+use super::{Session, attach};
+use crate::cli::{self, Diagram};
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Format;
+use crate::render;
+
+pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit, Failure> {
+    let inputs = input::inputs(step.input, step.inputs)?;
+    let state = step.state.map(|source| source.object("--state"));
+    let request = v1::StepRequest {
+        item: Some(wire::item_ref(&step.item)),
+        project: session.project().display().to_string(),
+        node: step.node,
+        inputs_json: inputs.json,
+        text_inputs: inputs.text,
+        inject_state_json: state.transpose()?.unwrap_or_default(),
+        resume_from: step
+            .resume_from
+            .as_ref()
+            .map(RunId::to_string)
+            .unwrap_or_default(),
+        has_capabilities: !step.capabilities.is_empty(),
+        capabilities: step.capabilities,
+    };
+    let client = session.client().await?;
+    let answer = client.step(request).await?;
+    let output = &mut session.output;
+    for warning in &answer.warnings {
+        output.warning(warning);
+    }
+    let result = wire::json("result_json", &answer.result_json)?.unwrap_or(Value::Null);
+    let run = answer.run.unwrap_or_default();
+    let status = wire::status_of(&run)?;
+    let record = json::Run::new(&run)?;
+    match output.format() {
+        Format::Json => output.json(&result)?,
+        Format::Text => {
+            let name = |key: &str| result[key].as_str().map(str::to_owned);
+            let head = render::fields(&[
+                ("run", Some(record.run_id.clone())),
+                ("status", Some(output.style().status(record.status))),
+                ("node", name("executed_node")),
+                (
+                    "next",
+                    name("next_node").or_else(|| Some("none".to_owned())),
+                ),
+            ]);
+            let lines: Vec<String> = std::iter::once(head).chain(render::body(&record)).collect();
+            output.line(&lines.join("\n"))?;
+        }
+    }
+    if record.suspend.is_some() {
+        attach::tell_parked(&client, &record, output).await?;
+    }
+    if let Some(error) = &record.error {
+        output.error(&render::failure(error));
+    }
+    Ok(Exit::of_run(status))
+}
+
+pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Exit, Failure> {
+    let request = v1::ValidateRequest {
+        item: Some(wire::item_ref(item)),
+        project: session.project().display().to_string(),
+    };
+    let answer = session.client().await?.validate(request).await?;
+    let path = answer.path.clone();
+    let report = json::Validation::from(answer);
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&report)?,
+        Format::Text => {
+            for finding in &report.errors {
+                output.line(&render::finding(&path, finding, ""))?;
+            }
+            for finding in &report.warnings {
+                output.line(&render::finding(&path, finding, "warning: "))?;
+            }
+            output.note(&format!(
+                "{path}: nodes {}, errors {}, warnings {}",
+                report.node_count,
+                report.errors.len(),
+                report.warnings.len()
+            ));
+        }
+    }
+    Ok(if report.success {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit, Failure> {
+    let (format, word) = match show.format {
+        Diagram::Mermaid => (v1::DiagramFormat::Mermaid, "mermaid"),
+        Diagram::Dot => (v1::DiagramFormat::Dot, "dot"),
+        Diagram::Text => (v1::DiagramFormat::Text, "text"),
+    };
+    let request = v1::ShowRequest {
+        item: Some(wire::item_ref(&show.item)),
+        project: session.project().display().to_string(),
+        format: format.into(),
+        run_id: show.run.as_ref().map(RunId::to_string).unwrap_or_default(),
+    };
+    let text = session.client().await?.show(request).await?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&json!({
+            "item_id": show.item.id,
+            "run_id": show.run,
+            "format": word,
+            "text": text,
+        }))?,
+        Format::Text => output.line(text.trim_end())?,
+    }
+    Ok(Exit::Done)
+}

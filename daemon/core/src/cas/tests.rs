@@ -1,0 +1,158 @@
+use super::*;
+use crate::id::ItemId;
+
+/// The recorded objects of the original.
+const RECORDED: &str = include_str!("../../tests/data/cas_objects.json");
+
+#[test]
+fn recorded_objects_have_the_text_and_the_hash_of_the_original() {
+    let recorded: Value = serde_json::from_str(RECORDED).unwrap();
+    let cases = recorded["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 18);
+    for case in cases {
+        let ours = Encoded::of(&case["object"]);
+        // The original had two canonical forms, which differ in two accidents; ours is the one its signatures used.
+        let (text, hash) = match case["python_canonical_same"] {
+            Value::Bool(true) => (&case["canonical"], &case["sha256"]),
+            _ => (&case["python_canonical"], &case["python_sha256"]),
+        };
+        assert_eq!(
+            (&json!(ours.text), &json!(ours.hash)),
+            (text, hash),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn snapshots_and_results_have_the_recorded_names() {
+    assert_eq!(
+        state_snapshot(&json!({"inputs": {}})),
+        Encoded {
+            hash: "0cad3d7b1c5fbb11935ff6eb8d12269eb808eaf0faf5c45538ab1b3df842a5ca".into(),
+            text: r#"{"kind":"state_snapshot","schema":1,"state":{"inputs":{}}}"#.into(),
+        }
+    );
+    let result = json!({
+        "exit_code": 0, "output": "hello\n", "stderr": "", "stdout": "hello\n", "success": true, "truncated": false
+    });
+    assert_eq!(
+        node_result(&result).hash,
+        "107bb296ecfd482f414d57a4bcbcfddf509bb89b349f53f0c1a7454c38285490"
+    );
+}
+
+#[test]
+fn the_key_of_the_original_is_the_hash_of_its_node_input() {
+    let object = json!({
+        "schema": 1, "kind": "node_input", "graph_hash": "0".repeat(64), "node_name": "a",
+        "interpolated_action": {
+            "primary": "execute", "item_type": "tool", "item_id": "rye/bash", "params": {"command": "echo hello"}
+        },
+        "lockfile_hash": null, "config_snapshot_hash": "1".repeat(64)
+    });
+    assert_eq!(
+        Encoded::of(&object).hash,
+        "b804b2368621a05cf5d15f59b454833ce219456e427ee15858b8c710250d09a4"
+    );
+}
+
+fn key(
+    graph: &str,
+    config: &str,
+    node: &str,
+    item: &str,
+    params: &Value,
+    chain: &[&str],
+) -> String {
+    let input = NodeInput {
+        node,
+        primary: Primary::Execute,
+        item: &ItemRef::tool(ItemId::new(item).unwrap()),
+        params: params.as_object().unwrap(),
+    };
+    InputScope::new(graph, config).key(&input, chain.iter().copied())
+}
+
+#[test]
+fn a_key_is_the_hash_of_the_canonical_object_it_stands_for() {
+    let params = json!({"z": [1.5, null], "a\"\u{1F980}": {"é": "\n"}});
+    let object = json!({
+        "schema": 1, "kind": "node_input", "graph_hash": "00ff", "node_name": "nöde \"1\"",
+        "interpolated_action": {"primary": "execute", "item_type": "tool", "item_id": "rye/bash", "params": params},
+        "chain_hashes": ["aa", "bb"], "config_snapshot_hash": "11"
+    });
+    assert_eq!(
+        key(
+            "00ff",
+            "11",
+            "nöde \"1\"",
+            "rye/bash",
+            &params,
+            &["aa", "bb"]
+        ),
+        Encoded::of(&object).hash
+    );
+}
+
+#[test]
+fn a_key_depends_on_graph_configuration_node_action_and_every_element_of_the_chain() {
+    let one = json!({"n": 1});
+    let keys = [
+        key("g", "c", "n", "rye/bash", &one, &["aa", "bb"]),
+        key("h", "c", "n", "rye/bash", &one, &["aa", "bb"]),
+        key("g", "d", "n", "rye/bash", &one, &["aa", "bb"]),
+        key("g", "c", "m", "rye/bash", &one, &["aa", "bb"]),
+        key("g", "c", "n", "rye/core/echo", &one, &["aa", "bb"]),
+        key("g", "c", "n", "rye/bash", &json!({"n": 1.0}), &["aa", "bb"]),
+        key("g", "c", "n", "rye/bash", &one, &["ab", "bb"]),
+        key("g", "c", "n", "rye/bash", &one, &["aa", "cb"]),
+        key("g", "c", "n", "rye/bash", &one, &["aa"]),
+    ];
+    for (at, key) in keys.iter().enumerate() {
+        assert!(!keys[..at].contains(key), "case {at}");
+    }
+    assert_eq!(keys[0], key("g", "c", "n", "rye/bash", &one, &["aa", "bb"]));
+}
+
+#[test]
+fn optional_fields_are_left_out_rather_than_empty() {
+    let receipt = Receipt {
+        node_input_hash: "",
+        node_result_hash: "ab",
+        cache_hit: false,
+        elapsed_ms: 7,
+        at: Timestamp::from_ms(1_771_840_801_234),
+        error: None,
+    };
+    assert_eq!(
+        node_receipt(&receipt).text,
+        r#"{"cache_hit":false,"elapsed_ms":7,"kind":"node_receipt","node_input_hash":"","node_result_hash":"ab","schema":1,"timestamp":"2026-02-23T10:00:01Z"}"#
+    );
+    let failed = Receipt {
+        error: Some("no"),
+        ..receipt
+    };
+    assert!(node_receipt(&failed).text.contains(r#""error":"no""#));
+    let run = RunId::new("g-1").unwrap();
+    let execution = Execution {
+        run: &run,
+        graph: "g",
+        system_version: "0.1.0",
+        step: 2,
+        status: Status::Completed,
+        state_hash: "cd",
+        node_receipts: &["ab".to_owned()],
+        errors: &[],
+    };
+    assert_eq!(
+        execution_snapshot(&execution).text,
+        r#"{"graph_id":"g","graph_run_id":"g-1","kind":"execution_snapshot","node_receipts":["ab"],"project_manifest_hash":"","schema":1,"state_hash":"cd","status":"completed","step":2,"system_version":"0.1.0","user_manifest_hash":""}"#
+    );
+    let errors = [json!({"step": 1, "node": "n", "error": "no"})];
+    let failed = Execution {
+        errors: &errors,
+        ..execution
+    };
+    assert!(execution_snapshot(&failed).text.contains(r#""errors":[{"#));
+}

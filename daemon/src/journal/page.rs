@@ -1,0 +1,520 @@
+//! The page about a run for people: its nodes and what happened, as a pure function of its events.
+//!
+//! Rendering costs the same at step 10 and at step 10,000: of the history only the last [`HISTORY`] entries are kept, each
+//! as the short text it is shown as. **Never** shows a text of the run as anything but text: names and messages are escaped
+//! for Markdown and HTML.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use rye_core::clock::Timestamp;
+use rye_core::definition::{self, Work};
+use rye_core::id::{RunId, Seq};
+use rye_core::model::{Birth, Event, Status, StepStatus};
+use serde_json::json;
+
+use super::receipts::{Left, SYSTEM_VERSION};
+
+/// Entries of the history that are shown.
+const HISTORY: usize = 200;
+/// Characters of a text of the run that are shown.
+const TEXT: usize = 300;
+/// Graphs whose outline is kept for their next run.
+const OUTLINES: usize = 64;
+
+/// A node as its graph declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outline {
+    name: String,
+    action: String,
+}
+
+/// The nodes of graphs, by content hash: reading a graph costs more than most of its runs.
+#[derive(Debug, Default)]
+pub(super) struct Outlines(HashMap<String, Arc<[Outline]>>);
+
+impl Outlines {
+    /// The nodes of the graph that a run was born with, in the order of the file.
+    pub(super) fn of(&mut self, birth: &Birth) -> Arc<[Outline]> {
+        if let Some(outline) = self.0.get(&birth.content_hash) {
+            return Arc::clone(outline);
+        }
+        let graph = birth.graph.as_ref();
+        let graph = graph.and_then(|source| definition::parse(&source.text).ok());
+        let nodes = graph.iter().flat_map(|(graph, _)| &graph.nodes);
+        let outline: Arc<[Outline]> = nodes
+            .map(|node| Outline {
+                name: node.name.clone(),
+                action: match &node.work {
+                    Work::Action(action) => action.id.clone(),
+                    Work::Foreach(foreach) => format!("foreach {}", foreach.action.id),
+                    Work::Gate => "gate".to_owned(),
+                    Work::Return { .. } => "return".to_owned(),
+                },
+            })
+            .collect();
+        if self.0.len() >= OUTLINES {
+            self.0.clear();
+        }
+        self.0
+            .insert(birth.content_hash.clone(), Arc::clone(&outline));
+        outline
+    }
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Pending,
+    Running,
+    Done,
+    Failed,
+}
+
+impl Standing {
+    const fn icon(self) -> &'static str {
+        match self {
+            Self::Pending => "⏳",
+            Self::Running => "🔄",
+            Self::Done => "✅",
+            Self::Failed => "❌",
+        }
+    }
+}
+
+/// A line of the table: what became of the node when it was last visited.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    action: String,
+    standing: Standing,
+    visits: u32,
+    elapsed_ms: Option<u64>,
+    details: Vec<String>,
+}
+
+/// The page of one run.
+#[derive(Debug)]
+pub(super) struct Page {
+    run: RunId,
+    graph: String,
+    version: String,
+    rows: Vec<Row>,
+    by_name: HashMap<String, usize>,
+    history: VecDeque<String>,
+    /// Entries of the history that are not kept any more.
+    earlier: u64,
+    /// The step the last heading of the history speaks of.
+    heading: u32,
+    status: String,
+    step: u32,
+    began: Timestamp,
+    seen: Timestamp,
+    seq: Seq,
+}
+
+impl Page {
+    /// The page of a run of which nothing is known but its birth.
+    pub(super) fn new(run: &RunId, birth: &Birth, outline: &[Outline]) -> Self {
+        let graph = birth.graph.as_ref();
+        let mut page = Self {
+            run: run.clone(),
+            graph: birth.item.id.to_string(),
+            version: graph.map_or_else(String::new, |graph| graph.version.clone()),
+            rows: Vec::with_capacity(outline.len()),
+            by_name: HashMap::with_capacity(outline.len()),
+            history: VecDeque::new(),
+            earlier: 0,
+            heading: 0,
+            status: Status::Created.as_str().to_owned(),
+            step: 0,
+            began: Timestamp::default(),
+            seen: Timestamp::default(),
+            seq: Seq::default(),
+        };
+        for node in outline {
+            page.row(&node.name).action.clone_from(&node.action);
+        }
+        page
+    }
+
+    /// The time of the last event on it.
+    pub(super) const fn seen(&self) -> Timestamp {
+        self.seen
+    }
+
+    /// The row of a node; one the graph does not declare comes last.
+    fn row(&mut self, name: &str) -> &mut Row {
+        let next = self.rows.len();
+        let at = *self.by_name.entry(name.to_owned()).or_insert(next);
+        if at == next {
+            self.rows.push(Row {
+                name: name.to_owned(),
+                action: String::new(),
+                standing: Standing::Pending,
+                visits: 0,
+                elapsed_ms: None,
+                details: Vec::new(),
+            });
+        }
+        &mut self.rows[at]
+    }
+
+    /// Takes in one event, and what it left behind.
+    pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event, left: Option<&Left>) {
+        self.seq = seq;
+        self.seen = at;
+        self.note_node(event, left);
+        self.note_run(at, event);
+        self.tell(at, event);
+    }
+
+    /// What the event says about a node.
+    fn note_node(&mut self, event: &Event, left: Option<&Left>) {
+        if let Event::StepStarted {
+            step,
+            node,
+            items,
+            child,
+            ..
+        } = event
+        {
+            self.step = *step;
+            let row = self.row(node);
+            row.standing = Standing::Running;
+            row.elapsed_ms = None;
+            row.details.clear();
+            row.details
+                .extend(items.map(|items| format!("{items} items")));
+            row.details.extend(
+                child
+                    .iter()
+                    .map(|child| format!("run {}", plain(child.as_str()))),
+            );
+        }
+        if let Event::StepCompleted {
+            step,
+            node,
+            status,
+            elapsed_ms,
+            cache_hit,
+            ..
+        } = event
+        {
+            self.step = *step;
+            let row = self.row(node);
+            if *status != StepStatus::Foreach {
+                row.details.retain(|detail| detail.starts_with("run "));
+            }
+            row.standing = match status {
+                StepStatus::Error => Standing::Failed,
+                StepStatus::Ok
+                | StepStatus::Return
+                | StepStatus::Gate
+                | StepStatus::Foreach
+                | StepStatus::Cached => Standing::Done,
+            };
+            row.visits += 1;
+            row.elapsed_ms = Some(*elapsed_ms);
+            row.details.extend(cache_hit.then(|| "cached".to_owned()));
+            if let Some(left) = left.filter(|left| !left.node_input_hash.is_empty()) {
+                let (input, result) = (short(&left.node_input_hash), short(&left.result.hash));
+                row.details.push(format!("in `{input}`, out `{result}`"));
+            }
+        }
+        if let Event::StepFailed { node, .. } = event {
+            self.row(node).standing = Standing::Failed;
+        }
+        if let Event::RetryScheduled { node, .. } = event {
+            self.row(node).standing = Standing::Running;
+        }
+    }
+
+    /// What the event says about the run as a whole.
+    fn note_run(&mut self, at: Timestamp, event: &Event) {
+        match event {
+            Event::RunCreated(_) => self.began = at,
+            Event::RunStarted { .. } | Event::RunResumed { .. } => {
+                Status::Running.as_str().clone_into(&mut self.status);
+            }
+            Event::RunSuspended(why) => {
+                self.status = format!("{} ({})", Status::Suspended.as_str(), why.reason.as_str());
+            }
+            Event::GraphStarted { .. }
+            | Event::StepStarted { .. }
+            | Event::ProcessStarted { .. }
+            | Event::StepFailed { .. }
+            | Event::RetryScheduled { .. }
+            | Event::ItemStarted { .. }
+            | Event::ItemCompleted { .. }
+            | Event::ForeachCompleted { .. }
+            | Event::HooksBegun { .. }
+            | Event::HookStarted { .. }
+            | Event::HookCompleted { .. }
+            | Event::LimitExtended { .. }
+            | Event::UncertainAnswered { .. }
+            | Event::Emitted { .. }
+            | Event::StepCompleted { .. }
+            | Event::CancelRequested { .. }
+            | Event::GraphEnding { .. }
+            | Event::GraphCompleted { .. }
+            | Event::GraphError { .. }
+            | Event::GraphCancelled { .. }
+            | Event::ToolCompleted { .. }
+            | Event::ToolCancelled { .. }
+            | Event::RunKilled { .. } => {
+                if let Some(outcome) = event.outcome() {
+                    outcome.status().as_str().clone_into(&mut self.status);
+                    // What was in flight then was not done.
+                    for row in &mut self.rows {
+                        if row.standing == Standing::Running {
+                            row.standing = Standing::Pending;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds what the event has to say to the history.
+    fn tell(&mut self, at: Timestamp, event: &Event) {
+        if let Event::StepStarted {
+            step,
+            node,
+            action_id,
+            attempt,
+            ..
+        } = event
+        {
+            let again = match attempt {
+                1 => String::new(),
+                more => format!(" (try {more})"),
+            };
+            let text = format!("{} → {}{again}", plain(node), plain(action_id));
+            self.head(*step, &text);
+        }
+        if let Event::StepCompleted { step, node, .. } = event
+            && *step != self.heading
+        {
+            self.head(*step, &plain(node));
+        }
+        if let Some(text) = entry(event) {
+            self.push(format!("- {at} {text}"));
+        }
+    }
+
+    fn head(&mut self, step: u32, text: &str) {
+        self.heading = step;
+        self.push(format!("### Step {step} – {text}"));
+    }
+
+    fn push(&mut self, entry: String) {
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+            self.earlier += 1;
+        }
+        self.history.push_back(entry);
+    }
+
+    /// The unsigned page of a run with so many receipts.
+    pub(super) fn render(&self, receipts: usize) -> String {
+        let elapsed = duration(self.seen.ms_since(self.began));
+        let mut out = String::with_capacity(4096);
+        let mut put = |args: std::fmt::Arguments<'_>| {
+            out.write_fmt(args)
+                .expect("writing to a String cannot fail");
+        };
+        put(format_args!("{}", self.front(&elapsed)));
+        let (graph, run) = (plain(&self.graph), plain(self.run.as_str()));
+        put(format_args!(
+            "# {graph}\n\nRun {run}\n\n**Status:** {} | **Step:** {} | **Elapsed:** {elapsed}\n\n",
+            self.status, self.step
+        ));
+        put(format_args!(
+            "| # | Node | Status | Visits | Duration | Action | Details |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+        ));
+        for (row, number) in self.rows.iter().zip(1..) {
+            put(format_args!(
+                "| {number} | {} | {} | {} | {} | {} | {} |\n",
+                plain(&row.name),
+                row.standing.icon(),
+                row.visits,
+                row.elapsed_ms.map(duration).unwrap_or_default(),
+                plain(&row.action),
+                row.details.join(", ")
+            ));
+        }
+        put(format_args!("\n## Events\n\n"));
+        if self.earlier > 0 {
+            put(format_args!(
+                "{} earlier entries are left out; all events are in `.ai/state/threads/{}/transcript.jsonl`.\n\n",
+                self.earlier, self.run
+            ));
+        }
+        for entry in &self.history {
+            let gap = if entry.starts_with("###") { "\n" } else { "" };
+            put(format_args!("{gap}{entry}\n"));
+        }
+        put(format_args!(
+            "\n---\n\n**{}** | Steps: {} | Duration: {elapsed} | {}\n\nryed {SYSTEM_VERSION} | receipts: {receipts}\n",
+            self.status, self.step, self.seen
+        ));
+        out
+    }
+
+    /// The block of fields; JSON is YAML, so no text can break out of its line.
+    fn front(&self, elapsed: &str) -> String {
+        let name = self.graph.rsplit('/').next().unwrap_or_default();
+        let fields = [
+            (
+                "id",
+                json!(format!("agent/threads/{}/{}", self.graph, self.run)),
+            ),
+            ("title", json!(format!("Graph: {}", self.graph))),
+            ("entry_type", json!("graph_transcript")),
+            ("category", json!(format!("agent/threads/{}", self.graph))),
+            ("version", json!(self.version)),
+            ("author", json!("rye")),
+            ("created_at", json!(self.began.to_string())),
+            ("updated_at", json!(self.seen.to_string())),
+            ("graph_id", json!(self.graph)),
+            ("graph_run_id", json!(self.run)),
+            ("status", json!(self.status)),
+            ("step_count", json!(self.step)),
+            ("seq", json!(self.seq)),
+            ("duration", json!(elapsed)),
+            ("tags", json!(["graph", name])),
+        ];
+        let mut lines = String::from("```yaml\n");
+        for (key, value) in fields {
+            writeln!(lines, "{key}: {value}").expect("writing to a String cannot fail");
+        }
+        lines.push_str("```\n\n");
+        lines
+    }
+}
+
+/// What the history says of an event, if it says anything.
+fn entry(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::RunStarted { .. } => "the daemon takes the run up".to_owned(),
+        Event::GraphStarted { start_node, .. } => format!("started at {}", plain(start_node)),
+        Event::StepFailed { error, .. } => format!("❌ failed: {}", plain(&error.message)),
+        Event::RetryScheduled {
+            attempt, due, by, ..
+        } => {
+            format!("try {attempt} not before {due}, asked by {}", plain(by))
+        }
+        Event::ItemCompleted {
+            item,
+            status,
+            error,
+            ..
+        } => match error {
+            Some(error) => format!("item {item} ❌ {}", plain(&error.message)),
+            None => format!("item {item} {}", status.as_str()),
+        },
+        Event::ForeachCompleted { items, failed, .. } => format!("{items} items, {failed} failed"),
+        Event::HookCompleted {
+            hook, event, error, ..
+        } => match error {
+            Some(error) => format!(
+                "hook {} ({event}) failed: {}",
+                plain(hook),
+                plain(&error.message)
+            ),
+            None => format!("hook {} answered ({event})", plain(hook)),
+        },
+        Event::LimitExtended { max_steps, by } => {
+            format!("the limit is {max_steps} steps now, by {}", plain(by))
+        }
+        Event::UncertainAnswered {
+            slot, verdict, by, ..
+        } => format!("{slot} declared `{}` by {}", verdict.as_str(), plain(by)),
+        Event::Emitted { name, .. } => format!("event {}", plain(name)),
+        Event::StepCompleted {
+            status,
+            elapsed_ms,
+            next_node,
+            error,
+            ..
+        } => {
+            let onward = next_node.as_ref().map(|node| format!(" → {}", plain(node)));
+            let onward = onward.unwrap_or_default();
+            let elapsed = duration(*elapsed_ms);
+            match error {
+                Some(error) => format!(
+                    "❌ error after {elapsed}: {}{onward}",
+                    plain(&error.message)
+                ),
+                None => format!("✅ {} after {elapsed}{onward}", status.as_str()),
+            }
+        }
+        Event::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
+        Event::RunSuspended(why) => format!("parked: {}", why.reason.as_str()),
+        Event::RunResumed { .. } => "goes on".to_owned(),
+        Event::GraphCompleted { status, .. } => status.as_str().to_owned(),
+        Event::GraphError { error, .. } => format!("❌ error: {}", plain(&error.message)),
+        Event::GraphCancelled { cause, .. } => format!("cancelled by {}", plain(cause)),
+        Event::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
+        Event::RunCreated(_)
+        | Event::StepStarted { .. }
+        | Event::ProcessStarted { .. }
+        | Event::ItemStarted { .. }
+        | Event::HooksBegun { .. }
+        | Event::HookStarted { .. }
+        | Event::GraphEnding { .. }
+        | Event::ToolCompleted { .. }
+        | Event::ToolCancelled { .. } => return None,
+    })
+}
+
+/// The first 16 digits of a hash.
+fn short(hash: &str) -> &str {
+    hash.get(..16).unwrap_or(hash)
+}
+
+/// `850ms`, `1.2s`, `2m 03s`.
+fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{seconds}.{}s", ms % 1000 / 100),
+        _ => format!("{}m {:02}s", seconds / 60, seconds % 60),
+    }
+}
+
+/// A text of the run as one line of text and nothing else: no markup, no table cell, no HTML.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    let mut rest = text.chars().peekable();
+    for _ in 0..TEXT {
+        let Some(c) = rest.next() else {
+            return out;
+        };
+        let inner = before.is_alphanumeric() && rest.peek().is_some_and(|c| c.is_alphanumeric());
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            // Inside a word it is no markup.
+            '_' if inner => out.push(c),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '!' | '$' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+        before = c;
+    }
+    if rest.peek().is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! The objects that a run leaves behind, as pure functions of its events.
+
+use std::collections::HashMap;
+
+use rye_core::cas::{self, Encoded, Execution, Receipt};
+use rye_core::clock::Timestamp;
+use rye_core::model::{Event, Outcome, Phase, Run, Slot};
+use serde_json::{Value, json};
+
+/// The release whose walker ran it.
+pub(super) const SYSTEM_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The receipts of a run so far.
+#[derive(Debug, Default)]
+pub(super) struct Receipts {
+    /// Their names, in order.
+    hashes: Vec<String>,
+    /// Input hashes of the attempts in hand: a failed step does not name its own.
+    inputs: HashMap<Slot, String>,
+}
+
+/// What one event leaves behind.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) node_input_hash: String,
+    pub(super) result: Encoded,
+    pub(super) receipt: Encoded,
+}
+
+impl Receipts {
+    /// How many there are.
+    pub(super) const fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Takes in `event`: the result and the receipt of a node or an item that is done.
+    pub(super) fn take(&mut self, at: Timestamp, event: &Event) -> Option<Left> {
+        if let Event::StepStarted {
+            node_input_hash, ..
+        } = event
+        {
+            self.inputs.clear();
+            self.begun(Slot::Action, node_input_hash.as_ref());
+        }
+        if let Event::ItemStarted {
+            item,
+            node_input_hash,
+            ..
+        } = event
+        {
+            self.begun(Slot::Item(*item), node_input_hash.as_ref());
+        }
+        if let Event::StepCompleted {
+            elapsed_ms,
+            error,
+            result,
+            cache_hit,
+            node_input_hash,
+            ..
+        } = event
+        {
+            let begun = self.inputs.remove(&Slot::Action);
+            self.inputs.clear();
+            let empty = json!({});
+            let done = Done {
+                input: node_input_hash.clone().or(begun),
+                result: result.as_ref().unwrap_or(&empty),
+                cache_hit: *cache_hit,
+                elapsed_ms: *elapsed_ms,
+                error: error.as_ref().map(|error| error.message.as_str()),
+            };
+            return Some(self.done(at, done));
+        }
+        if let Event::ItemCompleted {
+            item,
+            status,
+            elapsed_ms,
+            result,
+            error,
+            node_input_hash,
+            ..
+        } = event
+        {
+            let begun = self.inputs.remove(&Slot::Item(*item));
+            let done = Done {
+                input: node_input_hash.clone().or(begun),
+                result,
+                cache_hit: *status == rye_core::model::StepStatus::Cached,
+                elapsed_ms: *elapsed_ms,
+                error: error.as_ref().map(|error| error.message.as_str()),
+            };
+            return Some(self.done(at, done));
+        }
+        None
+    }
+
+    fn begun(&mut self, slot: Slot, input: Option<&String>) {
+        if let Some(input) = input {
+            self.inputs.insert(slot, input.clone());
+        }
+    }
+
+    fn done(&mut self, at: Timestamp, done: Done<'_>) -> Left {
+        let node_input_hash = done.input.unwrap_or_default();
+        let result = cas::node_result(done.result);
+        let receipt = cas::node_receipt(&Receipt {
+            node_input_hash: &node_input_hash,
+            node_result_hash: &result.hash,
+            cache_hit: done.cache_hit,
+            elapsed_ms: done.elapsed_ms,
+            at,
+            error: done.error,
+        });
+        self.hashes.push(receipt.hash.clone());
+        Left {
+            node_input_hash,
+            result,
+            receipt,
+        }
+    }
+
+    /// The state and the snapshot of `run`, whose receipts these are.
+    pub(super) fn snapshots(&self, run: &Run) -> (Encoded, Encoded) {
+        let state = cas::state_snapshot(&run.progress.state);
+        let execution = cas::execution_snapshot(&Execution {
+            run: &run.id,
+            graph: run.birth.item.id.as_str(),
+            system_version: SYSTEM_VERSION,
+            step: run.progress.steps,
+            status: run.status(),
+            state_hash: &state.hash,
+            node_receipts: &self.hashes,
+            errors: &errors(run),
+        });
+        (state, execution)
+    }
+}
+
+/// A node or an item that is done.
+struct Done<'a> {
+    input: Option<String>,
+    result: &'a Value,
+    cache_hit: bool,
+    elapsed_ms: u64,
+    error: Option<&'a str>,
+}
+
+/// Errors the run went on after, then the one that ended it.
+fn errors(run: &Run) -> Vec<Value> {
+    let mut errors: Vec<Value> = run
+        .progress
+        .suppressed
+        .iter()
+        .map(|error| json!(error))
+        .collect();
+    if let Phase::Ended {
+        outcome: Outcome::Error { error },
+    } = &run.phase
+    {
+        errors
+            .push(json!({"step": run.progress.steps, "node": error.node, "error": error.message}));
+    }
+    errors
+}

@@ -1,0 +1,114 @@
+//! Requests to cancel that somebody laid into the directory of a run as a file.
+//!
+//! **Never** follows a link, and leaves the files alone: whoever wrote them may want to see them.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use rye_core::id::RunId;
+use serde_json::Value;
+
+use super::projector::THREADS;
+use crate::beneath::Dir;
+
+/// Names of such a file.
+const NAMES: [&str; 2] = ["cancel", "cancel.requested"];
+/// Bytes of it that are read.
+const MOST_BYTES: u64 = 64 << 10;
+/// Characters of its reason that are kept.
+const MOST_CHARS: usize = 1000;
+
+/// The runs of `runs`, each with its `files` directory, that a file asks to cancel, and the reason it gives. Blocks.
+pub fn cancel_requests(runs: Vec<(RunId, String)>) -> Vec<(RunId, String)> {
+    let mut threads: HashMap<String, Option<Dir>> = HashMap::new();
+    let mut asked = Vec::new();
+    for (run, files) in runs {
+        let threads = threads.entry(files).or_insert_with_key(|files| {
+            let root = Dir::root(Path::new(files));
+            root.and_then(|root| root.enter(Path::new(THREADS))).ok()
+        });
+        let directory = threads
+            .as_ref()
+            .and_then(|threads| threads.enter(Path::new(run.as_str())).ok());
+        asked.extend(
+            directory
+                .and_then(|directory| requested(&directory))
+                .map(|reason| (run, reason)),
+        );
+    }
+    asked
+}
+
+fn requested(directory: &Dir) -> Option<String> {
+    NAMES.iter().find_map(|name| {
+        let content = match directory.read(name, MOST_BYTES) {
+            Ok(content) => content?,
+            // It asks, whatever it has to say.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Vec::new(),
+            // What is not a plain file is no request.
+            Err(_) => return None,
+        };
+        Some(reason(&content).unwrap_or_else(|| format!("the file `{name}`")))
+    })
+}
+
+/// `reason` of a JSON object.
+fn reason(content: &[u8]) -> Option<String> {
+    let document: Value = serde_json::from_slice(content).ok()?;
+    let reason = document.get("reason")?.as_str()?.trim();
+    let reason: String = reason.chars().take(MOST_CHARS).collect();
+    (!reason.is_empty()).then_some(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn asked(files: &Path, run: &str) -> Option<String> {
+        let run = RunId::new(run).unwrap();
+        let runs = vec![(run, files.to_string_lossy().into_owned())];
+        cancel_requests(runs).pop().map(|(_, reason)| reason)
+    }
+
+    #[test]
+    fn a_file_asks_with_its_reason_or_with_its_name() {
+        let files = tempfile::tempdir().unwrap();
+        assert_eq!(asked(files.path(), "a-1"), None);
+        let directory = files.path().join(THREADS).join("a-1");
+        fs::create_dir_all(&directory).unwrap();
+        assert_eq!(asked(files.path(), "a-1"), None);
+        let path = directory.join("cancel.requested");
+        fs::write(&path, r#"{"reason": " too dear "}"#).unwrap();
+        assert_eq!(asked(files.path(), "a-1").unwrap(), "too dear");
+        for content in [
+            "",
+            "{",
+            "{}",
+            "[1]",
+            r#"{"reason": 7}"#,
+            r#"{"reason": ""}"#,
+        ] {
+            fs::write(directory.join("cancel"), content).unwrap();
+            assert_eq!(asked(files.path(), "a-1").unwrap(), "the file `cancel`");
+        }
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn links_and_what_is_no_file_ask_for_nothing() {
+        let files = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("cancel"), "{}").unwrap();
+        let threads = files.path().join(THREADS);
+        fs::create_dir_all(threads.join("a-1/cancel")).unwrap();
+        assert_eq!(asked(files.path(), "a-1"), None);
+        symlink(outside.path(), threads.join("b-1")).unwrap();
+        assert_eq!(asked(files.path(), "b-1"), None);
+        fs::create_dir_all(threads.join("c-1")).unwrap();
+        symlink(outside.path().join("cancel"), threads.join("c-1/cancel")).unwrap();
+        assert_eq!(asked(files.path(), "c-1"), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! `rye/core/processes/…`: runs, one at a time. What a run may see and stop stands in [`super::reach`].
+
+use std::time::Duration;
+
+use rye_core::model::{Failure, Object, Status};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::reach::{actionable, is_within, refused, visible};
+use super::{Session, invalid, read, report};
+use crate::journal::Filter;
+
+/// Statuses of runs that have not ended.
+pub(super) const ACTIVE: [Status; 3] = [Status::Created, Status::Running, Status::Suspended];
+/// How long a cancel waits for the run to stop if nobody says.
+const CANCEL_WAIT: f64 = 5.0;
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    run_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    status: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cancelled {
+    run_id: String,
+    reason: Option<String>,
+    grace: Option<f64>,
+}
+
+/// Where a run stands.
+pub(super) async fn status(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let Named { run_id } = read(params)?;
+    Ok(report::record(&*visible(session, &run_id).await?))
+}
+
+/// Runs that have not ended, or those with the status asked for, newest first.
+pub(super) async fn list(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let Listed { status } = read(params)?;
+    let statuses = match status.as_deref() {
+        None => ACTIVE.to_vec(),
+        Some("all") => Vec::new(),
+        Some(word) => vec![asked(word)?],
+    };
+    let filter = Filter {
+        statuses,
+        ..Filter::default()
+    };
+    let runs = records(filter, session).await?;
+    Ok(json!({"count": runs.len(), "runs": runs}))
+}
+
+fn asked(word: &str) -> Result<Status, Failure> {
+    let found = Status::ALL
+        .into_iter()
+        .find(|status| status.as_str() == word);
+    found.ok_or_else(|| {
+        let words = Status::ALL.map(Status::as_str).join(", ");
+        invalid(format!("`status` is `all` or one of {words}, not {word:?}"))
+    })
+}
+
+/// Records of the runs that the caller sees and that pass `filter`, without its own.
+pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec<Value>, Failure> {
+    let filter = Filter {
+        project: Some(session.birth.project.clone()),
+        principal: Some(session.birth.principal.clone()),
+        ..filter
+    };
+    let page = session.runs.list(filter).await.map_err(refused)?;
+    let mut records = Vec::new();
+    for run in page.runs.iter().filter(|run| run.id != *session.run) {
+        // One that cannot be read any more is left out, as it would be a moment later.
+        if let Ok(run) = session.runs.get(run.id.clone()).await {
+            records.push(report::record(&run));
+        }
+    }
+    Ok(records)
+}
+
+/// Asks a run to stop, waits a little for it, and tells how far it has come. It kills nothing.
+pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let Cancelled {
+        run_id,
+        reason,
+        grace,
+    } = read(params)?;
+    let grace = seconds("grace", grace.unwrap_or(CANCEL_WAIT))?;
+    let run = actionable(session, &run_id).await?;
+    let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
+    let mut run = session
+        .runs
+        .cancel(run.id.clone(), cause)
+        .await
+        .map_err(refused)?;
+    if !is_within(session, &run).await? {
+        let settled = session.runs.settled(run.id.clone());
+        if let Ok(settled) = tokio::time::timeout(grace, settled).await {
+            run = settled.map_err(refused)?;
+        }
+    }
+    let method = if run.status().is_terminal() {
+        "cancelled"
+    } else {
+        "requested"
+    };
+    Ok(json!({
+        "success": true,
+        "run_id": run.id,
+        "status": run.status().as_str(),
+        "method": method,
+    }))
+}
+
+/// What a run has done, step by step.
+pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let Named { run_id } = read(params)?;
+    let run = visible(session, &run_id).await?;
+    let steps = session.runs.steps(run.id.clone()).await.map_err(refused)?;
+    Ok(json!({
+        "run_id": run.id,
+        "graph_id": run.birth.item.id,
+        "status": run.status().as_str(),
+        "count": steps.len(),
+        "steps": steps,
+        "errors_suppressed": run.progress.suppressed.len(),
+    }))
+}
+
+/// A time in seconds, as callers write it.
+pub(super) fn seconds(name: &str, given: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(given).map_err(|_negative| {
+        invalid(format!(
+            "`{name}` is a number of seconds from 0, not {given}"
+        ))
+    })
+}

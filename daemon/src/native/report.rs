@@ -1,0 +1,86 @@
+//! Runs in words: the documents that native tools answer with.
+
+use rye_core::model::{Activity, Failure, Outcome, Phase, Run, Status};
+use serde_json::{Value, json};
+
+/// Everything a caller may know about a run, without its state.
+pub(super) fn record(run: &Run) -> Value {
+    let birth = &run.birth;
+    let mut document = json!({
+        "run_id": run.id,
+        "directive": birth.item.id,
+        "kind": birth.kind.as_str(),
+        "status": run.status().as_str(),
+        "alive": is_alive(run),
+        "pid": is_alive(run).then(std::process::id),
+        "parent_id": birth.parent,
+        "steps": run.progress.steps,
+        "current_node": run.phase.activity().and_then(Activity::node),
+        "created_at": run.created_at.to_string(),
+        "updated_at": run.updated_at.to_string(),
+        "ended_at": run.ended_at.map(|at| at.to_string()),
+    });
+    if let Some(cause) = &run.cancel {
+        document["cancel_requested"] = json!(cause);
+    }
+    if let Phase::Suspended { why, .. } = &run.phase {
+        document["suspended"] = json!(why);
+    }
+    if let Some(error) = error(run) {
+        document["error"] = json!(error);
+    }
+    if !run.progress.suppressed.is_empty() {
+        document["errors_suppressed"] = json!(run.progress.suppressed.len());
+    }
+    document
+}
+
+/// What a wait tells about a run.
+pub(super) fn result(run: &Run) -> Value {
+    json!({
+        "thread_id": run.id,
+        "status": run.status().as_str(),
+        "cost": {"steps": run.progress.steps, "spend": 0.0},
+        "error": error(run),
+        "outputs": run.result().get("output"),
+    })
+}
+
+/// What stands in the place of a run that cannot be told about.
+pub(super) fn failed(failure: &Failure) -> Value {
+    json!({"status": "error", "cost": {}, "error": failure.message, "outputs": null})
+}
+
+/// Whether a task of this daemon carries it out.
+pub(super) fn is_alive(run: &Run) -> bool {
+    match run.status() {
+        Status::Created | Status::Running => true,
+        Status::Suspended
+        | Status::Completed
+        | Status::CompletedWithErrors
+        | Status::Error
+        | Status::Cancelled
+        | Status::Killed => false,
+    }
+}
+
+/// Whether it ended well.
+pub(super) fn is_success(run: &Run) -> bool {
+    matches!(
+        run.status(),
+        Status::Completed | Status::CompletedWithErrors
+    )
+}
+
+/// Why it did not end well, for people.
+fn error(run: &Run) -> Option<String> {
+    let Phase::Ended { outcome } = &run.phase else {
+        return None;
+    };
+    match outcome {
+        Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+        Outcome::Error { error } => Some(error.message.clone()),
+        Outcome::Cancelled { cause } => Some(format!("cancelled by {cause}")),
+        Outcome::Killed { .. } => Some("killed".to_owned()),
+    }
+}

@@ -1,0 +1,320 @@
+//! Waiting for several runs. Each is pushed to us as it settles; nothing is asked twice.
+//!
+//! **Order.** An id that names no run is an entry at once. Then entries come as runs settle, until all have, one has
+//! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is told as it is.
+//! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use rye_core::model::{Failure, Object, Run, Status};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::processes::seconds;
+use super::reach::{actionable, is_within, refused, visible};
+use super::{Session, invalid, report};
+
+/// Most runs one call waits for.
+const MOST_RUNS: usize = 1000;
+
+/// What is waited for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Params {
+    thread_ids: Vec<Value>,
+    #[serde(default = "Params::timeout")]
+    timeout: f64,
+    #[serde(default = "Params::require_all")]
+    require_all: bool,
+    #[serde(default)]
+    fail_fast: bool,
+    #[serde(default)]
+    cancel_siblings_on_failure: bool,
+}
+
+impl Params {
+    fn timeout() -> f64 {
+        600.0
+    }
+
+    fn require_all() -> bool {
+        true
+    }
+}
+
+/// The runs that were asked for, in the order in which they were, each with what is known about it.
+struct Table {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    label: String,
+    run: Option<Arc<Run>>,
+    entry: Option<Value>,
+}
+
+/// Waits.
+pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value, Failure> {
+    let began = Instant::now();
+    if params.cancel_siblings_on_failure && !params.fail_fast {
+        return Err(invalid(
+            "`cancel_siblings_on_failure` needs `fail_fast: true`: without it every run is waited for",
+        ));
+    }
+    let limit = seconds("timeout", params.timeout)?;
+    let mut table = Table::of(&params.thread_ids, session).await?;
+    table.refuse_own_line(session).await?;
+    let mut pending: FuturesUnordered<_> = table
+        .open()
+        .map(|(row, run)| async move { (row, session.runs.settled(run.id.clone()).await) })
+        .collect();
+    let mut failed = table.rows.iter().any(|row| row.entry.is_some());
+    let mut deadline = std::pin::pin!(sleep(limit));
+    let mut timed_out = false;
+    while !(failed && params.fail_fast) {
+        let (row, settled) = tokio::select! {
+            biased;
+            settled = pending.next() => match settled {
+                Some(settled) => settled,
+                None => break,
+            },
+            () = &mut deadline => { timed_out = true; break; }
+        };
+        match settled {
+            Ok(run) => {
+                failed |= is_failure(&run);
+                table.settle(row, run);
+            }
+            Err(refusal) => {
+                failed = true;
+                table.fail(row, &refused(refusal));
+            }
+        }
+        if !params.require_all {
+            break;
+        }
+    }
+    drop(pending);
+    let siblings = failed && params.cancel_siblings_on_failure;
+    table.close(session, siblings, timed_out).await;
+    Ok(table.answer(params.require_all, Some(began)))
+}
+
+/// What is known about the runs now; nothing is waited for.
+pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Value, Failure> {
+    let mut table = Table::of(ids, session).await?;
+    table.close(session, false, false).await;
+    Ok(table.answer(true, None))
+}
+
+/// Resolves after `limit`; never, if it is 0.
+async fn sleep(limit: Duration) {
+    if limit.is_zero() {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(limit).await;
+}
+
+fn is_failure(run: &Run) -> bool {
+    match run.status() {
+        Status::Error | Status::Cancelled | Status::Killed => true,
+        Status::Created
+        | Status::Running
+        | Status::Suspended
+        | Status::Completed
+        | Status::CompletedWithErrors => false,
+    }
+}
+
+impl Table {
+    /// Looks every id up. A result of a nested or detached run stands for that run; anything else without an id is what
+    /// came of a start that failed.
+    async fn of(ids: &[Value], session: &Session<'_>) -> Result<Self, Failure> {
+        if ids.len() > MOST_RUNS {
+            return Err(invalid(format!(
+                "`thread_ids` has {} entries; one call takes at most {MOST_RUNS}",
+                ids.len()
+            )));
+        }
+        let mut rows: Vec<Row> = Vec::new();
+        for (place, id) in ids.iter().enumerate() {
+            let Some(name) = named(id) else {
+                let why = id.get("error").and_then(Value::as_str);
+                let why = why.unwrap_or("this is no run id; its start must have failed");
+                let failure = Failure::permanent("run_not_started", why);
+                rows.push(Row::failed(format!("__failed_{place}"), &failure));
+                continue;
+            };
+            if rows.iter().any(|row| row.label == name) {
+                continue;
+            }
+            rows.push(match look_up(session, name).await {
+                Ok(run) => Row {
+                    label: name.to_owned(),
+                    run: Some(run),
+                    entry: None,
+                },
+                Err(failure) => Row::failed(name.to_owned(), &failure),
+            });
+        }
+        Ok(Self { rows })
+    }
+
+    /// Whoever waits for itself waits for ever.
+    async fn refuse_own_line(&mut self, session: &Session<'_>) -> Result<(), Failure> {
+        let open: Vec<_> = self.open().collect();
+        for (place, run) in open {
+            if is_within(session, &run).await? {
+                let text = format!("`{}` is the run that waits, or waits for it", run.id);
+                self.fail(place, &Failure::permanent("waits_for_itself", text));
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> impl Iterator<Item = (usize, Arc<Run>)> {
+        let rows = self.rows.iter().enumerate();
+        rows.filter(|(_, row)| row.entry.is_none())
+            .filter_map(|(place, row)| Some((place, Arc::clone(row.run.as_ref()?))))
+    }
+
+    fn settle(&mut self, row: usize, run: Arc<Run>) {
+        if let Some(row) = self.rows.get_mut(row) {
+            row.entry = Some(report::result(&run));
+            row.run = Some(run);
+        }
+    }
+
+    fn fail(&mut self, row: usize, failure: &Failure) {
+        if let Some(row) = self.rows.get_mut(row) {
+            row.entry = Some(report::failed(failure));
+            row.run = None;
+        }
+    }
+
+    /// Tells about the runs that have not settled.
+    async fn close(&mut self, session: &Session<'_>, siblings: bool, timed_out: bool) {
+        let open: Vec<_> = self.open().collect();
+        for (place, run) in open {
+            let run = session.runs.get(run.id.clone()).await.unwrap_or(run);
+            let mut entry = report::result(&run);
+            if run.status().is_terminal() || run.status() == Status::Suspended {
+                self.settle(place, run);
+                continue;
+            }
+            if timed_out {
+                entry["status"] = json!("timeout");
+            }
+            if siblings {
+                match cancel(session, &run).await {
+                    Ok(()) => {
+                        entry["status"] = json!("cancelled");
+                        entry["reason"] = json!("sibling_failure");
+                    }
+                    Err(failure) => entry["error"] = json!(failure.message),
+                }
+            }
+            if let Some(row) = self.rows.get_mut(place) {
+                row.entry = Some(entry);
+            }
+        }
+    }
+
+    fn answer(self, require_all: bool, began: Option<Instant>) -> Value {
+        let well = |row: &Row| row.run.as_deref().is_some_and(report::is_success);
+        let success = if require_all {
+            self.rows.iter().all(well)
+        } else {
+            self.rows.is_empty() || self.rows.iter().any(well)
+        };
+        let unwell: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|row| !well(row))
+            .map(Row::told)
+            .collect();
+        let entries = self
+            .rows
+            .into_iter()
+            .map(|row| (row.label, row.entry.unwrap_or_default()));
+        let threads: Object = entries.collect();
+        let mut answer = json!({
+            "success": success,
+            "threads": threads,
+            "results": threads,
+            "total_cost": 0.0,
+        });
+        if let Some(began) = began {
+            answer["elapsed_seconds"] = json!(began.elapsed().as_secs_f64());
+        }
+        if !success {
+            answer["error"] = json!(format!("not completed: {}", unwell.join(", ")));
+        }
+        answer
+    }
+}
+
+impl Row {
+    fn failed(label: String, failure: &Failure) -> Self {
+        Self {
+            label,
+            run: None,
+            entry: Some(report::failed(failure)),
+        }
+    }
+
+    /// Its id and its status, for people.
+    fn told(&self) -> String {
+        let entry = self.entry.as_ref();
+        let word = |key| {
+            entry
+                .and_then(|entry| entry.get(key))
+                .and_then(Value::as_str)
+        };
+        let status = word("status").unwrap_or("unknown");
+        match word("error") {
+            Some(error) => format!("{} ({status}: {error})", self.label),
+            None => format!("{} ({status})", self.label),
+        }
+    }
+}
+
+/// The id of the run that `id` stands for.
+pub(super) fn named(id: &Value) -> Option<&str> {
+    let inner = || id.get("thread_id").or_else(|| id.get("graph_run_id"));
+    id.as_str().or_else(|| inner()?.as_str())
+}
+
+/// The run to wait for: the last of its chain of continuations.
+async fn look_up(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
+    let run = visible(session, id).await?;
+    session.runs.newest(run.id.clone()).await.map_err(refused)
+}
+
+async fn cancel(session: &Session<'_>, run: &Run) -> Result<(), Failure> {
+    let run = actionable(session, run.id.as_str()).await?;
+    let asked = session
+        .runs
+        .cancel(run.id.clone(), "sibling_failure".into());
+    asked.await.map(|_| ()).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_from_a_text_or_a_result() {
+        assert_eq!(named(&json!("a-1")), Some("a-1"));
+        assert_eq!(named(&json!({"thread_id": "a-1"})), Some("a-1"));
+        assert_eq!(
+            named(&json!({"graph_run_id": "a-1", "success": false})),
+            Some("a-1")
+        );
+        assert_eq!(named(&json!({"success": false, "error": "x"})), None);
+        assert_eq!(named(&Value::Null), None);
+        assert_eq!(named(&json!(7)), None);
+    }
+}

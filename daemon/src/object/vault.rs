@@ -1,0 +1,322 @@
+//! The objects of one project: what its runs did, kept under the hash of their content.
+//!
+//! **Owns** the layout below `<files>/state/objects`:
+//!
+//! ```text
+//! objects/ab/cd/<sha256>.json    an object, as canonical JSON
+//! refs/graphs/<run id>.json      the newest snapshot of a run, signed by the node
+//! cache/nodes/<key>.json         the result of a node, signed by the node
+//! ```
+//!
+//! **Never** follows a symbolic link, and never hands out an object whose content does not have its name. **Order**: an object
+//! is there, whole, before anything names it; two writers of one object both succeed. **Failure**: a crash leaves
+//! at most a hidden temporary file. Nothing is synced here; who needs that calls [`Vault::sync`] once for many objects.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rye_core::cas::Encoded;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::RunId;
+use serde_json::Value;
+
+use super::Digest;
+use crate::beneath::Dir;
+
+/// Longest object that is read back: more than the largest state a run may have.
+const MOST_BYTES: u64 = 256 << 20;
+
+const OBJECTS: &str = "objects";
+const REFS: &str = "refs/graphs";
+const NODES: &str = "cache/nodes";
+
+/// Tells the temporary files of this process apart.
+static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
+
+/// Why an object of a project is not handed out.
+#[derive(Debug, thiserror::Error)]
+pub enum VaultError {
+    /// It is not there.
+    #[error("there is no object {digest}: {} does not exist", path.display())]
+    NotFound {
+        /// Its name.
+        digest: Digest,
+        /// Where it would be.
+        path: PathBuf,
+    },
+    /// The file system refused.
+    #[error("failed to read {}", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is there, its content is not what it was.
+    #[error(
+        "{} was changed after it was written: its content is {found}; restore it, or delete it and run the graph again",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What its bytes hash to.
+        found: Digest,
+    },
+    /// The file has its name and is no JSON.
+    #[error("{} is not JSON", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Kinded for VaultError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Read { .. } => ErrorKind::Unavailable,
+            Self::Damaged { .. } | Self::Foreign { .. } => ErrorKind::DataLoss,
+        }
+    }
+}
+
+/// The objects of a project. Everything here blocks.
+#[derive(Debug)]
+pub struct Vault {
+    root: Dir,
+    path: PathBuf,
+}
+
+impl Vault {
+    /// Opens the objects below `files` (the project's `.ai`, or its stand-in); `None` if there are none yet.
+    pub fn open(files: &Path) -> io::Result<Option<Self>> {
+        match Dir::root(files)?.enter(Path::new("state/objects")) {
+            Ok(root) => Ok(Some(Self::at(root, files))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the objects below `files`, which are made if they are not there.
+    pub fn make(files: &Path) -> io::Result<Self> {
+        let root = Dir::root(files)?.state()?.make(Path::new("objects"))?;
+        Ok(Self::at(root, files))
+    }
+
+    fn at(root: Dir, files: &Path) -> Self {
+        Self {
+            root,
+            path: files.join("state/objects"),
+        }
+    }
+
+    /// Keeps `object`. One that is there already, unharmed, is not touched.
+    pub fn put(&self, object: &Encoded) -> io::Result<()> {
+        let leaf = leaf(&object.hash);
+        let directory = match self.root.enter(&leaf) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.root.make(&leaf)?,
+            directory => directory?,
+        };
+        let name = format!("{}.json", object.hash);
+        let length = u64::try_from(object.text.len()).unwrap_or(u64::MAX);
+        match directory.read(&name, length) {
+            Ok(Some(there)) if there == object.text.as_bytes() => return Ok(()),
+            // What is there instead is put right.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {}
+            Err(error) => return Err(error),
+        }
+        replace(&directory, &name, object.text.as_bytes())
+    }
+
+    /// The object named `digest`, verified.
+    pub fn get(&self, digest: &Digest) -> Result<Value, VaultError> {
+        let name = digest.to_string();
+        let leaf = leaf(&name);
+        let name = format!("{name}.json");
+        let path = self.path.join(&leaf).join(&name);
+        let bytes = self
+            .root
+            .enter(&leaf)
+            .and_then(|directory| directory.read(&name, MOST_BYTES));
+        let bytes = match bytes {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                let digest = *digest;
+                return Err(VaultError::NotFound { digest, path });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let digest = *digest;
+                return Err(VaultError::NotFound { digest, path });
+            }
+            Err(source) => return Err(VaultError::Read { path, source }),
+        };
+        let found = Digest::of(&[&bytes]);
+        if found != *digest {
+            return Err(VaultError::Damaged { path, found });
+        }
+        serde_json::from_slice(&bytes).map_err(|source| VaultError::Foreign { path, source })
+    }
+
+    /// Names the newest snapshot of `run` by the signed `pointer`.
+    pub fn put_ref(&self, run: &RunId, pointer: &[u8]) -> io::Result<()> {
+        let refs = self.root.make(Path::new(REFS))?;
+        replace(&refs, &format!("{run}.json"), pointer)
+    }
+
+    /// What names the newest snapshot of `run`, unverified; `None` if nothing does.
+    pub fn get_ref(&self, run: &RunId) -> io::Result<Option<Vec<u8>>> {
+        self.pointer(REFS, &format!("{run}.json"))
+    }
+
+    /// Remembers the signed `pointer` under the cache key `key`.
+    pub fn put_cached(&self, key: &Digest, pointer: &[u8]) -> io::Result<()> {
+        let nodes = self.root.make(Path::new(NODES))?;
+        replace(&nodes, &format!("{key}.json"), pointer)
+    }
+
+    /// What is remembered under the cache key `key`, unverified; `None` if nothing is.
+    pub fn get_cached(&self, key: &Digest) -> io::Result<Option<Vec<u8>>> {
+        self.pointer(NODES, &format!("{key}.json"))
+    }
+
+    /// Every cache key under which something is remembered, in order.
+    pub fn cached(&self) -> io::Result<Vec<Digest>> {
+        let names = match self.root.enter(Path::new(NODES)) {
+            Ok(nodes) => nodes.names()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let keys = names.iter().filter_map(|name| name.strip_suffix(".json"));
+        Ok(keys.filter_map(|key| key.parse().ok()).collect())
+    }
+
+    /// Forgets what is remembered under the cache key `key`; `false` if nothing is. The object stays.
+    pub fn drop_cached(&self, key: &Digest) -> io::Result<bool> {
+        match self.root.enter(Path::new(NODES)) {
+            Ok(nodes) => nodes.remove(&format!("{key}.json")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes all that was put here survive a power cut.
+    pub fn sync(&self) -> io::Result<()> {
+        self.root.sync_file_system()
+    }
+
+    fn pointer(&self, directory: &str, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match self.root.enter(Path::new(directory)) {
+            Ok(directory) => directory.read(name, 64 << 10),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The directory of an object.
+fn leaf(hash: &str) -> PathBuf {
+    Path::new(OBJECTS).join(&hash[..2]).join(&hash[2..4])
+}
+
+/// Replaces a file that others may be replacing too.
+fn replace(directory: &Dir, name: &str, content: &[u8]) -> io::Result<()> {
+    let number = TEMPORARIES.fetch_add(1, Ordering::Relaxed);
+    let temporary = format!(".{name}.{number}.tmp");
+    directory.replace_through(&temporary, name, content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rye_core::cas;
+    use serde_json::json;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn vault() -> (tempfile::TempDir, Vault) {
+        let files = tempfile::tempdir().unwrap();
+        let vault = Vault::make(files.path()).unwrap();
+        (files, vault)
+    }
+
+    fn digest(object: &Encoded) -> Digest {
+        object.hash.parse().unwrap()
+    }
+
+    fn path(files: &Path, object: &Encoded) -> PathBuf {
+        let leaf = leaf(&object.hash);
+        let name = format!("{}.json", object.hash);
+        files.join("state/objects").join(leaf).join(name)
+    }
+
+    #[test]
+    fn an_object_comes_back_under_its_hash_and_its_file_holds_its_canonical_text() {
+        let (files, vault) = vault();
+        let object = cas::node_result(&json!({"b": 1, "a": [1.5, null]}));
+        vault.put(&object).unwrap();
+        vault.put(&object).unwrap();
+        let there = vault.get(&digest(&object)).unwrap();
+        assert_eq!(there["result"], json!({"b": 1, "a": [1.5, null]}));
+        let text = fs::read_to_string(path(files.path(), &object)).unwrap();
+        assert_eq!(text, object.text);
+        let leaf = path(files.path(), &object);
+        let beside = fs::read_dir(leaf.parent().unwrap()).unwrap().count();
+        assert_eq!(beside, 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_changed_object_is_refused_by_name_and_put_right_by_its_next_writer() {
+        let (files, vault) = vault();
+        let object = cas::node_result(&json!("true"));
+        vault.put(&object).unwrap();
+        for forged in [object.text.replace("true", "evil"), object.text.repeat(2)] {
+            let path = path(files.path(), &object);
+            fs::write(&path, &forged).unwrap();
+            let error = vault.get(&digest(&object)).unwrap_err();
+            assert!(matches!(error, VaultError::Damaged { .. }), "{error}");
+            assert!(
+                error.to_string().contains(path.to_str().unwrap()),
+                "{error}"
+            );
+            vault.put(&object).unwrap();
+            vault.get(&digest(&object)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_missing_object_is_not_found() {
+        let (_files, vault) = vault();
+        let missing = Digest::of(&[b"nothing"]);
+        let error = vault.get(&missing).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+
+    #[test]
+    fn links_in_the_project_are_never_followed() {
+        let (files, vault) = vault();
+        let outside = tempfile::tempdir().unwrap();
+        let object = cas::node_result(&json!(1));
+        let objects = files.path().join("state/objects/objects");
+        fs::create_dir(&objects).unwrap();
+        symlink(outside.path(), objects.join(&object.hash[..2])).unwrap();
+        assert!(vault.put(&object).is_err());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+        symlink(outside.path(), files.path().join("state/objects/cache")).unwrap();
+        assert!(vault.put_cached(&Digest::default(), b"{}").is_err());
+        assert!(vault.cached().is_err());
+    }
+
+    #[test]
+    fn a_project_without_objects_has_no_vault() {
+        let files = tempfile::tempdir().unwrap();
+        assert!(Vault::open(files.path()).unwrap().is_none());
+        assert!(Vault::open(&files.path().join("gone")).is_err());
+    }
+}

@@ -1,0 +1,160 @@
+//! Wire types as the model.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rye_core::capability::Layer;
+use rye_core::definition::show::Format;
+use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
+use rye_core::model::{Durability, Limits, Object, Status, Verdict};
+use rye_proto::v1;
+use serde_json::Value;
+use tonic::{Request, Status as Refusal};
+
+use super::status::invalid;
+use crate::supervisor::{Beginning, Start};
+
+/// A request taken apart: who calls, and what is asked.
+pub(super) fn open<T>(request: Request<T>) -> Result<(Layer, T), Refusal> {
+    let caller = request
+        .extensions()
+        .get::<Layer>()
+        .cloned()
+        .ok_or_else(|| Refusal::internal("the call passed no guard"))?;
+    Ok((caller, request.into_inner()))
+}
+
+/// A start of `item` in `project` on behalf of `caller`, without anything further.
+pub(super) fn start(
+    caller: Layer,
+    item: Option<v1::ItemRef>,
+    project: String,
+) -> Result<Start, Refusal> {
+    Ok(Start {
+        item: self::item(item)?,
+        directory: PathBuf::from(project),
+        inputs: Object::new(),
+        text_inputs: BTreeMap::new(),
+        capabilities: None,
+        limits: Limits::default(),
+        durability: None,
+        start_key: None,
+        caller,
+        beginning: Beginning::Start,
+        lineage: None,
+    })
+}
+
+pub(super) fn run_id(text: &str) -> Result<RunId, Refusal> {
+    RunId::new(text).map_err(|error| invalid("run_id", error))
+}
+
+/// A run that may be left out.
+pub(super) fn optional_run_id(field: &str, text: &str) -> Result<Option<RunId>, Refusal> {
+    given(text)
+        .map(RunId::new)
+        .transpose()
+        .map_err(|error| invalid(field, error))
+}
+
+/// A text that may be left out.
+pub(super) fn given(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A JSON object; an empty text is an empty one.
+pub(super) fn object(field: &str, text: &str) -> Result<Object, Refusal> {
+    if text.is_empty() {
+        return Ok(Object::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(invalid(field, "it is not a JSON object")),
+        Err(error) => Err(invalid(field, error)),
+    }
+}
+
+/// The item a request names; an absent type means a tool.
+pub(super) fn item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
+    let item = item.ok_or_else(|| invalid("item", "it is missing"))?;
+    let kind = match item.r#type() {
+        v1::ItemType::Unspecified | v1::ItemType::Tool => ItemKind::Tool,
+        v1::ItemType::Directive => ItemKind::Directive,
+        v1::ItemType::Knowledge => ItemKind::Knowledge,
+        v1::ItemType::Config => ItemKind::Config,
+    };
+    ItemRef::parse(&item.id, kind).map_err(|error| invalid("item.id", error))
+}
+
+pub(super) fn status(status: v1::RunStatus) -> Result<Status, Refusal> {
+    Ok(match status {
+        v1::RunStatus::Unspecified => return Err(invalid("statuses", "a status is unspecified")),
+        v1::RunStatus::Created => Status::Created,
+        v1::RunStatus::Running => Status::Running,
+        v1::RunStatus::Suspended => Status::Suspended,
+        v1::RunStatus::Completed => Status::Completed,
+        v1::RunStatus::CompletedWithErrors => Status::CompletedWithErrors,
+        v1::RunStatus::Error => Status::Error,
+        v1::RunStatus::Cancelled => Status::Cancelled,
+        v1::RunStatus::Killed => Status::Killed,
+    })
+}
+
+pub(super) fn durability(durability: v1::Durability) -> Option<Durability> {
+    match durability {
+        v1::Durability::Unspecified => None,
+        v1::Durability::Strict => Some(Durability::Strict),
+        v1::Durability::Relaxed => Some(Durability::Relaxed),
+    }
+}
+
+pub(super) fn limits(limits: Option<v1::Limits>) -> Limits {
+    let limits = limits.unwrap_or_default();
+    Limits {
+        steps: limits.steps,
+        depth: limits.depth,
+    }
+}
+
+/// The new limit of steps of a run that goes on; no other can be raised.
+pub(super) fn raise(raise: Option<v1::Limits>) -> Result<Option<u32>, Refusal> {
+    let raise = limits(raise);
+    match raise.depth {
+        None => Ok(raise.steps),
+        Some(_) => Err(invalid(
+            "raise.depth",
+            "the depth of a run is fixed when it starts",
+        )),
+    }
+}
+
+pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {
+    let verdict = match answer.verdict() {
+        v1::Verdict::Unspecified => {
+            return Err(invalid("answers", "a verdict is unspecified"));
+        }
+        v1::Verdict::Retry => Verdict::Retry,
+        v1::Verdict::Done => Verdict::Done,
+        v1::Verdict::Fail => Verdict::Fail,
+    };
+    Ok((answer.item, verdict))
+}
+
+pub(super) fn format(format: v1::DiagramFormat) -> Format {
+    match format {
+        v1::DiagramFormat::Unspecified | v1::DiagramFormat::Text => Format::Text,
+        v1::DiagramFormat::Mermaid => Format::Mermaid,
+        v1::DiagramFormat::Dot => Format::Dot,
+    }
+}
+
+/// The position behind which a stream begins; see [`encode::cursor`](super::encode::cursor).
+pub(super) fn cursor(text: &str) -> Result<Seq, Refusal> {
+    if text.is_empty() {
+        return Ok(Seq(0));
+    }
+    text.strip_prefix("1.")
+        .and_then(|seq| seq.parse().ok())
+        .map(Seq)
+        .ok_or_else(|| invalid("cursor", "it is not a cursor this daemon gave out"))
+}

@@ -1,0 +1,86 @@
+//! The service `Node`: the daemon itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::unistd::Pid;
+use rye_core::clock::Timestamp;
+use rye_core::id::Epoch;
+use rye_proto::v1;
+use rye_proto::v1::node_server::Node;
+use tonic::{Request, Response, Status};
+
+use super::encode;
+use crate::journal::Storage;
+use crate::supervisor::Supervisor;
+
+/// What this daemon is.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The user it serves.
+    pub uid: u32,
+    /// The process that adopts orphans; its descendants, and the daemon's own, are runs.
+    pub parent: Pid,
+    /// Its life.
+    pub epoch: Epoch,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Its state directory.
+    pub state_dir: PathBuf,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Fingerprint of its node key.
+    pub node_fingerprint: String,
+}
+
+#[derive(Debug)]
+pub(super) struct NodeService {
+    supervisor: Supervisor,
+    facts: Arc<Facts>,
+}
+
+impl NodeService {
+    pub(super) fn new(supervisor: Supervisor, facts: Arc<Facts>) -> Self {
+        Self { supervisor, facts }
+    }
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn info(
+        &self,
+        _request: Request<v1::InfoRequest>,
+    ) -> Result<Response<v1::InfoResponse>, Status> {
+        let facts = &self.facts;
+        Ok(Response::new(v1::InfoResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            epoch: facts.epoch.0,
+            pid: nix::unistd::getpid().as_raw(),
+            parent_pid: facts.parent.as_raw(),
+            started_at: Some(encode::timestamp(facts.started_at)),
+            state_dir: facts.state_dir.to_string_lossy().into_owned(),
+            socket: facts.socket.to_string_lossy().into_owned(),
+            node_fingerprint: facts.node_fingerprint.clone(),
+            isolation: v1::Isolation::Scoped.into(),
+            containment: crate::process::CONTAINMENT
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            live_runs: u32::try_from(self.supervisor.live_count()).unwrap_or(u32::MAX),
+            storage: match *self.supervisor.journal().storage().borrow() {
+                Storage::Ok => "ok",
+                Storage::Full => "full",
+            }
+            .to_owned(),
+        }))
+    }
+
+    async fn drain(
+        &self,
+        _request: Request<v1::DrainRequest>,
+    ) -> Result<Response<v1::DrainResponse>, Status> {
+        tracing::info!("asked to drain");
+        self.supervisor.stop();
+        Ok(Response::new(v1::DrainResponse {}))
+    }
+}

@@ -1,0 +1,74 @@
+//! The service `Objects`: what runs leave behind in a project.
+
+use rye_proto::v1;
+use rye_proto::v1::objects_server::Objects;
+use tonic::{Request, Response, Status};
+
+use super::encode;
+use super::status::invalid;
+use crate::cache::{Store, Which};
+use crate::supervisor::Supervisor;
+
+#[derive(Debug)]
+pub(super) struct ObjectsService {
+    supervisor: Supervisor,
+    store: Store,
+}
+
+impl ObjectsService {
+    pub(super) fn new(supervisor: Supervisor) -> Self {
+        let store = Store::new(supervisor.journal().notary());
+        Self { supervisor, store }
+    }
+}
+
+#[tonic::async_trait]
+impl Objects for ObjectsService {
+    async fn get(
+        &self,
+        request: Request<v1::GetObjectRequest>,
+    ) -> Result<Response<v1::GetObjectResponse>, Status> {
+        let request = request.into_inner();
+        let files = self.supervisor.files_of(request.project.as_ref())?;
+        let object = self.store.object(&files, &request.hash).await?;
+        Ok(Response::new(v1::GetObjectResponse {
+            object_json: object.to_string(),
+        }))
+    }
+
+    async fn list_cache(
+        &self,
+        request: Request<v1::ListCacheRequest>,
+    ) -> Result<Response<v1::ListCacheResponse>, Status> {
+        let files = self
+            .supervisor
+            .files_of(request.into_inner().project.as_ref())?;
+        let entries = self.store.list(&files).await?;
+        Ok(Response::new(v1::ListCacheResponse {
+            entries: entries.into_iter().map(encode::cache_entry).collect(),
+        }))
+    }
+
+    async fn drop_cache(
+        &self,
+        request: Request<v1::DropCacheRequest>,
+    ) -> Result<Response<v1::DropCacheResponse>, Status> {
+        let request = request.into_inner();
+        if request.all != request.keys.is_empty() {
+            return Err(invalid("keys", "name entries, or ask for all"));
+        }
+        let files = self.supervisor.files_of(request.project.as_ref())?;
+        let which: Vec<Which> = if request.all {
+            vec![Which::All]
+        } else {
+            request.keys.into_iter().map(Which::Key).collect()
+        };
+        let mut dropped = 0;
+        for which in which {
+            dropped += self.store.drop(&files, which).await?;
+        }
+        Ok(Response::new(v1::DropCacheResponse {
+            dropped: encode::number(dropped),
+        }))
+    }
+}

@@ -1,0 +1,329 @@
+//! The service `Runs`: starting, watching, steering and ending runs.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _};
+use rye_core::id::{ItemId, RunId};
+use rye_core::model::{Run, RunKind, Status as RunStatus};
+use rye_proto::v1;
+use rye_proto::v1::runs_server::Runs;
+use tonic::{Request, Response, Status};
+
+use super::status::{invalid, with_reason};
+use super::{decode, encode};
+use crate::journal::Filter;
+use crate::port::Resume;
+use crate::supervisor::{Error, Reach, Step, Supervisor};
+
+/// Time between TERM and KILL where the caller names none (design §12).
+const KILL_GRACE: Duration = Duration::from_secs(3);
+/// Runs of one page where the caller names no number, and the most it may name.
+const PAGE: (u32, u32) = (100, 1000);
+/// Most runs one call may wait for.
+const MOST_WAITED: usize = 1000;
+
+/// What a method comes to.
+type Answer<T> = Result<Response<T>, Status>;
+
+#[derive(Debug)]
+pub(super) struct RunsService {
+    supervisor: Supervisor,
+}
+
+impl RunsService {
+    pub(super) fn new(supervisor: Supervisor) -> Self {
+        Self { supervisor }
+    }
+
+    /// A record, whole.
+    async fn encoded(&self, run: &Run) -> Result<v1::Run, Status> {
+        let continued_by = self.supervisor.continued_by(run).await?;
+        Ok(encode::run(run, continued_by.as_ref()))
+    }
+
+    async fn record(&self, id: &RunId) -> Result<v1::Run, Status> {
+        let run = self.supervisor.run_of(id).await?;
+        self.encoded(&run).await
+    }
+
+    /// Resolves when all of `ids` have ended or parked.
+    async fn settled(&self, ids: &[RunId]) -> Result<(), Error> {
+        for id in ids {
+            self.supervisor.settled(id).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The position behind which stands what `run` does from now on, which goes on from where `before` stood.
+fn resumed_at(before: &Run, run: &Run) -> String {
+    if run.id != before.id {
+        String::new()
+    } else if before.status() == RunStatus::Suspended {
+        encode::cursor(before.seq)
+    } else {
+        // It parked only after we looked.
+        encode::cursor(run.seq)
+    }
+}
+
+#[tonic::async_trait]
+impl Runs for RunsService {
+    async fn start(&self, request: Request<v1::StartRequest>) -> Answer<v1::StartResponse> {
+        let (caller, request) = decode::open(request)?;
+        let durability = decode::durability(request.durability());
+        let mut start = decode::start(caller, request.item, request.project)?;
+        start.inputs = decode::object("inputs_json", &request.inputs_json)?;
+        start.text_inputs = request.text_inputs.into_iter().collect();
+        start.capabilities = request.has_capabilities.then_some(request.capabilities);
+        start.limits = decode::limits(request.limits);
+        start.durability = durability;
+        start.start_key = decode::given(&request.idempotency_key);
+        let answer = match decode::optional_run_id("resume_run_id", &request.resume_run_id)? {
+            None => {
+                let started = self.supervisor.start(start).await?;
+                v1::StartResponse {
+                    run_id: started.run.to_string(),
+                    warnings: started.warnings,
+                    existed: started.existed,
+                    cursor: String::new(),
+                }
+            }
+            Some(id) => {
+                let before = self.supervisor.newest(&id).await?;
+                let run = self.supervisor.start_again(&id, start).await?;
+                v1::StartResponse {
+                    run_id: run.id.to_string(),
+                    cursor: resumed_at(&before, &run),
+                    ..v1::StartResponse::default()
+                }
+            }
+        };
+        Ok(Response::new(answer))
+    }
+
+    async fn wait(&self, request: Request<v1::WaitRequest>) -> Answer<v1::WaitResponse> {
+        let request = request.into_inner();
+        if request.run_ids.is_empty() || request.run_ids.len() > MOST_WAITED {
+            return Err(invalid("run_ids", format!("name 1 to {MOST_WAITED} runs")));
+        }
+        let ids = request
+            .run_ids
+            .iter()
+            .map(|id| decode::run_id(id))
+            .collect::<Result<Vec<_>, _>>()?;
+        for id in &ids {
+            self.supervisor.run_of(id).await?;
+        }
+        let all = self.settled(&ids);
+        let timed_out = if request.timeout_ms == 0 {
+            all.await?;
+            false
+        } else {
+            match tokio::time::timeout(Duration::from_millis(request.timeout_ms), all).await {
+                Ok(settled) => {
+                    settled?;
+                    false
+                }
+                Err(_) => true,
+            }
+        };
+        let mut runs = Vec::with_capacity(ids.len());
+        for id in &ids {
+            runs.push(self.record(id).await?);
+        }
+        Ok(Response::new(v1::WaitResponse { runs, timed_out }))
+    }
+
+    async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::CancelResponse> {
+        let (caller, request) = decode::open(request)?;
+        let cause = decode::given(&request.reason).unwrap_or(caller.source);
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.supervisor.cancel(&id, &cause).await?;
+        let run = Some(self.encoded(&run).await?);
+        Ok(Response::new(v1::CancelResponse { run }))
+    }
+
+    async fn kill(&self, request: Request<v1::KillRequest>) -> Answer<v1::KillResponse> {
+        let (caller, request) = decode::open(request)?;
+        let grace = request.grace_ms.map_or(KILL_GRACE, Duration::from_millis);
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.supervisor.kill(&id, &caller.source, grace).await?;
+        let receipt = Some(encode::receipt(&run));
+        let run = Some(self.encoded(&run).await?);
+        Ok(Response::new(v1::KillResponse { run, receipt }))
+    }
+
+    async fn suspend(&self, request: Request<v1::SuspendRequest>) -> Answer<v1::SuspendResponse> {
+        let id = decode::run_id(&request.into_inner().run_id)?;
+        let run = self.supervisor.suspend(&id).await?;
+        let run = Some(self.encoded(&run).await?);
+        Ok(Response::new(v1::SuspendResponse { run }))
+    }
+
+    async fn resume(&self, request: Request<v1::ResumeRequest>) -> Answer<v1::ResumeResponse> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let resume = Resume {
+            by: decode::given(&request.reason).unwrap_or_else(|| caller.source.clone()),
+            max_steps: decode::raise(request.raise)?,
+            verdicts: request
+                .answers
+                .into_iter()
+                .map(decode::answer)
+                .collect::<Result<_, _>>()?,
+            layers: vec![caller],
+        };
+        let before = self.supervisor.newest(&id).await?;
+        let run = self.supervisor.resume(&id, resume).await?;
+        let cursor = resumed_at(&before, &run);
+        let run = Some(self.encoded(&run).await?);
+        Ok(Response::new(v1::ResumeResponse { run, cursor }))
+    }
+
+    async fn step(&self, request: Request<v1::StepRequest>) -> Answer<v1::StepResponse> {
+        let (caller, request) = decode::open(request)?;
+        if request.node.is_empty() {
+            return Err(invalid("node", "it is missing"));
+        }
+        let mut start = decode::start(caller, request.item, request.project)?;
+        start.inputs = decode::object("inputs_json", &request.inputs_json)?;
+        start.text_inputs = request.text_inputs.into_iter().collect();
+        start.capabilities = request.has_capabilities.then_some(request.capabilities);
+        let step = Step {
+            node: request.node,
+            inject_state: decode::object("inject_state_json", &request.inject_state_json)?,
+            resume_from: decode::optional_run_id("resume_from", &request.resume_from)?,
+        };
+        let (started, run) = self.supervisor.step(start, step).await?;
+        Ok(Response::new(v1::StepResponse {
+            result_json: run.result().to_string(),
+            run: Some(self.encoded(&run).await?),
+            warnings: started.warnings,
+        }))
+    }
+
+    async fn validate(
+        &self,
+        request: Request<v1::ValidateRequest>,
+    ) -> Answer<v1::ValidateResponse> {
+        let request = request.into_inner();
+        let item = decode::item(request.item)?;
+        let checked = self.supervisor.validate(&item, request.project.as_ref())?;
+        Ok(Response::new(encode::checked(checked)))
+    }
+
+    async fn show(&self, request: Request<v1::ShowRequest>) -> Answer<v1::ShowResponse> {
+        let request = request.into_inner();
+        let format = decode::format(request.format());
+        let run = decode::optional_run_id("run_id", &request.run_id)?;
+        let item = decode::item(request.item)?;
+        let text = self
+            .supervisor
+            .show(&item, request.project.as_ref(), format, run.as_ref())
+            .await?;
+        Ok(Response::new(v1::ShowResponse { text }))
+    }
+
+    async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
+        let id = decode::run_id(&request.into_inner().run_id)?;
+        let run = Some(self.record(&id).await?);
+        Ok(Response::new(v1::GetResponse { run }))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
+        let request = request.into_inner();
+        let filter = Filter {
+            statuses: request
+                .statuses()
+                .map(decode::status)
+                .collect::<Result<_, _>>()?,
+            project: decode::given(&request.project),
+            parent: decode::optional_run_id("parent_id", &request.parent_id)?,
+            item: decode::given(&request.item_id)
+                .map(|id| ItemId::new(id).map_err(|error| invalid("item_id", error)))
+                .transpose()?,
+            principal: None,
+        };
+        let size = match request.page_size {
+            0 => PAGE.0,
+            wanted => wanted.min(PAGE.1),
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let token = decode::given(&request.page_token);
+        let journal = self.supervisor.journal();
+        let page = journal.list(&filter, token.as_deref(), size).await?;
+        Ok(Response::new(v1::ListResponse {
+            runs: page.runs.iter().map(encode::summary).collect(),
+            next_page_token: page.next.unwrap_or_default(),
+        }))
+    }
+
+    async fn children(
+        &self,
+        request: Request<v1::ChildrenRequest>,
+    ) -> Answer<v1::ChildrenResponse> {
+        let request = request.into_inner();
+        let reach = if request.whole_tree {
+            Reach::Tree
+        } else {
+            Reach::Children
+        };
+        let id = decode::run_id(&request.run_id)?;
+        let runs = self.supervisor.below(&id, reach).await?;
+        let runs = runs.iter().map(|run| encode::brief(run)).collect();
+        Ok(Response::new(v1::ChildrenResponse { runs }))
+    }
+
+    async fn steps(&self, request: Request<v1::StepsRequest>) -> Answer<v1::StepsResponse> {
+        let id = decode::run_id(&request.into_inner().run_id)?;
+        self.supervisor.run_of(&id).await?;
+        let steps = self.supervisor.journal().steps(&id).await?;
+        let steps = steps.into_iter().map(encode::step).collect();
+        Ok(Response::new(v1::StepsResponse { steps }))
+    }
+
+    async fn state(&self, request: Request<v1::StateRequest>) -> Answer<v1::StateResponse> {
+        let id = decode::run_id(&request.into_inner().run_id)?;
+        let run = self.supervisor.run_of(&id).await?;
+        if run.birth.kind != RunKind::Graph {
+            let text = format!("run `{id}` is a tool run and has no state");
+            return Err(with_reason(
+                Status::failed_precondition(text),
+                "precondition",
+            ));
+        }
+        Ok(Response::new(v1::StateResponse {
+            state_json: run.progress.state.to_string(),
+            seq: run.seq.0,
+        }))
+    }
+
+    type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
+
+    async fn stream(&self, request: Request<v1::StreamRequest>) -> Answer<Self::StreamStream> {
+        let request = request.into_inner();
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.supervisor.run_of(&id).await?;
+        let from = decode::cursor(&request.cursor)?;
+        let feed = self
+            .supervisor
+            .journal()
+            .subscribe(&id, from.next())
+            .await?;
+        let events = futures_util::stream::unfold(feed, |mut feed| async move {
+            feed.next().await.map(|line| (line, feed))
+        });
+        let events = events.map(move |line| {
+            let event = Some(encode::event(&id, line?));
+            Ok(v1::StreamResponse { event })
+        });
+        if request.follow {
+            return Ok(Response::new(Box::pin(events)));
+        }
+        // What there was when the call came, and not one event more.
+        let count = usize::try_from(run.seq.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
+        Ok(Response::new(Box::pin(events.take(count))))
+    }
+}

@@ -1,0 +1,202 @@
+//! What the parameters of an action on a graph ask for.
+//!
+//! Control parameters (`async validate node inject_state capabilities depth max_steps resume graph_run_id resume_run_id`) say how
+//! the graph is to run and never reach its inputs; everything else is an input. `null` means not given.
+
+use rye_core::id::RunId;
+use rye_core::model::{Failure, Object};
+use serde_json::Value;
+
+/// Control parameters, and the inputs.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Everything that is not a control parameter.
+    pub(super) inputs: Object,
+    /// Whether whoever asks goes on without waiting.
+    pub(super) detached: bool,
+    /// Whether the graph is only looked at.
+    pub(super) validate: bool,
+    /// The only node to run.
+    pub(super) node: Option<String>,
+    /// What is laid over the state that node begins with.
+    pub(super) inject_state: Object,
+    /// Patterns that narrow what the run may do.
+    pub(super) capabilities: Option<Vec<String>>,
+    /// How many levels of runs may lie below it.
+    pub(super) depth: Option<u32>,
+    /// Most steps it may take.
+    pub(super) max_steps: Option<u32>,
+    /// The run to go on with, or whose state the only node begins with.
+    pub(super) resume: Option<RunId>,
+}
+
+impl Asked {
+    /// Takes the parameters apart; the failure has the code `invalid_params` and names the parameter.
+    pub(super) fn read(params: Object) -> Result<Self, Failure> {
+        let mut params = Params(params);
+        let asked = Self {
+            detached: params.flag("async")?,
+            validate: params.flag("validate")?,
+            node: params.text("node", "the name of a node")?,
+            inject_state: params.state()?,
+            capabilities: params.patterns()?,
+            depth: params.number("depth")?,
+            max_steps: params.number("max_steps")?,
+            resume: params.resume()?,
+            inputs: Object::new(),
+        };
+        if asked.node.is_none() && !asked.inject_state.is_empty() {
+            return Err(wrong("`inject_state` goes with `node`"));
+        }
+        Ok(Self {
+            inputs: params.0,
+            ..asked
+        })
+    }
+}
+
+fn wrong(text: impl Into<String>) -> Failure {
+    Failure::permanent("invalid_params", text)
+}
+
+fn not(key: &str, wanted: &str) -> Failure {
+    wrong(format!("`{key}` of a graph is {wanted}"))
+}
+
+struct Params(Object);
+
+impl Params {
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key).filter(|given| !given.is_null())
+    }
+
+    fn flag(&mut self, key: &str) -> Result<bool, Failure> {
+        match self.take(key) {
+            None => Ok(false),
+            Some(Value::Bool(given)) => Ok(given),
+            Some(_) => Err(not(key, "true or false")),
+        }
+    }
+
+    fn text(&mut self, key: &str, wanted: &str) -> Result<Option<String>, Failure> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(Value::String(given)) => Ok(Some(given)),
+            Some(_) => Err(not(key, wanted)),
+        }
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<u32>, Failure> {
+        let Some(given) = self.take(key) else {
+            return Ok(None);
+        };
+        let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
+        number
+            .map(Some)
+            .ok_or_else(|| not(key, "a whole number from 0"))
+    }
+
+    fn state(&mut self) -> Result<Object, Failure> {
+        match self.take("inject_state") {
+            None => Ok(Object::new()),
+            Some(Value::Object(state)) => Ok(state),
+            Some(_) => Err(not("inject_state", "a map")),
+        }
+    }
+
+    fn patterns(&mut self) -> Result<Option<Vec<String>>, Failure> {
+        let list = self.take("capabilities").map(serde_json::from_value);
+        list.transpose()
+            .map_err(|_misfit| not("capabilities", "a list of patterns"))
+    }
+
+    fn run(&mut self, key: &str) -> Result<Option<RunId>, Failure> {
+        let given = self.text(key, "the id of a run")?;
+        let run = given.map(RunId::new).transpose();
+        run.map_err(|error| wrong(format!("`{key}`: {error}")))
+    }
+
+    /// Both spellings: `resume: true` with `graph_run_id`, and `resume_run_id`.
+    fn resume(&mut self) -> Result<Option<RunId>, Failure> {
+        let resume = self.flag("resume")?;
+        let named = self.run("graph_run_id")?;
+        let direct = self.run("resume_run_id")?;
+        match (resume, named, direct) {
+            (_, Some(named), Some(direct)) if named != direct => {
+                Err(wrong("`graph_run_id` and `resume_run_id` name two runs"))
+            }
+            (_, _, Some(run)) | (true, Some(run), None) => Ok(Some(run)),
+            (true, None, None) => Err(wrong(
+                "`resume: true` goes with `graph_run_id`, the run to go on with",
+            )),
+            (false, Some(_), None) => Err(wrong(
+                "`graph_run_id` goes with `resume: true`; a fresh run gets its id from the daemon",
+            )),
+            (false, None, None) => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(params: &Value) -> Result<Asked, Failure> {
+        Asked::read(params.as_object().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn control_parameters_never_reach_the_inputs() {
+        let asked = read(&json!({
+            "async": true, "validate": false, "node": "n", "inject_state": {"a": 1}, "capabilities": [],
+            "depth": 0, "max_steps": 7, "resume": null, "resume_run_id": "g-1-aaaaaaaaaa", "who": "Ada",
+        }))
+        .unwrap();
+        assert_eq!(json!(asked.inputs), json!({"who": "Ada"}));
+        assert!(asked.detached && !asked.validate);
+        assert_eq!(asked.node.as_deref(), Some("n"));
+        assert_eq!(json!(asked.inject_state), json!({"a": 1}));
+        assert_eq!(asked.capabilities, Some(Vec::new()));
+        assert_eq!((asked.depth, asked.max_steps), (Some(0), Some(7)));
+        assert_eq!(asked.resume.unwrap().as_str(), "g-1-aaaaaaaaaa");
+    }
+
+    #[test]
+    fn both_spellings_of_resume_are_understood_and_halves_are_refused() {
+        let run = "g-1-aaaaaaaaaa";
+        for params in [
+            json!({"resume": true, "graph_run_id": run}),
+            json!({"resume_run_id": run}),
+            json!({"resume": true, "resume_run_id": run, "graph_run_id": run}),
+        ] {
+            assert_eq!(read(&params).unwrap().resume.unwrap().as_str(), run);
+        }
+        for params in [
+            json!({"resume": true}),
+            json!({"graph_run_id": run}),
+            json!({"resume_run_id": run, "graph_run_id": "g-2-aaaaaaaaaa"}),
+            json!({"resume_run_id": "../x"}),
+        ] {
+            assert_eq!(
+                read(&params).unwrap_err().code,
+                "invalid_params",
+                "{params}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_parameter_of_the_wrong_type_is_named() {
+        for (params, key) in [
+            (json!({"async": "yes"}), "`async`"),
+            (json!({"depth": -1}), "`depth`"),
+            (json!({"capabilities": "rye.*"}), "`capabilities`"),
+            (json!({"node": 3}), "`node`"),
+            (json!({"inject_state": {"a": 1}}), "`inject_state`"),
+        ] {
+            let message = read(&params).unwrap_err().message;
+            assert!(message.contains(key), "{message}");
+        }
+    }
+}

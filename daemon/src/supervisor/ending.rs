@@ -1,0 +1,202 @@
+//! How runs are stopped, and with them the runs below.
+//!
+//! **Order.** A cancel is on record before anyone is told, goes down the line of runs that wait for each other, and ends those
+//! that are parked. A kill ends the run first, so that it starts no further one, then those below it. Once begun, either is
+//! carried to its end by a task of the supervisor, even if whoever asked goes away.
+//!
+//! **Races.** A run may get its task, lose it, park or end while it is being stopped. Whoever stops it writes its request
+//! down (in the record or, for a kill, in the signal, under the lock of the tasks) and then looks whether there is a task to
+//! tell; a task enters itself and then reads the record, and when it is over it leaves the list and then looks at its signal
+//! and the record once more. So one of the two always sees the other. What an ended run waited for is stopped by the task
+//! of the ended run, or, if the daemon went down in between, by the next start ([`Supervisor::is_orphan`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rye_core::error::chain as told;
+use rye_core::id::RunId;
+use rye_core::model::{Event, KillReceipt, Phase, Run, RunKind};
+
+use super::{Error, Supervisor};
+use crate::stop::{Left, Stop, Urgency};
+
+impl Supervisor {
+    /// Asks a run and those below it to stop before their next step; answers when the requests are durable.
+    pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
+        let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
+        let work = async move { this.cancel_line(&id, &cause).await };
+        self.to_its_end(work).await
+    }
+
+    /// Ends a run and those below it by force; answers when they are over.
+    pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
+        let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
+        let work = async move { this.kill_line(&id, &cause, grace).await };
+        self.to_its_end(work).await
+    }
+
+    fn cancel_line<'a>(
+        &'a self,
+        id: &'a RunId,
+        cause: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
+        let work = async move {
+            let run = self.live_run(id, "cancelled").await?;
+            let mut asked = None;
+            if run.cancel.is_none() {
+                let cause = cause.to_owned();
+                let event = Event::CancelRequested { cause };
+                let ticket = self.commit_unless_over(id, vec![event], "cancelled");
+                asked = Some(ticket.await?);
+            }
+            let cause = run.cancel.as_deref().unwrap_or(cause);
+            self.tell(id, |stop| {
+                stop.cancel(cause);
+            });
+            if let Some(ticket) = asked {
+                self.shared.journal.published(ticket).await?;
+            }
+            self.end_parked(id).await?;
+            self.cancel_below(id).await?;
+            self.run_of(id).await
+        };
+        work.boxed()
+    }
+
+    fn kill_line<'a>(
+        &'a self,
+        id: &'a RunId,
+        cause: &'a str,
+        grace: Duration,
+    ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
+        let work = async move {
+            self.live_run(id, "killed").await?;
+            if !self.tell(id, |stop| stop.kill(cause, grace)) {
+                let event = Event::RunKilled {
+                    cause: cause.to_owned(),
+                    receipt: KillReceipt::default(),
+                };
+                let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
+                self.tell(id, |stop| stop.kill(cause, grace));
+                self.shared.journal.published(ticket).await?;
+            }
+            self.shared.journal.ended(id).await?;
+            self.kill_below(id, grace).await?;
+            self.run_of(id).await
+        };
+        work.boxed()
+    }
+
+    /// Asks the runs that `id` waits for to stop.
+    async fn cancel_below(&self, id: &RunId) -> Result<(), Error> {
+        let cause = format!("its parent {id}");
+        for child in self.attached(id) {
+            match self.cancel_line(&child, &cause).await {
+                Ok(_) | Err(Error::Over { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the runs that `id`, which has ended, waited for.
+    async fn kill_below(&self, id: &RunId, grace: Duration) -> Result<(), Error> {
+        let cause = format!("its parent {id}");
+        for child in self.attached(id) {
+            match self.kill_line(&child, &cause, grace).await {
+                Ok(_) | Err(Error::Over { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the task of a run, if it has one.
+    fn tell(&self, id: &RunId, message: impl FnOnce(&Stop)) -> bool {
+        // Under the lock: a task that leaves the list has seen what it was told before.
+        self.live().get(id).map(message).is_some()
+    }
+
+    /// Runs that `id` started and waits for, and that have not ended.
+    fn attached(&self, id: &RunId) -> Vec<RunId> {
+        self.shared.journal.live(|run| {
+            let below = run.birth.parent.as_ref() == Some(id) && !run.birth.detached;
+            below.then(|| run.id.clone())
+        })
+    }
+
+    /// A parked run that was asked to stop has nothing more to wait for.
+    pub(super) async fn end_parked(&self, id: &RunId) -> Result<(), Error> {
+        let run = self.run_of(id).await?;
+        if let (Phase::Suspended { .. }, Some(cause)) = (&run.phase, &run.cancel) {
+            self.end(&run, cancelled(&run, cause)).await;
+        }
+        Ok(())
+    }
+
+    /// The last acts of a run's task: it is told nothing any more, and what it was told last is done.
+    pub(super) async fn leave(&self, id: &RunId, stop: &Stop, left: Left) {
+        {
+            let mut live = self.live();
+            // A run that parked may go on in another task already.
+            if live.get(id).is_some_and(|now| now.is_same(stop)) {
+                live.remove(id);
+            }
+        }
+        if self.shared.stopping.is_cancelled() {
+            if let Left::Interrupted(_) = left {
+                tracing::info!(run = %id, "the run goes on at the next start");
+            }
+            return;
+        }
+        if let Err(error) = self.finish(id, stop, left).await {
+            tracing::error!(run = %id, error = %told(&error), "a run that was stopped is not over");
+        }
+    }
+
+    async fn finish(&self, id: &RunId, stop: &Stop, left: Left) -> Result<(), Error> {
+        let killed = stop.urgency() == Urgency::Kill;
+        let run = self.run_of(id).await?;
+        if killed && !run.status().is_terminal() {
+            let cause = stop.killer().unwrap_or_default();
+            let receipt = left.into_receipt();
+            self.end(&run, Event::RunKilled { cause, receipt }).await;
+        } else {
+            self.end_parked(id).await?;
+        }
+        let is_over = self.run_of(id).await?.status().is_terminal();
+        if run.birth.kind == RunKind::Tool || !is_over {
+            return Ok(());
+        }
+        if killed {
+            return self.kill_below(id, stop.grace().unwrap_or_default()).await;
+        }
+        self.cancel_below(id).await
+    }
+
+    /// Whether `run` waits for a parent that is gone: its parent has ended, and the daemon with it before the end reached `run`.
+    pub(super) async fn is_orphan(&self, run: &Run) -> bool {
+        let Some(parent) = run.birth.parent.as_ref().filter(|_| !run.birth.detached) else {
+            return false;
+        };
+        match self.run_of(parent).await {
+            Ok(parent) => parent.status().is_terminal(),
+            Err(Error::UnknownRun { .. }) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+fn cancelled(run: &Run, cause: &str) -> Event {
+    let cause = cause.to_owned();
+    match run.birth.kind {
+        RunKind::Graph => Event::GraphCancelled {
+            cause,
+            steps: run.progress.steps,
+            elapsed_ms: 0,
+        },
+        RunKind::Tool => Event::ToolCancelled { cause },
+    }
+}

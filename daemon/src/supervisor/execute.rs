@@ -1,0 +1,127 @@
+//! Items that are run for their answer, and single nodes of graphs.
+//!
+//! A tool answers with its envelope. A graph is a run of its own: control parameters among its parameters say how it runs, and
+//! its result is the answer. **Failure.** Whoever asks may go away at any time; the run goes on.
+
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+use rye_core::model::{Object, Run};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::asked::Asked;
+use super::{Asker, Beginning, Error, Start, Started, Supervisor};
+use crate::chain::Terminal;
+use crate::dispatch::{Envelope, Trace};
+
+/// What came of running an item.
+#[derive(Debug)]
+pub enum Executed {
+    /// What a tool answered, and its run.
+    Tool(Envelope, RunId),
+    /// A run that has ended or parked.
+    Run(Arc<Run>),
+    /// A run that nobody waits for (`async: true`).
+    Launched(Arc<Run>),
+    /// No run was made (`validate: true`).
+    Document(Value),
+}
+
+/// Which node of a graph is to run alone.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The node.
+    pub node: String,
+    /// What is laid over the state it begins with.
+    pub inject_state: Object,
+    /// The run whose state and inputs it begins with.
+    pub resume_from: Option<RunId>,
+}
+
+/// What is told of a run that nobody waits for.
+pub fn launched(run: &Run) -> Value {
+    json!({
+        "success": true,
+        "graph_run_id": run.id,
+        "graph_id": run.birth.item.id,
+        "status": "running",
+        "pid": nix::unistd::getpid().as_raw(),
+    })
+}
+
+impl Supervisor {
+    /// Runs an item for its answer.
+    pub async fn execute(&self, request: Start, trace: Trace) -> Result<Executed, Error> {
+        let (_, chain) = self.resolve(&request.item, &request.directory)?;
+        match chain.terminal {
+            Terminal::Graph => self.execute_graph(request).await,
+            Terminal::Native(_) | Terminal::Process => self.execute_tool(request, trace).await,
+        }
+    }
+
+    async fn execute_tool(&self, request: Start, trace: Trace) -> Result<Executed, Error> {
+        let (envelope, receiver) = oneshot::channel();
+        let asker = Asker { trace, envelope };
+        let started = self.admit_and_launch(request, Some(asker)).await?;
+        let envelope = receiver.await.ok();
+        self.settled(&started.run).await?;
+        match envelope {
+            Some(envelope) => Ok(Executed::Tool(envelope, started.run)),
+            None => Ok(Executed::Run(self.run_of(&started.run).await?)),
+        }
+    }
+
+    async fn execute_graph(&self, mut request: Start) -> Result<Executed, Error> {
+        let asked = Asked::read(std::mem::take(&mut request.inputs));
+        let asked = asked.map_err(|failure| Error::Params {
+            message: failure.message,
+        })?;
+        if asked.validate {
+            let checked = self.validate(&request.item, &request.directory)?;
+            return Ok(Executed::Document(checked.report.to_json()));
+        }
+        request.inputs = asked.inputs;
+        request.capabilities = asked.capabilities;
+        request.limits.steps = asked.max_steps;
+        request.limits.depth = asked.depth;
+        let run = match (asked.node, asked.resume) {
+            (Some(node), resume_from) => {
+                let step = Step {
+                    node,
+                    inject_state: asked.inject_state,
+                    resume_from,
+                };
+                self.start_step(request, step).await?.run
+            }
+            (None, Some(run)) => self.start_again(&run, request).await?.id.clone(),
+            (None, None) => self.start(request).await?.run,
+        };
+        if asked.detached {
+            return Ok(Executed::Launched(self.run_of(&run).await?));
+        }
+        self.settled(&run).await?;
+        Ok(Executed::Run(self.run_of(&run).await?))
+    }
+
+    /// Runs one node of a graph as a run of its own; answers with its record when it has ended or parked.
+    pub async fn step(&self, request: Start, step: Step) -> Result<(Started, Arc<Run>), Error> {
+        let started = self.start_step(request, step).await?;
+        self.settled(&started.run).await?;
+        let run = self.run_of(&started.run).await?;
+        Ok((started, run))
+    }
+
+    async fn start_step(&self, mut request: Start, step: Step) -> Result<Started, Error> {
+        let from = match &step.resume_from {
+            Some(run) => Some(self.run_to_take_over(run, &request).await?),
+            None => None,
+        };
+        request.beginning = Beginning::Node {
+            node: step.node,
+            inject_state: step.inject_state,
+            from,
+        };
+        self.start(request).await
+    }
+}

@@ -1,0 +1,209 @@
+//! Looking at graphs without running them, and at the runs below a run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
+use rye_core::definition::{self, Validation};
+use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::model::{Activity, Run, RunKind, StepStatus};
+
+use super::{Error, Supervisor, admission};
+use crate::chain::{self, Chain, Terminal};
+use crate::journal::{Filter, StepLine};
+use crate::libraries::Place;
+
+/// Records asked of the journal in one go.
+const PAGE: usize = 1000;
+
+/// What a closer look at a graph found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The file.
+    pub path: String,
+    /// The findings.
+    pub report: Validation,
+}
+
+/// How far down the runs below a run are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those it started itself.
+    Children,
+    /// All of them.
+    Tree,
+}
+
+impl Supervisor {
+    /// Checks a graph that is signed and trusted, without running it.
+    pub fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
+        let graph = self.graph_file(item, directory)?;
+        Ok(Checked {
+            path: graph.tool().path.display().to_string(),
+            report: definition::validate(&graph.tool().text),
+        })
+    }
+
+    /// Where the runs of `directory` keep their files.
+    pub fn files_of(&self, directory: &Path) -> Result<String, Error> {
+        let place = self.shared.libraries.place(directory)?;
+        Ok(place.files.to_string_lossy().into_owned())
+    }
+
+    /// Draws a graph; with a run, the graph as that run walks it and what the run did.
+    pub async fn show(
+        &self,
+        item: &ItemRef,
+        directory: &Path,
+        format: Format,
+        run: Option<&RunId>,
+    ) -> Result<String, Error> {
+        let Some(run) = run else {
+            let graph = self.graph_file(item, directory)?;
+            let path = graph.tool().path.display().to_string();
+            return draw(&graph.tool().text, &path, format, &BTreeMap::new());
+        };
+        let run = self.run_of(run).await?;
+        let same = run.birth.item == chain::canonical(item);
+        let Some(graph) = run.birth.graph.as_ref().filter(|_| same) else {
+            return Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: format!("it runs `{}`, not `{item}`", run.birth.item),
+            });
+        };
+        let steps = self.journal().steps(&run.id).await?;
+        let name = format!("the graph of run {}", run.id);
+        draw(&graph.text, &name, format, &overlay(&run, &steps))
+    }
+
+    /// The runs below `id`: each behind its parent, siblings oldest first.
+    pub async fn below(&self, id: &RunId, reach: Reach) -> Result<Vec<Arc<Run>>, Error> {
+        let root = self.run_of(id).await?;
+        let mut found = Vec::new();
+        let mut open = self.children(&root).await?;
+        while let Some(run) = open.pop() {
+            if reach == Reach::Tree {
+                open.extend(self.children(&run).await?);
+            }
+            found.push(run);
+        }
+        Ok(found)
+    }
+
+    /// The runs that `run` started, newest first.
+    async fn children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
+        let mut children = Vec::new();
+        if run.birth.kind == RunKind::Tool {
+            return Ok(children);
+        }
+        let filter = Filter {
+            parent: Some(run.id.clone()),
+            ..Filter::default()
+        };
+        let mut token = None;
+        loop {
+            let page = self.journal().list(&filter, token.as_deref(), PAGE).await?;
+            for child in page.runs {
+                children.push(self.run_of(&child.id).await?);
+            }
+            token = page.next;
+            if token.is_none() {
+                return Ok(children);
+            }
+        }
+    }
+
+    /// The verified chain of an item that can run, and where it would run.
+    pub(super) fn resolve(
+        &self,
+        item: &ItemRef,
+        directory: &Path,
+    ) -> Result<(Place, Chain), Error> {
+        let item = chain::canonical(item);
+        if item.kind != ItemKind::Tool {
+            return Err(Error::NotRunnable { item });
+        }
+        let place = self.shared.libraries.place(directory)?;
+        let chain = chain::resolve(&place.library, &item, None)
+            .map_err(|source| admission::refused(&item, source))?;
+        Ok((place, chain))
+    }
+
+    fn graph_file(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
+        let (_, chain) = self.resolve(item, directory)?;
+        match chain.terminal {
+            Terminal::Graph => Ok(chain),
+            Terminal::Native(_) | Terminal::Process => Err(Error::NotAGraph {
+                item: chain::canonical(item),
+            }),
+        }
+    }
+}
+
+fn draw(
+    text: &str,
+    name: &str,
+    format: Format,
+    overlay: &BTreeMap<String, NodeState>,
+) -> Result<String, Error> {
+    match definition::parse(text) {
+        Ok((graph, _)) => Ok(show::render(&graph, format, overlay)),
+        Err(findings) => {
+            let told: Vec<_> = findings
+                .iter()
+                .map(|finding| format!("{name}:{finding}"))
+                .collect();
+            Err(Error::Broken {
+                findings: told.join("\n"),
+            })
+        }
+    }
+}
+
+/// What `run` did at each node.
+fn overlay(run: &Run, steps: &[StepLine]) -> BTreeMap<String, NodeState> {
+    let mut nodes = BTreeMap::new();
+    for step in steps {
+        let visits = nodes
+            .get(&step.node)
+            .map_or(0, |seen: &NodeState| seen.visits);
+        let state = NodeState {
+            status: node_status(step.status),
+            visits: visits + 1,
+            elapsed_ms: step.elapsed_ms,
+        };
+        nodes.insert(step.node.clone(), state);
+    }
+    let here = run.phase.activity().and_then(|at| {
+        let status = match at {
+            Activity::InStep(_) => NodeStatus::Running,
+            Activity::Before { .. } | Activity::Failed(_) | Activity::Waiting { .. } => {
+                NodeStatus::Pending
+            }
+            Activity::Idle | Activity::Leaving | Activity::Ending { .. } => return None,
+        };
+        Some((at.node()?.to_owned(), status))
+    });
+    if let Some((node, status)) = here {
+        let visits = nodes.get(&node).map_or(0, |seen| seen.visits);
+        let state = NodeState {
+            status,
+            visits,
+            elapsed_ms: 0,
+        };
+        nodes.insert(node, state);
+    }
+    nodes
+}
+
+const fn node_status(status: StepStatus) -> NodeStatus {
+    match status {
+        StepStatus::Ok => NodeStatus::Ok,
+        StepStatus::Error => NodeStatus::Error,
+        StepStatus::Return => NodeStatus::Return,
+        StepStatus::Gate => NodeStatus::Gate,
+        StepStatus::Foreach => NodeStatus::Foreach,
+        StepStatus::Cached => NodeStatus::Cached,
+    }
+}

@@ -1,0 +1,74 @@
+//! What becomes of live runs when the daemon starts again.
+//!
+//! A running run goes on, or parks if it asked for that; a parked one stays parked, unless it waited for disk space. One whose
+//! parent is gone ends, and one that brought the daemon down again and again parks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::error::chain as told;
+use rye_core::model::{
+    Activity, Event, KillReceipt, Phase, Recovery, Run, SuspendReason, Suspension,
+};
+
+use super::{Error, Supervisor};
+use crate::journal::Change;
+
+/// Pause between two runs taken up after a restart, so that a thousand of them do not start at once.
+const RESUME_PAUSE: Duration = Duration::from_millis(2);
+/// A run that was taken up this often without finishing a step or an item is taken to bring the daemon down.
+const MOST_REVIVALS: u32 = 3;
+
+impl Supervisor {
+    /// Takes up what was live when the daemon went down.
+    pub async fn recover(&self, live: Vec<Arc<Run>>) {
+        for run in live {
+            if let Err(error) = self.take_up(&run).await {
+                tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
+            }
+            tokio::time::sleep(RESUME_PAUSE).await;
+        }
+    }
+
+    async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
+        let (at, parked) = match &run.phase {
+            Phase::Created => (None, None),
+            Phase::Running { at } => (Some(at), None),
+            Phase::Suspended { why, .. } => (None, Some(why.reason)),
+            Phase::Ended { .. } => return Ok(()),
+        };
+        if self.is_orphan(run).await {
+            let cause = "its parent has ended".to_owned();
+            let receipt = KillReceipt::default();
+            self.end(run, Event::RunKilled { cause, receipt }).await;
+            return Ok(());
+        }
+        if parked.is_some() && run.cancel.is_some() {
+            return self.end_parked(&run.id).await;
+        }
+        if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
+            return Ok(());
+        }
+        let reason = if run.revivals >= MOST_REVIVALS && !only_waits(run) {
+            SuspendReason::CrashLoop
+        } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
+            SuspendReason::Restart
+        } else {
+            return self.launch_created(Arc::clone(run)).await;
+        };
+        let node = at.and_then(Activity::node).map(str::to_owned);
+        let why = Suspension {
+            node,
+            ..Suspension::new(reason)
+        };
+        let event = Change::event(&run.id, Event::RunSuspended(why));
+        self.shared.journal.commit(vec![event]).await?;
+        Ok(())
+    }
+}
+
+/// Whether all that `run` has in flight is carried out by runs of their own: then none of it is what brings the daemon down.
+fn only_waits(run: &Run) -> bool {
+    let mut in_flight = run.in_flight().peekable();
+    in_flight.peek().is_some() && in_flight.all(|(_, work)| work.child.is_some())
+}

@@ -1,0 +1,553 @@
+//! Graphs within graphs: runs below runs, and what stops, parks and restarts together.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use rye_tests::{Daemon, World, processes, until};
+use serde_json::{Value, json};
+
+/// Appends a line to `ran` and waits for the file `go`.
+const WAITS: &str = r#"start: work
+nodes:
+  work:
+    action:
+      item_id: rye/bash
+      params:
+        command: "echo \"$RYE_IDEMPOTENCY_KEY\" >>ran; until [ -e go ]; do sleep 0.01; done; echo done"
+    assign: {said: "${result.stdout}"}
+    next: out
+  out: {type: return, output: {said: "${state.said}", n: "${inputs.n}"}}"#;
+
+/// Calls the graph `id` with `params` (YAML flow) and returns its result.
+fn calls(id: &str, params: &str) -> String {
+    format!(
+        "start: call\nnodes:\n  call:\n    action: {{item_id: {id}, params: {params}}}\n    \
+         assign: {{got: \"${{result}}\"}}\n    next: out\n  out: {{type: return, output: \"${{state.got}}\"}}"
+    )
+}
+
+/// Parks at its limit of one step, and ends when it may take two.
+const PARKS: &str = "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
+    action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}";
+
+/// What the native tool `id` answers a person who calls it with `params`.
+fn ask(world: &World, id: &str, params: &Value) -> Value {
+    let out = world
+        .ryectl("execute tool --json --params -")
+        .arg(id)
+        .stdin(params.to_string())
+        .ok();
+    out.json()["data"].clone()
+}
+
+fn orchestrate(world: &World, params: &Value) -> Value {
+    ask(world, "rye/agent/threads/orchestrator", params)
+}
+
+fn children(world: &World, run: &str) -> Vec<Value> {
+    let params = json!({"operation": "list_children", "thread_id": run});
+    let answer = orchestrate(world, &params);
+    answer["children"].as_array().unwrap().clone()
+}
+
+/// The one run below `run`, once it is there.
+fn child(world: &World, run: &str) -> String {
+    let found = until("a run below", || children(world, run).pop());
+    found["run_id"].as_str().unwrap().to_owned()
+}
+
+/// The record of a run of `id` that has ended or parked.
+fn ran(world: &World, id: &str) -> Value {
+    let run = world.start_run(id);
+    world.settled(&run)
+}
+
+fn status(world: &World, run: &str) -> String {
+    let record = world.record(run);
+    record["status"].as_str().unwrap().to_owned()
+}
+
+fn lines(world: &World, file: &str) -> Vec<String> {
+    world.read(file).lines().map(str::to_owned).collect()
+}
+
+/// Waits until `file` has `count` lines.
+fn until_lines(world: &World, file: &str, count: usize) {
+    until("lines in a file", || {
+        (lines(world, file).len() >= count).then_some(())
+    });
+}
+
+fn restart(world: &World, daemon: Daemon) -> Daemon {
+    daemon.kill();
+    let _status = daemon.ended();
+    world.start("")
+}
+
+#[test]
+fn a_graph_in_a_graph_is_a_run_of_its_own() {
+    let world = World::new();
+    world.write("go", "");
+    world.graph("t/child", WAITS);
+    world.graph("t/parent", &calls("t/child", "{n: 3}"));
+    let out = ran(&world, "t/parent");
+    let got = &out["output"];
+    assert_eq!(got["output"], json!({"said": "done\n", "n": 3}), "{out}");
+    assert_eq!(got["success"], true);
+    assert_eq!(got["status"], "completed");
+    assert_eq!(got["steps"], 2);
+    assert_eq!(got["state"]["said"], "done\n");
+    let parent = out["run_id"].as_str().unwrap();
+    let below = child(&world, parent);
+    assert_eq!(got["graph_run_id"], below);
+    let steps = ask(
+        &world,
+        "rye/core/processes/steps",
+        &json!({"run_id": below}),
+    );
+    assert_eq!(steps["graph_id"], "t/child");
+    assert_eq!(steps["steps"][0]["node"], "work");
+}
+
+#[test]
+fn control_parameters_never_reach_the_inputs() {
+    let world = World::new();
+    world.graph(
+        "t/tell",
+        "start: out\nnodes:\n  out: {type: return, output: \"${inputs}\"}",
+    );
+    let params = "{a: 1, async: false, validate: false, resume: false, graph_run_id: null, resume_run_id: null, \
+                  node: null, inject_state: null, capabilities: [\"rye.*\"], depth: 3, max_steps: 5}";
+    world.graph("t/parent", &calls("t/tell", params));
+    let out = ran(&world, "t/parent");
+    assert_eq!(out["output"]["output"], json!({"a": 1}), "{out}");
+    let resumed = "{resume: true, graph_run_id: t-tell-1}";
+    world.graph("t/wrong", &calls("t/tell", resumed));
+    let _told = world
+        .ryectl("run t/wrong")
+        .run()
+        .code(1)
+        .tells(&["resume_thread", "not by a node"]);
+    world.graph(
+        "t/valid",
+        &calls("t/tell", "{validate: true, async: false}"),
+    );
+    let out = ran(&world, "t/valid");
+    assert_eq!(out["output"]["success"], true, "{out}");
+    let parent = out["run_id"].as_str().unwrap();
+    assert_eq!(children(&world, parent), Vec::<Value>::new());
+}
+
+#[test]
+fn a_run_below_does_no_more_than_its_parent_may() {
+    let world = World::new();
+    world.write("go", "");
+    world.graph("t/child", WAITS);
+    let permissions = "permissions: [\"rye.execute.tool.t.*\"]";
+    world.graph_with("t/parent", permissions, &calls("t/child", "{}"));
+    let out = world.ryectl("run t/parent --json").run().code(1);
+    let _told = out.tells(&["rye.execute.tool.rye.bash", "permissions of tool:t/parent"]);
+    assert!(!world.project().join("ran").exists());
+}
+
+#[test]
+fn runs_lie_only_so_deep() {
+    let world = World::new();
+    world.graph("t/deep", &calls("t/deep", "{depth: 2}"));
+    let out = world.ryectl("run t/deep --json").run().code(1);
+    let _told = out.tells(&["at most 3 levels"]);
+    let runs = world.ryectl("ps --all --json").ok().json();
+    let graphs = runs.as_array().unwrap().iter();
+    let graphs = graphs.filter(|run| run["kind"] == "graph").count();
+    assert_eq!(graphs, 4, "{runs}");
+}
+
+#[test]
+fn a_run_below_is_attached_to_after_a_crash_and_not_started_again() {
+    let world = World::new();
+    world.graph("t/leaf", WAITS);
+    world.graph("t/middle", &calls("t/leaf", "{n: 1}"));
+    world.graph("t/top", &calls("t/middle", "{}"));
+    let daemon = world.start("");
+    let top = world.start_run("t/top");
+    until_lines(&world, "ran", 1);
+    let middle = child(&world, &top);
+    let leaf = child(&world, &middle);
+    let daemon = restart(&world, daemon);
+    until_lines(&world, "ran", 2);
+    world.write("go", "");
+    let record = world.settled(&top);
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(children(&world, &top).len(), 1);
+    assert_eq!(child(&world, &top), middle);
+    assert_eq!(child(&world, &middle), leaf);
+    let keys = lines(&world, "ran");
+    assert_eq!(
+        keys[0], keys[1],
+        "the step in flight was repeated under its key"
+    );
+    drop(daemon);
+}
+
+#[test]
+fn no_run_below_is_started_twice_whenever_the_daemon_dies() {
+    const ITEMS: usize = 12;
+    let world = World::new();
+    world.graph(
+        "t/item",
+        "start: work\nnodes:\n  work:\n    action: {item_id: rye/bash, params: {command: \"sleep 0.05; echo $N >>ran\", env: {N: \"${inputs.n}\"}}}\n    next: out\n  out: {type: return, output: \"${inputs.n}\"}",
+    );
+    world.graph(
+        "t/all",
+        "start: each\nnodes:\n  each:\n    type: foreach\n    over: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]\n    as: n\n    parallel: true\n    max_concurrency: 3\n    action: {item_id: t/item, params: {n: \"${n}\"}}\n    collect: got\n    next: out\n  out: {type: return, output: \"${state.got}\"}",
+    );
+    let mut daemon = world.start("");
+    let run = world.start_run("t/all");
+    let mut pause = 20_011;
+    for _ in 0..6 {
+        let before = lines(&world, "ran").len();
+        until("an item to end", || {
+            let more = lines(&world, "ran").len() > before;
+            (more || before >= ITEMS).then_some(())
+        });
+        pause = pause * 48_271 % 120_000;
+        thread::sleep(Duration::from_micros(pause));
+        daemon = restart(&world, daemon);
+    }
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    let got = record["output"].as_array().unwrap();
+    let got: Vec<_> = got.iter().map(|item| item["output"].clone()).collect();
+    assert_eq!(json!(got), json!([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]));
+    let below = children(&world, &run);
+    assert_eq!(below.len(), ITEMS, "{below:#?}");
+    assert!(below.iter().all(|run| run["status"] == "completed"));
+    drop(daemon);
+}
+
+/// Three runs in a line, the last of which waits.
+fn line(world: &World) -> [String; 3] {
+    world.graph("t/leaf", WAITS);
+    world.graph("t/middle", &calls("t/leaf", "{n: 1}"));
+    world.graph("t/top", &calls("t/middle", "{}"));
+    let before = lines(world, "ran").len();
+    let top = world.start_run("t/top");
+    until_lines(world, "ran", before + 1);
+    let middle = child(world, &top);
+    let leaf = child(world, &middle);
+    [top, middle, leaf]
+}
+
+fn assert_no_tool_is_left(world: &World) {
+    until("the tools to be gone", || {
+        let left = world.processes();
+        let ours =
+            |process: &processes::Process| matches!(process.name.as_str(), "ryed" | "ryectl");
+        left.iter().all(ours).then_some(())
+    });
+}
+
+#[test]
+fn a_cancel_reaches_every_run_below() {
+    let world = World::new();
+    let daemon = world.start("");
+    let [top, middle, leaf] = line(&world);
+    let _asked = world.ryectl("cancel").arg(&top).ok();
+    for run in [&leaf, &middle, &top] {
+        assert_eq!(world.settled(run)["status"], "cancelled");
+    }
+    let told = orchestrate(
+        &world,
+        &json!({"operation": "get_status", "thread_id": leaf}),
+    );
+    assert_eq!(told["cancel_requested"], format!("its parent {middle}"));
+    assert_no_tool_is_left(&world);
+    let events = world.ryectl("events --json").arg(&leaf).ok().json_lines();
+    let asked = events
+        .iter()
+        .filter(|event| event["event_type"] == "cancel_requested");
+    assert_eq!(asked.count(), 1, "{events:#?}");
+    drop(daemon);
+}
+
+#[test]
+fn a_kill_ends_every_run_below_with_its_processes() {
+    let world = World::new();
+    let daemon = world.start("");
+    let [top, middle, leaf] = line(&world);
+    let _killed = world.ryectl("kill --grace 0.1").arg(&top).ok();
+    for run in [&top, &middle, &leaf] {
+        assert_eq!(status(&world, run), "killed");
+    }
+    assert_no_tool_is_left(&world);
+    drop(daemon);
+}
+
+#[test]
+fn a_kill_is_carried_to_its_end_though_the_caller_goes_away() {
+    let world = World::new();
+    let daemon = world.start("");
+    let [top, middle, leaf] = line(&world);
+    let mut caller = world.ryectl("kill --grace 30").arg(&top).spawn();
+    thread::sleep(Duration::from_millis(30));
+    caller.kill().unwrap();
+    let _status = caller.wait();
+    until("every run to be killed, or none", || {
+        let words = [&top, &middle, &leaf].map(|run| status(&world, run));
+        let asked = words[0] == "killed";
+        (!asked || words.iter().all(|word| word == "killed")).then_some(())
+    });
+    if status(&world, &top) != "killed" {
+        let _killed = world.ryectl("kill").arg(&top).ok();
+    }
+    assert_no_tool_is_left(&world);
+    drop(daemon);
+}
+
+#[test]
+fn no_run_below_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
+    let world = World::new();
+    let mut daemon = world.start("");
+    for (round, verb) in ["kill --grace 0", "cancel"]
+        .iter()
+        .cycle()
+        .take(6)
+        .enumerate()
+    {
+        let runs = line(&world);
+        let mut caller = world
+            .ryectl(verb)
+            .arg("--no-autostart")
+            .arg(&runs[0])
+            .spawn();
+        let pause = u64::try_from(round).unwrap() * 3;
+        thread::sleep(Duration::from_millis(pause));
+        daemon.kill();
+        let _status = daemon.ended();
+        let _status = caller.wait();
+        let left = processes::left_after(Duration::from_secs(2), world.root());
+        assert!(left.is_empty(), "round {round}: {left:#?}");
+        daemon = world.start("");
+        let live = runs.each_ref().map(|run| status(&world, run));
+        if live
+            .iter()
+            .all(|word| word == "running" || word == "created")
+        {
+            // Nothing was on record of the request.
+            let _killed = world.ryectl("kill --grace 0").arg(&runs[0]).ok();
+        }
+        until("the whole line to end", || {
+            let words = runs.each_ref().map(|run| status(&world, run));
+            let over = words
+                .iter()
+                .all(|word| word == "killed" || word == "cancelled");
+            over.then_some(())
+        });
+        assert_no_tool_is_left(&world);
+    }
+    drop(daemon);
+}
+
+#[test]
+fn a_run_below_that_somebody_else_cancels_fails_its_node() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/child", WAITS);
+    let handled = calls("t/child", "{}")
+        .replace("    next: out\n", "    on_error: sorry\n    next: out\n")
+        + "\n  sorry: {type: return, output: \"${state._last_error}\"}";
+    world.graph("t/parent", &handled);
+    let parent = world.start_run("t/parent");
+    until_lines(&world, "ran", 1);
+    let below = child(&world, &parent);
+    let _asked = world.ryectl("cancel").arg(&below).ok();
+    let record = world.settled(&parent);
+    assert_eq!(record["status"], "completed", "{record}");
+    let error = record["output"]["error"].as_str().unwrap();
+    assert!(error.contains("was cancelled by"), "{error}");
+    assert!(error.contains(&below), "{error}");
+    let steps = ask(
+        &world,
+        "rye/core/processes/steps",
+        &json!({"run_id": parent}),
+    );
+    assert_eq!(steps["steps"][0]["status"], "error", "{steps}");
+    drop(daemon);
+}
+
+#[test]
+fn the_timeout_of_a_node_ends_the_run_below() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/child", WAITS);
+    let limited = calls("t/child", "{}").replace("    assign", "    timeout: 0.3\n    assign");
+    world.graph("t/parent", &limited);
+    let record = ran(&world, "t/parent");
+    assert_eq!(record["error"]["code"], "timeout", "{record}");
+    let parent = record["run_id"].as_str().unwrap();
+    assert_eq!(status(&world, &child(&world, parent)), "cancelled");
+    assert_no_tool_is_left(&world);
+    drop(daemon);
+}
+
+/// Three runs in a line, the last of which is parked at its limit.
+fn parked_line(world: &World) -> [String; 3] {
+    world.graph("t/parks", PARKS);
+    world.graph("t/middle", &calls("t/parks", "{}"));
+    world.graph("t/top", &calls("t/middle", "{}"));
+    let top = world.start_run("t/top");
+    let record = world.settled(&top);
+    assert_eq!(record["status"], "suspended", "{record}");
+    let middle = child(world, &top);
+    let leaf = child(world, &middle);
+    [top, middle, leaf]
+}
+
+fn resume(world: &World, run: &str) {
+    let params = json!({"operation": "resume_thread", "thread_id": run, "max_steps": 9});
+    let answer = orchestrate(world, &params);
+    assert_eq!(answer["resumed"], true, "{answer}");
+    assert_eq!(answer["new_thread_id"], run);
+}
+
+#[test]
+fn a_parked_run_parks_those_above_and_they_go_on_together() {
+    let world = World::new();
+    let daemon = world.start("");
+    for from in 0..3 {
+        let line = parked_line(&world);
+        for above in &line[..2] {
+            let record = orchestrate(
+                &world,
+                &json!({"operation": "get_status", "thread_id": above}),
+            );
+            assert_eq!(record["suspended"]["reason"], "child", "{record}");
+            assert_eq!(record["suspended"]["child"], line[2], "{record}");
+        }
+        resume(&world, &line[from]);
+        for run in &line {
+            let record = world.settled(run);
+            assert_eq!(record["status"], "completed", "from {from}: {record}");
+        }
+        assert_eq!(world.settled(&line[0])["output"]["output"]["output"], 7);
+    }
+    drop(daemon);
+}
+
+#[test]
+fn a_parked_line_stays_parked_over_a_restart_and_goes_on() {
+    let world = World::new();
+    let daemon = world.start("");
+    let line = parked_line(&world);
+    let daemon = restart(&world, daemon);
+    for run in &line {
+        assert_eq!(status(&world, run), "suspended");
+    }
+    resume(&world, &line[0]);
+    assert_eq!(world.settled(&line[0])["status"], "completed");
+    drop(daemon);
+}
+
+#[test]
+fn a_parked_line_is_cancelled_and_killed_as_one() {
+    let world = World::new();
+    let daemon = world.start("");
+    let line = parked_line(&world);
+    let _asked = world.ryectl("cancel").arg(&line[0]).ok();
+    for run in &line {
+        assert_eq!(status(&world, run), "cancelled");
+    }
+    let line = parked_line(&world);
+    let _killed = world.ryectl("kill").arg(&line[0]).ok();
+    for run in &line {
+        assert_eq!(status(&world, run), "killed");
+    }
+    drop(daemon);
+}
+
+#[test]
+fn several_parked_runs_of_one_node_go_on_together() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/parks", PARKS);
+    world.graph(
+        "t/all",
+        "start: each\nnodes:\n  each:\n    type: foreach\n    over: [0, 1, 2]\n    parallel: true\n    action: {item_id: t/parks, params: {}}\n    collect: got\n    next: out\n  out: {type: return, output: \"${state.got}\"}",
+    );
+    let run = world.start_run("t/all");
+    assert_eq!(world.settled(&run)["status"], "suspended");
+    // The raise is for the one that the suspension names; the others go on to their limit and park again.
+    for _ in 0..3 {
+        resume(&world, &run);
+        let _settled = world.settled(&run);
+        if status(&world, &run) == "completed" {
+            break;
+        }
+    }
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["output"].as_array().unwrap().len(), 3);
+    drop(daemon);
+}
+
+#[test]
+fn a_detached_run_goes_on_by_itself() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/child", WAITS);
+    world.graph("t/parent", &calls("t/child", "{async: true, n: 4}"));
+    let out = ran(&world, "t/parent");
+    let parent = out["run_id"].as_str().unwrap();
+    let below = child(&world, parent);
+    let expected = json!({
+        "success": true,
+        "graph_run_id": below,
+        "graph_id": "t/child",
+        "status": "running",
+        "pid": daemon.pid(),
+    });
+    assert_eq!(out["output"], expected);
+    until_lines(&world, "ran", 1);
+    let daemon = restart(&world, daemon);
+    until_lines(&world, "ran", 2);
+    assert_eq!(status(&world, &below), "running");
+    world.write("go", "");
+    let record = world.settled(&below);
+    assert_eq!(record["output"], json!({"said": "done\n", "n": 4}));
+    drop(daemon);
+}
+
+#[test]
+fn a_detached_run_is_left_alone_when_its_parent_is_stopped() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/child", WAITS);
+    let both = calls("t/child", "{async: true}").replace("next: out\n", "next: wait\n")
+        + "\n  wait: {action: {item_id: rye/bash, params: {command: \"echo up >>up; sleep 60\"}}, next: out}";
+    world.graph("t/parent", &both);
+    for verb in ["cancel", "kill --grace 0"] {
+        let _removed = fs::remove_file(world.project().join("up"));
+        let parent = world.start_run("t/parent");
+        until_lines(&world, "up", 1);
+        let below = child(&world, &parent);
+        let _stopped = world.ryectl(verb).arg(&parent).ok();
+        let _over = world.settled(&parent);
+        assert_eq!(status(&world, &below), "running");
+        let _killed = world.ryectl("kill --grace 0").arg(&below).ok();
+    }
+    drop(daemon);
+}
+
+#[test]
+fn a_detached_run_that_is_refused_fails_its_node() {
+    let world = World::new();
+    let schema = "permissions: [\"rye.*\"]\nconfig_schema:\n  type: object\n  required: [n]\n  properties: {n: {type: integer}}";
+    world.graph_with(
+        "t/child",
+        schema,
+        "start: out\nnodes:\n  out: {type: return}",
+    );
+    world.graph("t/parent", &calls("t/child", "{async: true}"));
+    let _told = world.ryectl("run t/parent").run().code(1).tells(&["`n`"]);
+}

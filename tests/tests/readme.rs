@@ -1,0 +1,51 @@
+//! What the README shows, done as it stands there.
+
+use std::fs;
+
+use rye_tests::World;
+use rye_tests::binaries::clone_root;
+use serde_json::json;
+
+/// The code block behind the line `<!-- example: ID -->`, with its id.
+fn example() -> (String, String) {
+    let readme = fs::read_to_string(clone_root().join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("<!-- example: ").unwrap();
+    let (id, rest) = rest.split_once(" -->\n```yaml\n").unwrap();
+    let (text, _) = rest.split_once("```\n").unwrap();
+    (id.to_owned(), text.to_owned())
+}
+
+#[test]
+fn the_graph_of_the_readme_is_sound_and_runs() {
+    let (id, text) = example();
+    let world = World::new();
+    world.write(&format!(".ai/tools/{id}.yaml"), text);
+    let _signed = world.ryectl(&format!("sign tool:{id}")).ok();
+    let report = world
+        .ryectl(&format!("graph validate {id} --json"))
+        .ok()
+        .json();
+    assert_eq!(report["errors"], json!([]));
+    assert_eq!(report["warnings"], json!([]));
+    let ran = world
+        .ryectl(&format!("run {id} --quiet --json -i orders:=[1,2]"))
+        .ok()
+        .json();
+    assert_eq!(
+        ran["output"],
+        json!({"summary": "2 orders\n", "receipt": "charged\n"})
+    );
+    let step = world
+        .ryectl(&format!("graph step {id} --node charge --json --state"))
+        .arg(r#"{"summary": "2 orders"}"#)
+        .ok()
+        .json();
+    assert_eq!(
+        (&step["success"], &step["next_node"]),
+        (&json!(true), &json!("done"))
+    );
+    for format in ["mermaid", "dot", "text"] {
+        let shown = world.ryectl(&format!("graph show {id} --format {format}"));
+        assert!(shown.ok().stdout().contains("give_up"), "{format}");
+    }
+}
