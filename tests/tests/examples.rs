@@ -178,6 +178,6 @@ fn several_files_are_reviewed_at_once_and_one_that_cannot_be_read_stops_no_other
         .arg(run["run_id"].as_str().unwrap())
         .ok()
         .json();
-    let below = tree["children"].as_array().unwrap();
+    let below = tree[0]["children"].as_array().unwrap();
     assert_eq!(below.len(), 3, "each file is a run of its own: {tree}");
 }

@@ -7,7 +7,7 @@
 //! A call with control parameters (`resume`, `node`, `validate` …) goes through `ryectl execute`, as an action would; any
 //! other through `ryectl run`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -237,21 +237,17 @@ fn recorded_end(run: &Value) -> Facts {
 /// Findings of the original by our codes, each once.
 fn recorded_findings(result: &Value) -> Facts {
     let codes = |list: &Value| {
-        let mut codes: Vec<&str> = list
-            .as_array()
-            .unwrap()
-            .iter()
+        // The original tells some findings twice.
+        let texts: BTreeSet<_> = list.as_array().unwrap().iter().map(Value::as_str).collect();
+        let mut codes: Vec<&str> = texts
+            .into_iter()
             .map(|text| {
-                let text = text.as_str().unwrap();
+                let text = text.unwrap();
                 let known = FINDINGS.iter().find(|(part, _)| text.contains(part));
                 known.map_or("unknown finding", |(_, code)| *code)
             })
             .collect();
         codes.sort_unstable();
-        // The original tells some of them twice.
-        if list == &result["errors"] && codes.len() % 2 == 0 && list[0] == list[codes.len() / 2] {
-            codes.dedup();
-        }
         json!(codes)
     };
     Facts::from([

@@ -10,13 +10,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rye_tests::transcript::check;
+use rye_tests::until::within;
 use rye_tests::{World, processes, until};
 use serde_json::Value;
 
 use super::{Random, Victims, die, events, rounds, transcript};
 
 /// How long the run may take to come to its end once it may.
-const LAST_LAP: Duration = Duration::from_secs(60);
+const LAST_LAP: Duration = Duration::from_mins(1);
+
+/// A run without an effect for so long may be parked.
+const QUIET: Duration = Duration::from_millis(150);
 
 /// Goes round until the file `stop` is there, or `laps` times. What it does to the state depends on the number of laps alone.
 const LAPS: &str = r#"start: tick
@@ -54,7 +58,7 @@ nodes:
     next: charge
   charge:
     effect: at_most_once
-    action: {item_id: rye/bash, params: {command: 'echo "charge $RYE_IDEMPOTENCY_KEY" >>log; sleep 0.01'}}
+    action: {item_id: rye/bash, params: {command: 'echo "charge $RYE_IDEMPOTENCY_KEY" >>log; sleep 0.04'}}
     next: charges
   charges:
     type: foreach
@@ -171,11 +175,13 @@ impl Battle {
                 self.seed,
                 self.world.record(&self.run)
             );
-            self.answer();
-            thread::sleep(Duration::from_millis(2));
+            // A run that is parked does nothing for a while.
+            if within(QUIET, || (self.effects().len() >= before + 2).then_some(())).is_none() {
+                self.answer();
+            }
         }
         thread::sleep(Duration::from_micros(self.random.below(250_000)));
-        let victims = if round % 2 == 0 {
+        let victims = if round.is_multiple_of(2) {
             Victims::Daemon
         } else {
             Victims::DaemonAndParent
@@ -233,11 +239,17 @@ impl Battle {
             self.parked += 1;
             let happened: HashSet<String> =
                 self.effects().into_iter().map(|(_, key)| key).collect();
+            let names = record["suspend"]["uncertain"].as_array().unwrap();
+            let names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap()).collect();
+            until("the transcript to tell that the run is parked", || {
+                let events = events(&self.world, &self.run);
+                let mut last = events.iter().rev();
+                let last = last.find(|event| event["event_type"] != "checkpoint")?;
+                (last["event_type"] == "run_suspended").then_some(())
+            });
             let open = Record::of(&self.world, &self.run).open;
-            for name in record["suspend"]["uncertain"].as_array().unwrap() {
-                let name = name.as_str().unwrap();
-                let key = open.get(name);
-                let key = key.unwrap_or_else(|| panic!("{name} is not in flight: {open:?}"));
+            for name in names {
+                let key = &open[name];
                 let verdict = if happened.contains(key) {
                     "done"
                 } else {
