@@ -14,7 +14,7 @@ use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
-use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
+use super::{Error, Lineage, Start, Supervisor, admission};
 use crate::journal::{Change, Filter, Page};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
 
