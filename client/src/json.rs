@@ -614,6 +614,11 @@ mod tests {
         assert_eq!(result(&tool).unwrap(), json!([1, 2]));
     }
 
+    fn shape(trees: &[Tree]) -> String {
+        let one = |tree: &Tree| format!("{}({})", tree.run.run_id, shape(&tree.children));
+        trees.iter().map(one).collect()
+    }
+
     #[test]
     fn runs_hang_below_their_parents_and_keep_their_order() {
         let one = |id: &str, parent: &str| {
@@ -631,10 +636,6 @@ mod tests {
             one("e", "a"),
             one("a", ""),
         ];
-        fn shape(trees: &[Tree]) -> String {
-            let one = |tree: &Tree| format!("{}({})", tree.run.run_id, shape(&tree.children));
-            trees.iter().map(one).collect()
-        }
         assert_eq!(shape(&Tree::grow(runs)), "d()a(b(c())e())");
     }
 

@@ -13,6 +13,7 @@ use rye_client::Client;
 use rye_client::events::Follow;
 use rye_proto::v1;
 use rye_tests::command::program;
+use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
 use rye_tests::{World, until};
 
 /// Measurements of each kind.
@@ -111,71 +112,16 @@ async fn measure(world: &World) {
         resident(world)
     );
     println!();
-    compare(walking.name, walking.median(), &Mark::AtLeast(0.5));
+    compare(walking.name(), walking.median(), &Mark::AtLeast(0.5));
     compare(
         "64 runs, steps per s",
         crowd.median(),
         &Mark::AtLeast(6000.0),
     );
-    compare(calling.name, calling.median(), &Mark::AtMost(1.5));
+    compare(calling.name(), calling.median(), &Mark::AtMost(1.5));
     compare("idle memory, MB", idle, &Mark::AtMost(30.0));
     compare("boot to ready, ms", boot.median(), &Mark::AtMost(100.0));
     drop(daemon);
-}
-
-/// Values of one kind.
-struct Series {
-    name: &'static str,
-    unit: &'static str,
-    values: Vec<f64>,
-}
-
-impl Series {
-    fn new(name: &'static str, unit: &'static str) -> Self {
-        Self {
-            name,
-            unit,
-            values: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, value: f64) {
-        self.values.push(value);
-        self.values.sort_by(f64::total_cmp);
-    }
-
-    fn median(&self) -> f64 {
-        self.values[self.values.len() / 2]
-    }
-
-    fn print(&self) {
-        let (low, high) = (self.values[0], self.values[self.values.len() - 1]);
-        println!(
-            "{:<46} {:>9.2} {:<6} ({low:.2} … {high:.2})",
-            self.name,
-            self.median(),
-            self.unit
-        );
-    }
-}
-
-/// What a number has to be.
-enum Mark {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-fn compare(name: &str, value: f64, mark: &Mark) {
-    let (reached, sign, wanted) = match *mark {
-        Mark::AtLeast(wanted) => (value >= wanted, "≥", wanted),
-        Mark::AtMost(wanted) => (value <= wanted, "≤", wanted),
-    };
-    let word = if reached { "reached" } else { "MISSED" };
-    println!("{name:<46} {value:>9.2}   mark {sign} {wanted:<8} {word}");
-}
-
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
 }
 
 async fn boot_until_ready(world: &World) -> std::process::Child {
@@ -280,23 +226,6 @@ fn spawn_and_sync(directory: &Path, bytes: usize) -> Duration {
         assert!(status.success());
     }
     began.elapsed() + append_and_sync(directory, bytes, SHELL_STEPS)
-}
-
-/// Resident memory of the daemon and its parent in MB.
-fn resident(world: &World) -> f64 {
-    let pages: f64 = world
-        .processes()
-        .iter()
-        .filter(|process| process.name == "ryed")
-        .map(|process| {
-            let status =
-                fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok())
-                .unwrap_or_default()
-        })
-        .sum();
-    pages / 1024.0
 }
 
 /// Bytes of frames in the log: the preallocated rest of a segment is zero.

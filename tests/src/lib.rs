@@ -14,6 +14,7 @@ pub mod command;
 pub mod daemon;
 pub mod world;
 
+pub mod measure;
 pub mod transcript;
 
 pub use command::{Outcome, Ryectl};

@@ -4,6 +4,8 @@
 //! every restart the run goes on by itself. In the end every step that was on record as finished ran once, and at most one
 //! step per death, the one in flight, ran twice.
 
+mod language;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::thread;

@@ -14,10 +14,12 @@ mod main_job;
 mod project;
 mod readme;
 
+mod apart;
 mod bad_input;
 mod capability;
 mod chain;
 mod environment;
+mod examples;
 mod golden;
 mod native;
 mod nested;
@@ -29,6 +31,7 @@ mod cli;
 mod daemon;
 mod permission;
 mod rpc;
+mod steering;
 
 mod crash;
 mod events;

@@ -43,6 +43,12 @@ fn calling(id: &str, params: &Value) -> String {
     )
 }
 
+/// The record of a run of `id` that has ended or parked.
+fn ran(world: &World, id: &str) -> Value {
+    let run = world.start_run(id);
+    world.settled(&run)
+}
+
 fn start_waiting(world: &World, go: &str) -> String {
     world.graph("t/waits", WAITS);
     let before = world.read("up").lines().count();
@@ -70,7 +76,7 @@ fn graphs_answer_by_the_control_tool_without_a_capability() {
     let world = World::new();
     let answer = json!({"action": "retry", "max_retries": 2});
     world.graph_with("t/ask", "permissions: []", &calling(CONTROL, &answer));
-    let out = world.ryectl("run t/ask --json").ok().json();
+    let out = ran(&world, "t/ask");
     assert_eq!(out["output"], answer);
     assert_eq!(ask(&world, CONTROL, &answer), answer);
     refused(
@@ -110,9 +116,9 @@ fn an_emitted_event_stands_in_the_transcript_of_its_own_run() {
     let world = World::new();
     let event = json!({"event_type": "checkpoint_saved", "payload": {"at": 3}});
     world.graph("t/emit", &calling(EMITTER, &event));
-    let out = world.ryectl("run t/emit --json").ok().json();
+    let out = ran(&world, "t/emit");
     assert_eq!(out["output"]["success"], true, "{out}");
-    let run = out["graph_run_id"].as_str().unwrap();
+    let run = out["run_id"].as_str().unwrap();
     let path = format!(".ai/state/threads/{run}/transcript.jsonl");
     let emitted = until("the event in the transcript", || {
         let text = world.read(&path);
@@ -174,8 +180,8 @@ fn steps_and_status_tell_of_errors_the_graph_went_on_after() {
         "t/shaky",
         "start: a\non_error: continue\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"exit 3\"}}, next: out}\n  out: {type: return}",
     );
-    let out = world.ryectl("run t/shaky --json").ok().json();
-    let params = json!({"run_id": out["graph_run_id"]});
+    let out = ran(&world, "t/shaky");
+    let params = json!({"run_id": out["run_id"]});
     let steps = ask(&world, "rye/core/processes/steps", &params);
     assert_eq!(steps["count"], 2, "{steps}");
     assert_eq!(steps["errors_suppressed"], 1);
@@ -195,8 +201,8 @@ fn steps_and_status_tell_of_errors_the_graph_went_on_after() {
         "t/fails",
         "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"exit 3\"}}}",
     );
-    let out = world.ryectl("run t/fails --json").run().code(1).json();
-    let params = json!({"run_id": out["graph_run_id"]});
+    let out = ran(&world, "t/fails");
+    let params = json!({"run_id": out["run_id"]});
     // Telling of a failure is no failure.
     let told = ask(&world, "rye/core/processes/status", &params);
     assert_eq!(told["status"], "error");
@@ -223,9 +229,8 @@ fn a_graph_stops_only_runs_below_it() {
         ),
     ] {
         world.graph("t/stop", &calling(id, &params));
-        let out = world.ryectl("run t/stop --json").run().code(1);
-        let out = out.tells(&["the runs below it"]);
-        assert_eq!(out.json()["code"], "permission_denied");
+        let record = ran(&world, "t/stop");
+        assert_eq!(record["error"]["code"], "permission_denied", "{record}");
     }
     assert_eq!(status(&world, &stranger), "running");
     let _killed = world.ryectl("kill --grace 0").arg(&stranger).ok();
@@ -233,7 +238,7 @@ fn a_graph_stops_only_runs_below_it() {
         "t/own",
         "start: begin\nnodes:\n  begin:\n    action: {item_id: t/waits, params: {async: true, go: never}}\n    assign: {below: \"${result.graph_run_id}\"}\n    next: kill\n  kill:\n    action: {item_id: rye/agent/threads/orchestrator, params: {operation: kill_thread, thread_id: \"${state.below}\"}}\n    assign: {got: \"${result}\"}\n    next: out\n  out: {type: return, output: \"${state.got}\"}",
     );
-    let out = world.ryectl("run t/own --json").ok().json();
+    let out = ran(&world, "t/own");
     assert_eq!(out["output"]["killed"], true, "{out}");
     assert_eq!(out["output"]["status"], "killed");
     drop(daemon);
@@ -388,9 +393,8 @@ fn a_waiting_graph_stops_when_it_is_told() {
     world.graph("t/wait", &calling(ORCHESTRATOR, &params));
     let run = world.start_run("t/wait");
     until("the wait to begin", || {
-        let record = world.record(&run);
-        (record["current_node"] == "call" || record["node"] == "call" || record["steps"] == 0)
-            .then_some(())
+        let told = ask(&world, "rye/core/processes/status", &json!({"run_id": run}));
+        (told["current_node"] == "call").then_some(())
     });
     let _killed = world.ryectl("kill").arg(&run).ok();
     assert_eq!(status(&world, &run), "killed");
@@ -400,22 +404,20 @@ fn a_waiting_graph_stops_when_it_is_told() {
 }
 
 #[test]
-fn nobody_waits_for_itself() {
+fn nobody_waits_for_the_run_it_is_part_of() {
     let world = World::new();
     world.graph(
         "t/own",
-        "start: wait\nnodes:\n  wait: {action: {item_id: orchestrator, params: {operation: wait_threads, thread_ids: [\"${inputs.id}\"], timeout: 0}}, next: out}\n  out: {type: return}",
+        "start: list\nnodes:\n  list: {action: {item_id: orchestrator, params: {operation: list_active}}, assign: {all: \"${result.active_threads}\"}, next: wait}\n  wait: {action: {item_id: orchestrator, params: {operation: wait_threads, thread_ids: \"${state.all}\", timeout: 0}}, next: out}\n  out: {type: return}",
     );
-    world.graph(
-        "t/top",
-        "start: list\nnodes:\n  list: {action: {item_id: orchestrator, params: {operation: list_active}}, assign: {all: \"${result}\"}, next: own}\n  own: {action: {item_id: t/own, params: {id: \"${inputs.id}\"}}, next: out}\n  out: {type: return}",
+    world.graph("t/top", &calling("t/own", &json!({})));
+    let record = ran(&world, "t/top");
+    let error = record["error"]["message"].as_str().unwrap();
+    let told = format!(
+        "`{}` is the run that waits, or waits for it",
+        record["run_id"].as_str().unwrap()
     );
-    // The id of a run is known before it ends through its start key only; a run that does not exist is told as such.
-    let _told = world
-        .ryectl("run t/top -i id=t-nobody-1")
-        .run()
-        .code(1)
-        .tells(&["there is no run"]);
+    assert!(error.contains(&told), "{error}");
 }
 
 #[test]

@@ -28,8 +28,8 @@ fn calls(id: &str, params: &str) -> String {
 }
 
 /// Parks at its limit of one step, and ends when it may take two.
-const PARKS: &str = "start: first\nmax_steps: 1\nhooks:\n  - {event: limit, action: {escalate: true}}\nnodes:\n  \
-    first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}";
+const PARKS: &str = "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
+    action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}";
 
 /// What the native tool `id` answers a person who calls it with `params`.
 fn ask(world: &World, id: &str, params: &Value) -> Value {
@@ -55,6 +55,12 @@ fn children(world: &World, run: &str) -> Vec<Value> {
 fn child(world: &World, run: &str) -> String {
     let found = until("a run below", || children(world, run).pop());
     found["run_id"].as_str().unwrap().to_owned()
+}
+
+/// The record of a run of `id` that has ended or parked.
+fn ran(world: &World, id: &str) -> Value {
+    let run = world.start_run(id);
+    world.settled(&run)
 }
 
 fn status(world: &World, run: &str) -> String {
@@ -85,14 +91,14 @@ fn a_graph_in_a_graph_is_a_run_of_its_own() {
     world.write("go", "");
     world.graph("t/child", WAITS);
     world.graph("t/parent", &calls("t/child", "{n: 3}"));
-    let out = world.ryectl("run t/parent --json").ok().json();
+    let out = ran(&world, "t/parent");
     let got = &out["output"];
     assert_eq!(got["output"], json!({"said": "done\n", "n": 3}), "{out}");
     assert_eq!(got["success"], true);
     assert_eq!(got["status"], "completed");
     assert_eq!(got["steps"], 2);
     assert_eq!(got["state"]["said"], "done\n");
-    let parent = out["graph_run_id"].as_str().unwrap();
+    let parent = out["run_id"].as_str().unwrap();
     let below = child(&world, parent);
     assert_eq!(got["graph_run_id"], below);
     let steps = ask(
@@ -112,23 +118,24 @@ fn control_parameters_never_reach_the_inputs() {
         "start: out\nnodes:\n  out: {type: return, output: \"${inputs}\"}",
     );
     let params = "{a: 1, async: false, validate: false, resume: false, graph_run_id: null, resume_run_id: null, \
-                  node: null, inject_state: {x: 1}, capabilities: [\"rye.*\"], depth: 3, max_steps: 5}";
+                  node: null, inject_state: null, capabilities: [\"rye.*\"], depth: 3, max_steps: 5}";
     world.graph("t/parent", &calls("t/tell", params));
-    let out = world.ryectl("run t/parent --json").ok().json();
+    let out = ran(&world, "t/parent");
     assert_eq!(out["output"]["output"], json!({"a": 1}), "{out}");
-    world.graph("t/wrong", &calls("t/tell", "{resume: true}"));
+    let resumed = "{resume: true, graph_run_id: t-tell-1}";
+    world.graph("t/wrong", &calls("t/tell", resumed));
     let _told = world
         .ryectl("run t/wrong")
         .run()
         .code(1)
-        .tells(&["`resume`", "resume_thread"]);
+        .tells(&["resume_thread", "not by a node"]);
     world.graph(
         "t/valid",
         &calls("t/tell", "{validate: true, async: false}"),
     );
-    let out = world.ryectl("run t/valid --json").ok().json();
-    assert_eq!(out["output"]["valid"], true, "{out}");
-    let parent = out["graph_run_id"].as_str().unwrap();
+    let out = ran(&world, "t/valid");
+    assert_eq!(out["output"]["success"], true, "{out}");
+    let parent = out["run_id"].as_str().unwrap();
     assert_eq!(children(&world, parent), Vec::<Value>::new());
 }
 
@@ -199,6 +206,11 @@ fn no_run_below_is_started_twice_whenever_the_daemon_dies() {
     let run = world.start_run("t/all");
     let mut pause = 20_011;
     for _ in 0..6 {
+        let before = lines(&world, "ran").len();
+        until("an item to end", || {
+            let more = lines(&world, "ran").len() > before;
+            (more || before >= ITEMS).then_some(())
+        });
         pause = pause * 48_271 % 120_000;
         thread::sleep(Duration::from_micros(pause));
         daemon = restart(&world, daemon);
@@ -304,7 +316,11 @@ fn no_run_below_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
         .enumerate()
     {
         let runs = line(&world);
-        let mut caller = world.ryectl(verb).arg(&runs[0]).spawn();
+        let mut caller = world
+            .ryectl(verb)
+            .arg("--no-autostart")
+            .arg(&runs[0])
+            .spawn();
         let pause = u64::try_from(round).unwrap() * 3;
         thread::sleep(Duration::from_millis(pause));
         daemon.kill();
@@ -367,11 +383,10 @@ fn the_timeout_of_a_node_ends_the_run_below() {
     world.graph("t/child", WAITS);
     let limited = calls("t/child", "{}").replace("    assign", "    timeout: 0.3\n    assign");
     world.graph("t/parent", &limited);
-    let out = world.ryectl("run t/parent --json").run().code(1);
-    let out = out.tells(&["timed out after 0.3 s"]);
-    assert_eq!(out.json()["code"], "timeout");
-    let parent = out.json()["graph_run_id"].as_str().unwrap().to_owned();
-    assert_eq!(status(&world, &child(&world, &parent)), "cancelled");
+    let record = ran(&world, "t/parent");
+    assert_eq!(record["error"]["code"], "timeout", "{record}");
+    let parent = record["run_id"].as_str().unwrap();
+    assert_eq!(status(&world, &child(&world, parent)), "cancelled");
     assert_no_tool_is_left(&world);
     drop(daemon);
 }
@@ -482,8 +497,8 @@ fn a_detached_run_goes_on_by_itself() {
     let daemon = world.start("");
     world.graph("t/child", WAITS);
     world.graph("t/parent", &calls("t/child", "{async: true, n: 4}"));
-    let out = world.ryectl("run t/parent --json").ok().json();
-    let parent = out["graph_run_id"].as_str().unwrap();
+    let out = ran(&world, "t/parent");
+    let parent = out["run_id"].as_str().unwrap();
     let below = child(&world, parent);
     let expected = json!({
         "success": true,

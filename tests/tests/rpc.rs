@@ -43,7 +43,13 @@ async fn health_is_told_for_each_service() {
     let world = World::new();
     let _daemon = world.start("");
     let mut health = HealthClient::new(channel(&world));
-    for service in ["", "rye.v1.Runs", "rye.v1.Items", "rye.v1.Node"] {
+    for service in [
+        "",
+        "rye.v1.Runs",
+        "rye.v1.Items",
+        "rye.v1.Objects",
+        "rye.v1.Node",
+    ] {
         let request = HealthCheckRequest {
             service: service.to_owned(),
         };
@@ -78,6 +84,7 @@ async fn reflection_lists_the_services() {
     for service in [
         "rye.v1.Runs",
         "rye.v1.Items",
+        "rye.v1.Objects",
         "rye.v1.Node",
         "grpc.health.v1.Health",
     ] {

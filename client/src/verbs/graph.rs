@@ -86,7 +86,7 @@ pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Ex
                 output.line(&render::finding(&path, finding, "warning: "))?;
             }
             output.note(&format!(
-                "{path}: {} nodes, {} errors, {} warnings",
+                "{path}: nodes {}, errors {}, warnings {}",
                 report.node_count,
                 report.errors.len(),
                 report.warnings.len()

@@ -542,6 +542,9 @@ pub struct LastStep {
     pub node: String,
     /// The node that followed.
     pub next_node: Option<String>,
+    /// Why it failed, wherever that led.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
 }
 
 impl Default for Progress {

@@ -181,8 +181,13 @@ impl Walker {
         std::mem::take(&mut self.notes)
     }
 
-    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it.
+    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it. A request
+    /// that comes when the walk is over, though that is not committed yet, changes nothing.
     pub fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), crate::model::Illegal> {
+        let is_over = self.run.status().is_terminal();
+        if is_over && matches!(event, Event::CancelRequested { .. }) {
+            return Ok(());
+        }
         self.run.apply(at, event)
     }
 
@@ -351,7 +356,8 @@ impl Walker {
             state,
         };
         self.record(now, event, events);
-        if self.run.birth.seed.is_none() {
+        let birth = &self.run.birth;
+        if birth.continuation_of.is_none() && !birth.is_single_step() {
             let context = self.context([("graph_id", json!(self.run.birth.item.id))]);
             self.open_round(now, HookEvent::GraphStarted, context, events);
         }

@@ -152,7 +152,7 @@ mod tests {
         let hello = include_str!("init/hello.yaml");
         let mut graphs: Vec<&str> = Embedded::all().into_iter().map(Embedded::text).collect();
         graphs.retain(|text| text.contains("tool_type: graph"));
-        assert_eq!(graphs.len(), 1);
+        assert_eq!(graphs.len(), 4);
         for text in graphs.into_iter().chain([hello]) {
             let (_, findings) = rye_core::definition::parse(text).unwrap();
             assert_eq!(findings, []);

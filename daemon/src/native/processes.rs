@@ -133,7 +133,7 @@ pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value
 
 /// A time in seconds, as callers write it.
 pub(super) fn seconds(name: &str, given: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(given).map_err(|_| {
+    Duration::try_from_secs_f64(given).map_err(|_negative| {
         invalid(format!(
             "`{name}` is a number of seconds from 0, not {given}"
         ))

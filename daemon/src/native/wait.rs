@@ -4,7 +4,6 @@
 //! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is told as it is.
 //! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -111,13 +110,11 @@ pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Va
 }
 
 /// Resolves after `limit`; never, if it is 0.
-fn sleep(limit: Duration) -> impl Future<Output = ()> {
-    async move {
-        if limit.is_zero() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(limit).await;
+async fn sleep(limit: Duration) {
+    if limit.is_zero() {
+        std::future::pending::<()>().await;
     }
+    tokio::time::sleep(limit).await;
 }
 
 fn is_failure(run: &Run) -> bool {

@@ -44,17 +44,16 @@ impl Supervisor {
     ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
         let work = async move {
             let run = self.live_run(id, "cancelled").await?;
-            let asked = match &run.cancel {
-                Some(_) => None,
-                None => {
-                    let cause = cause.to_owned();
-                    let event = Event::CancelRequested { cause };
-                    let asked = self.commit_unless_over(id, vec![event], "cancelled");
-                    Some(asked.await?)
-                }
-            };
+            let mut asked = None;
+            if run.cancel.is_none() {
+                let cause = cause.to_owned();
+                let event = Event::CancelRequested { cause };
+                let ticket = self.commit_unless_over(id, vec![event], "cancelled");
+                asked = Some(ticket.await?);
+            }
+            let cause = run.cancel.as_deref().unwrap_or(cause);
             self.tell(id, |stop| {
-                stop.cancel(run.cancel.as_deref().unwrap_or(cause))
+                stop.cancel(cause);
             });
             if let Some(ticket) = asked {
                 self.shared.journal.published(ticket).await?;

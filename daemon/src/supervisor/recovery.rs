@@ -16,7 +16,7 @@ use crate::journal::Change;
 
 /// Pause between two runs taken up after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
-/// A run that was taken up this often without finishing a step is taken to bring the daemon down.
+/// A run that was taken up this often without finishing a step or an item is taken to bring the daemon down.
 const MOST_REVIVALS: u32 = 3;
 
 impl Supervisor {
@@ -49,7 +49,7 @@ impl Supervisor {
         if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
             return Ok(());
         }
-        let reason = if run.revivals >= MOST_REVIVALS {
+        let reason = if run.revivals >= MOST_REVIVALS && !only_waits(run) {
             SuspendReason::CrashLoop
         } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
             SuspendReason::Restart
@@ -65,4 +65,10 @@ impl Supervisor {
         self.shared.journal.commit(vec![event]).await?;
         Ok(())
     }
+}
+
+/// Whether all that `run` has in flight is carried out by runs of their own: then none of it is what brings the daemon down.
+fn only_waits(run: &Run) -> bool {
+    let mut in_flight = run.in_flight().peekable();
+    in_flight.peek().is_some() && in_flight.all(|(_, work)| work.child.is_some())
 }

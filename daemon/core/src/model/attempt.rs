@@ -27,10 +27,6 @@ pub enum Slot {
 
 impl Slot {
     /// Whether it is the node's own action.
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde's skip_serializing_if hands out a reference"
-    )]
     pub const fn is_action(&self) -> bool {
         matches!(self, Self::Action)
     }

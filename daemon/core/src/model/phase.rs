@@ -281,10 +281,13 @@ impl Activity {
 
     /// Where `event` leads from here; `None` if it cannot happen here.
     fn next(&self, event: &Event) -> Option<Self> {
+        self.next_of_step(event)
+            .or_else(|| self.next_of_graph(event))
+    }
+
+    /// The same, for what happens to a step.
+    fn next_of_step(&self, event: &Event) -> Option<Self> {
         match (self, event) {
-            (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
-                node: start_node.clone(),
-            }),
             (Self::Idle | Self::Before { .. }, Event::StepStarted { node, .. })
                 if self.is_before(node) =>
             {
@@ -321,12 +324,6 @@ impl Activity {
                 running.work.verdict = Some(*verdict);
                 Some(Self::InStep(running))
             }
-            (
-                Self::InStep(running),
-                Event::ItemStarted { step, node, .. }
-                | Event::ItemCompleted { step, node, .. }
-                | Event::ForeachCompleted { step, node, .. },
-            ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
             (Self::Before { node: here }, Event::StepFailed { node, .. }) if here == node => {
                 StepInFlight::failed_by(event).map(Self::Failed)
             }
@@ -345,13 +342,43 @@ impl Activity {
             (
                 _,
                 Event::StepCompleted {
-                    node, next_node, ..
+                    step,
+                    node,
+                    next_node,
+                    ..
                 },
-            ) if self.node() == Some(node) => Some(
-                next_node
-                    .as_ref()
-                    .map_or(Self::Leaving, |node| Self::Before { node: node.clone() }),
-            ),
+            ) if self.node() == Some(node) && self.step().is_none_or(|at| at.step == *step) => {
+                Some(
+                    next_node
+                        .as_ref()
+                        .map_or(Self::Leaving, |node| Self::Before { node: node.clone() }),
+                )
+            }
+            (
+                Self::Idle
+                | Self::Before { .. }
+                | Self::InStep(_)
+                | Self::Failed(_)
+                | Self::Waiting { .. }
+                | Self::Leaving
+                | Self::Ending { .. },
+                _,
+            ) => None,
+        }
+    }
+
+    /// The same, for what happens between steps, and to items and hooks.
+    fn next_of_graph(&self, event: &Event) -> Option<Self> {
+        match (self, event) {
+            (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
+                node: start_node.clone(),
+            }),
+            (
+                Self::InStep(running),
+                Event::ItemStarted { step, node, .. }
+                | Event::ItemCompleted { step, node, .. }
+                | Event::ForeachCompleted { step, node, .. },
+            ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
             (Self::Ending { .. }, Event::GraphEnding { .. }) => None,
             (_, Event::GraphEnding { outcome }) => Some(Self::Ending {
                 outcome: Box::new(outcome.clone()),

@@ -231,6 +231,7 @@ impl Progress {
         self.last_step = Some(LastStep {
             node: node.clone(),
             next_node: next_node.clone(),
+            error: error.clone(),
         });
     }
 }

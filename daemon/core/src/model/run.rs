@@ -148,17 +148,23 @@ impl Run {
     /// The result of a run over one node: always this shape, a node that failed included (design §8).
     fn single_step(&self, success: bool) -> Value {
         let last = self.progress.last_step.as_ref();
+        let failed = match &self.phase {
+            Phase::Ended {
+                outcome: Outcome::Error { error },
+            } => Some(error),
+            Phase::Ended { .. }
+            | Phase::Created
+            | Phase::Running { .. }
+            | Phase::Suspended { .. } => last.and_then(|last| last.error.as_ref()),
+        };
         let mut document = json!({
-            "success": success,
+            "success": success && failed.is_none(),
             "state": self.progress.state,
             "executed_node": last.map(|last| &last.node),
             "next_node": last.and_then(|last| last.next_node.as_ref()),
             "step_count": self.progress.steps,
         });
-        if let Phase::Ended {
-            outcome: Outcome::Error { error },
-        } = &self.phase
-        {
+        if let Some(error) = failed {
             document["error"] = json!(error.message);
             document["code"] = json!(error.code);
         }
@@ -209,20 +215,22 @@ impl Run {
                 self.progress
                     .set("inputs", Value::Object(self.birth.inputs.clone()));
             }
-            Event::StepCompleted { .. } | Event::ItemCompleted { .. } => self.revivals = 0,
+            // Something ended: whatever brings the daemon down, it is not the first thing the run does.
+            Event::StepCompleted { .. }
+            | Event::StepFailed { .. }
+            | Event::ItemCompleted { .. }
+            | Event::HookCompleted { .. } => self.revivals = 0,
             Event::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
             Event::RunCreated(_)
             | Event::StepStarted { .. }
             | Event::ProcessStarted { .. }
-            | Event::StepFailed { .. }
             | Event::RetryScheduled { .. }
             | Event::ItemStarted { .. }
             | Event::ForeachCompleted { .. }
             | Event::HooksBegun { .. }
             | Event::HookStarted { .. }
-            | Event::HookCompleted { .. }
             | Event::LimitExtended { .. }
             | Event::UncertainAnswered { .. }
             | Event::Emitted { .. }

@@ -315,7 +315,6 @@ impl Revival {
             })
         };
         match (work.verdict, &work.child, work.effect) {
-            (Some(Verdict::Retry), _, _) => Self::Repeat,
             (Some(Verdict::Done), _, _) => settled(None),
             (Some(Verdict::Fail), _, _) => settled(Some(Failure::permanent(
                 "uncertain_failed",
@@ -323,7 +322,9 @@ impl Revival {
             ))),
             (None, Some(child), _) => Self::Attach(child.clone()),
             (None, None, Effect::AtMostOnce) => Self::Uncertain,
-            (None, None, Effect::Idempotent | Effect::Pure) => Self::Repeat,
+            (Some(Verdict::Retry), _, _) | (None, None, Effect::Idempotent | Effect::Pure) => {
+                Self::Repeat
+            }
         }
     }
 }

@@ -242,7 +242,7 @@ impl Stage {
                     self.end_one(&answer);
                 }
                 Rest::Waits(Some(until)) => {
-                    self.clock += i64::try_from(until.ms_since(self.now())).unwrap()
+                    self.clock += i64::try_from(until.ms_since(self.now())).unwrap();
                 }
                 Rest::Waits(None) => panic!("it waits for nothing: {:?}", self.walker.run().phase),
                 rest @ (Rest::Parked | Rest::Ended) => {
@@ -303,11 +303,11 @@ impl Stage {
 
     /// The nodes in the order of their completion.
     fn path(&self) -> String {
-        let done = self.log.iter().filter_map(|(_, event)| match event {
-            Event::StepCompleted { node, status, .. } => {
-                Some(format!("{node}:{}", status.as_str()))
-            }
-            _ => None,
+        let done = self.log.iter().filter_map(|(_, event)| {
+            let Event::StepCompleted { node, status, .. } = event else {
+                return None;
+            };
+            Some(format!("{node}:{}", status.as_str()))
         });
         done.collect::<Vec<_>>().join(" ")
     }
@@ -318,19 +318,20 @@ impl Stage {
     }
 
     fn failure(&self) -> &Failure {
-        match &self.run().phase {
-            Phase::Ended {
-                outcome: Outcome::Error { error },
-            } => error,
-            other => panic!("no failure: {other:?}"),
-        }
+        let Phase::Ended {
+            outcome: Outcome::Error { error },
+        } = &self.run().phase
+        else {
+            panic!("no failure: {:?}", self.run().phase)
+        };
+        error
     }
 
     fn why_parked(&self) -> &Suspension {
-        match &self.run().phase {
-            Phase::Suspended { why, .. } => why,
-            other => panic!("not parked: {other:?}"),
-        }
+        let Phase::Suspended { why, .. } = &self.run().phase else {
+            panic!("not parked: {:?}", self.run().phase)
+        };
+        why
     }
 
     fn state(&self) -> Value {

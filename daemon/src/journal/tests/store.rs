@@ -182,6 +182,14 @@ async fn lists_are_filtered_and_come_in_pages() {
         ..Filter::default()
     };
     assert_eq!(names(filter, 5).await, ["run-child"]);
+    let filter = Filter {
+        principal: Some("uid:nobody".into()),
+        ..Filter::default()
+    };
+    assert!(names(filter, 5).await.is_empty());
+    let mut live = journal.live(|run| Some(run.id.to_string()));
+    live.sort();
+    assert_eq!(live, ["run-child", "run-live"]);
     assert!(matches!(
         journal.list(&Filter::default(), Some("x"), 1).await,
         Err(Error::PageToken { .. })

@@ -70,6 +70,29 @@ fn a_pause_before_a_retry_ends_with_the_time_of_the_run() {
 }
 
 #[test]
+fn a_request_to_stop_that_comes_when_the_walk_is_over_changes_nothing() {
+    let config = "
+  start: a
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {fail: x}}}
+";
+    let mut stage = Stage::of(config, run(json!({}), None));
+    stage.call();
+    stage.end_one(echo);
+    assert_eq!(
+        stage.run().status(),
+        Status::Error,
+        "its end is not committed yet"
+    );
+    let request = Event::CancelRequested {
+        cause: "ada".into(),
+    };
+    stage.walker.observe(now(9), &request).unwrap();
+    assert_eq!(stage.settle(), Rest::Ended);
+    stage.check_record();
+}
+
+#[test]
 fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
     let mut at_start = Stage::of(TWO, run(json!({}), None));
     at_start.walker.hold(Suspension::new(SuspendReason::User));
@@ -163,7 +186,7 @@ fn a_single_step_runs_one_node_and_names_what_would_follow() {
     for (config, node, success, next, x) in [
         (TWO, "a", true, json!("b"), 1),
         (TWO, "c", true, Value::Null, 9),
-        (&config, "b", true, json!("c"), 9),
+        (&config, "b", false, json!("c"), 9),
         (
             &config.replace("on_error: c, ", ""),
             "b",

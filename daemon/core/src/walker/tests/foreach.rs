@@ -22,13 +22,13 @@ fn over(keys: &str) -> String {
     )
 }
 
-fn each(keys: &str, list: Value) -> Stage {
+fn each(keys: &str, list: &Value) -> Stage {
     Stage::of(&over(keys), run(json!({"list": list}), None))
 }
 
 #[test]
 fn sequential_items_take_turns_and_are_collected_in_order() {
-    let mut stage = each("", json!([1, "two", null]));
+    let mut stage = each("", &json!([1, "two", null]));
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "each:foreach end:return");
     assert_eq!(stage.most_at_once, 1);
@@ -80,7 +80,7 @@ fn parallel_items_are_bounded_by_the_node_then_the_graph_then_ten() {
 
 #[test]
 fn over_is_a_list_or_its_text_or_nothing() {
-    let mut none = each("", Value::Null);
+    let mut none = each("", &Value::Null);
     assert_eq!(none.play(), Rest::Ended);
     assert_eq!(none.state()["all"], json!([]));
     let notes = none.walker.take_notes();
@@ -88,7 +88,7 @@ fn over_is_a_list_or_its_text_or_nothing() {
         notes.iter().any(|note| note.contains("`over` is null")),
         "{notes:?}"
     );
-    let mut text = each("", json!("[1, 2]"));
+    let mut text = each("", &json!("[1, 2]"));
     assert_eq!(text.play(), Rest::Ended);
     assert_eq!(text.state()["all"].as_array().map(Vec::len), Some(2));
     for wrong in [
@@ -98,7 +98,7 @@ fn over_is_a_list_or_its_text_or_nothing() {
         json!(7),
         json!({"a": 1}),
     ] {
-        let mut stage = each("", wrong);
+        let mut stage = each("", &wrong);
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(stage.path(), "each:error");
         assert_eq!(stage.failure().code, "over_not_a_list");
@@ -113,14 +113,14 @@ fn the_state_is_untouched_by_the_loop_variable() {
     assert_eq!(stage.state(), json!({"item": "mine"}));
     stage.play();
     assert_eq!(stage.state()["item"], "mine");
-    let mut plain = each("", json!([1]));
+    let mut plain = each("", &json!([1]));
     plain.play();
     assert!(plain.state().get("item").is_none());
 }
 
 #[test]
 fn a_result_with_a_thread_is_collected_as_its_id() {
-    let mut stage = each("", json!([{"thread": "t-1"}, {"thread": 7}]));
+    let mut stage = each("", &json!([{"thread": "t-1"}, {"thread": 7}]));
     stage.play();
     assert_eq!(stage.state()["all"][0], "t-1");
     assert_eq!(stage.state()["all"][1]["thread_id"], 7);
@@ -130,12 +130,12 @@ fn a_result_with_a_thread_is_collected_as_its_id() {
 fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
     let keys = "on_item_error: collect
       assign: {first: '${state.all.0.it}', n: '${result.count}', bad: '${result.failed}', same: '${result.results.0}'}";
-    let mut stage = each(keys, json!([5, {"fail": "no"}]));
+    let mut stage = each(keys, &json!([5, {"fail": "no"}]));
     stage.play();
-    let mut state = stage.state();
-    let all = state.as_object_mut().unwrap().shift_remove("all").unwrap();
+    let mut kept = stage.state();
+    let all = kept.as_object_mut().unwrap().shift_remove("all").unwrap();
     assert_eq!(
-        state,
+        kept,
         json!({"first": 5, "n": 2, "bad": 1, "same": {"it": 5, "seen": 5}})
     );
     assert_eq!(
@@ -174,7 +174,7 @@ fn an_item_whose_template_fails_is_a_failed_item_and_is_told_as_one() {
 #[test]
 fn after_a_failed_item_none_starts_and_those_running_end() {
     let list = json!([0, {"fail": "no"}, 2, 3, 4, 5]);
-    let mut stage = each("parallel: true\n      max_concurrency: 3", list.clone());
+    let mut stage = each("parallel: true\n      max_concurrency: 3", &list);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(
         stage.items(),
@@ -192,7 +192,7 @@ fn after_a_failed_item_none_starts_and_those_running_end() {
         stage.state().get("all").is_none(),
         "a failed node assigns nothing"
     );
-    let mut one_by_one = each("", list);
+    let mut one_by_one = each("", &list);
     one_by_one.play();
     assert_eq!(one_by_one.items(), [0, 1]);
 }
@@ -211,7 +211,7 @@ fn a_retry_of_the_node_repeats_the_failed_and_unstarted_items_only() {
     let list = json!([0, {"fail": "no", "below": 1}, 2, 3]);
     let mut stage = each(
         "retry: 1\n      parallel: true\n      max_concurrency: 3",
-        list,
+        &list,
     );
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "each:foreach end:return");
@@ -230,10 +230,10 @@ fn a_retry_of_the_node_repeats_the_failed_and_unstarted_items_only() {
 #[test]
 fn items_that_were_refused_are_not_tried_again() {
     let refused = json!([{"fail": "no", "end": "never"}]);
-    let mut stage = each("retry: 2", refused);
+    let mut stage = each("retry: 2", &refused);
     stage.play();
     assert_eq!(stage.items(), [0]);
-    let mut answered = each("retry: 2", json!([{"fail": "no"}]));
+    let mut answered = each("retry: 2", &json!([{"fail": "no"}]));
     answered.play();
     assert_eq!(answered.items(), [0, 0, 0]);
 }
@@ -241,7 +241,7 @@ fn items_that_were_refused_are_not_tried_again() {
 #[test]
 fn a_resumed_foreach_repeats_no_item_that_ended() {
     let list: Vec<u32> = (0..6).collect();
-    let mut stage = each("parallel: true\n      max_concurrency: 2", json!(list));
+    let mut stage = each("parallel: true\n      max_concurrency: 2", &json!(list));
     stage.settle();
     stage.end_one(echo);
     stage.settle();
@@ -257,7 +257,7 @@ fn a_resumed_foreach_repeats_no_item_that_ended() {
 #[test]
 fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
     let list = json!([{"fail": "no"}, 1, 2]);
-    let mut stage = each("parallel: true\n      max_concurrency: 2", list);
+    let mut stage = each("parallel: true\n      max_concurrency: 2", &list);
     stage.settle();
     stage.end_one(echo);
     stage.settle();
@@ -273,7 +273,7 @@ fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
 
 #[test]
 fn a_finished_item_forgives_the_restart_before_it() {
-    let mut stage = each("", json!([1, 2]));
+    let mut stage = each("", &json!([1, 2]));
     stage.call();
     stage.crash();
     stage.call();
@@ -284,14 +284,16 @@ fn a_finished_item_forgives_the_restart_before_it() {
 
 #[test]
 fn an_item_tells_how_long_it_took_itself() {
-    let mut stage = each("", json!([1, 2, 3]));
+    let mut stage = each("", &json!([1, 2, 3]));
     stage.play();
     let took: Vec<u64> = stage
         .log
         .iter()
-        .filter_map(|(_, event)| match event {
-            Event::ItemCompleted { elapsed_ms, .. } => Some(*elapsed_ms),
-            _ => None,
+        .filter_map(|(_, event)| {
+            let Event::ItemCompleted { elapsed_ms, .. } = event else {
+                return None;
+            };
+            Some(*elapsed_ms)
         })
         .collect();
     assert_eq!(took, [1, 1, 1]);
@@ -299,7 +301,7 @@ fn an_item_tells_how_long_it_took_itself() {
 
 #[test]
 fn a_request_to_stop_or_rest_is_looked_at_between_items() {
-    let mut cancelled = each("", json!([1, 2, 3]));
+    let mut cancelled = each("", &json!([1, 2, 3]));
     cancelled.call();
     cancelled.cancel();
     cancelled.end_one(echo);
@@ -312,7 +314,10 @@ fn a_request_to_stop_or_rest_is_looked_at_between_items() {
         "an ended run holds no items"
     );
 
-    let mut held = each("parallel: true\n      max_concurrency: 2", json!([1, 2, 3]));
+    let mut held = each(
+        "parallel: true\n      max_concurrency: 2",
+        &json!([1, 2, 3]),
+    );
     held.settle();
     held.walker.hold(Suspension::new(SuspendReason::User));
     held.end_one(echo);

@@ -28,9 +28,11 @@ fn built_in(max: u32) -> Value {
 const OWN: &str = "  hooks: [{id: own, event: error, action: {retry: true, max_retries: 2}}]\n";
 
 fn asked_by(stage: &Stage) -> Vec<String> {
-    let by = stage.log.iter().filter_map(|(_, event)| match event {
-        Event::RetryScheduled { by, .. } => Some(by.clone()),
-        _ => None,
+    let by = stage.log.iter().filter_map(|(_, event)| {
+        let Event::RetryScheduled { by, .. } = event else {
+            return None;
+        };
+        Some(by.clone())
     });
     by.collect()
 }

@@ -1,0 +1,100 @@
+//! Numbers of benchmarks: medians with their spread, and how they stand against the marks of the project.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+use std::fs;
+use std::time::Duration;
+
+use crate::World;
+
+/// Values of one kind.
+#[derive(Debug)]
+pub struct Series {
+    name: &'static str,
+    unit: &'static str,
+    values: Vec<f64>,
+}
+
+impl Series {
+    /// None yet.
+    pub fn new(name: &'static str, unit: &'static str) -> Self {
+        Self {
+            name,
+            unit,
+            values: Vec::new(),
+        }
+    }
+
+    /// Adds a value.
+    pub fn add(&mut self, value: f64) {
+        self.values.push(value);
+        self.values.sort_by(f64::total_cmp);
+    }
+
+    /// What they measure.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The middle one.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn median(&self) -> f64 {
+        self.values[self.values.len() / 2]
+    }
+
+    /// Prints the median, the smallest and the largest.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn print(&self) {
+        let (low, high) = (self.values[0], self.values[self.values.len() - 1]);
+        println!(
+            "{:<46} {:>9.2} {:<6} ({low:.2} … {high:.2})",
+            self.name,
+            self.median(),
+            self.unit
+        );
+    }
+}
+
+/// What a number has to be.
+#[derive(Debug, Clone, Copy)]
+pub enum Mark {
+    /// Not less.
+    AtLeast(f64),
+    /// Not more.
+    AtMost(f64),
+}
+
+/// Prints whether `value` reaches its mark.
+pub fn compare(name: &str, value: f64, mark: &Mark) {
+    let (reached, sign, wanted) = match *mark {
+        Mark::AtLeast(wanted) => (value >= wanted, "≥", wanted),
+        Mark::AtMost(wanted) => (value <= wanted, "≤", wanted),
+    };
+    let word = if reached { "reached" } else { "MISSED" };
+    println!("{name:<46} {value:>9.2}   mark {sign} {wanted:<8} {word}");
+}
+
+/// A duration as a number.
+pub fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+/// Resident memory of the daemon and its parent in MB.
+pub fn resident(world: &World) -> f64 {
+    let pages: f64 = world
+        .processes()
+        .iter()
+        .filter(|process| process.name == "ryed")
+        .map(|process| {
+            let status =
+                fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok())
+                .unwrap_or_default()
+        })
+        .sum();
+    pages / 1024.0
+}

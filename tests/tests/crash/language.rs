@@ -1,0 +1,414 @@
+//! The same for a graph that uses all of the language: parallel and sequential foreach, effects that must not happen twice,
+//! retries, failures that are handled, a run below, a cached node and a hook.
+//!
+//! Every effect appends its label and its idempotency key to a file outside the daemon. Wherever the daemon was killed in the
+//! middle of an effect that must not happen twice, the run parks as `uncertain`, and is told what that file knows.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rye_tests::transcript::check;
+use rye_tests::until::within;
+use rye_tests::{World, processes, until};
+use serde_json::Value;
+
+use super::{Random, Victims, die, events, rounds, transcript};
+
+/// How long the run may take to come to its end once it may.
+const LAST_LAP: Duration = Duration::from_mins(1);
+
+/// A run without an effect for so long may be parked.
+const QUIET: Duration = Duration::from_millis(150);
+
+/// Goes round until the file `stop` is there, or `laps` times. What it does to the state depends on the number of laps alone.
+const LAPS: &str = r#"start: tick
+max_steps: 1000000
+state: {n: 0}
+hooks:
+  - id: after_charge
+    event: after_step
+    condition: {path: node, op: eq, value: charge}
+    action: {item_id: rye/bash, params: {command: 'echo "hook $RYE_IDEMPOTENCY_KEY" >>log'}}
+nodes:
+  tick:
+    action:
+      item_id: rye/bash
+      params:
+        env: {N: "${state.n}", LAPS: "${inputs.laps}"}
+        command: |
+          echo "tick $RYE_IDEMPOTENCY_KEY" >>log
+          n=$((N + 1)) more=true
+          if [ -e stop ] || [ "$n" -ge "$LAPS" ]; then more=false; fi
+          echo "{\"n\": $n, \"more\": $more, \"third\": $((n % 3))}"
+    assign: {lap: "${result.stdout | from_json}"}
+    next: fan
+  fan:
+    type: foreach
+    over: [1, 2, 3, 4]
+    parallel: true
+    max_concurrency: 3
+    action:
+      item_id: rye/bash
+      params:
+        env: {X: "${item}", N: "${state.lap.n}"}
+        command: 'echo "fan $RYE_IDEMPOTENCY_KEY" >>log; echo "$((X * N))"'
+    collect: products
+    next: charge
+  charge:
+    effect: at_most_once
+    action: {item_id: rye/bash, params: {command: 'echo "charge $RYE_IDEMPOTENCY_KEY" >>log; sleep 0.04'}}
+    next: charges
+  charges:
+    type: foreach
+    over: [a, b]
+    effect: at_most_once
+    action: {item_id: rye/bash, params: {command: 'echo "charges $RYE_IDEMPOTENCY_KEY" >>log; sleep 0.01'}}
+    next: flaky
+  flaky:
+    retry: {max: 2, backoff: fixed, delay: 0.01}
+    action:
+      item_id: rye/bash
+      params:
+        env: {TRY: "${state._retries.flaky}"}
+        command: 'echo "flaky $RYE_IDEMPOTENCY_KEY" >>log; [ -n "$TRY" ]'
+    next: hopeless
+  hopeless:
+    retry: {max: 1, backoff: fixed, delay: 0.01}
+    action: {item_id: rye/bash, params: {command: 'echo "hopeless $RYE_IDEMPOTENCY_KEY" >>log; exit 3'}}
+    on_error: nested
+    next: nested
+  nested:
+    action: {item_id: t/below, params: {n: "${state.lap.n}"}}
+    assign: {below: "${result.output}"}
+    next: cached
+  cached:
+    cache_result: true
+    action:
+      item_id: rye/bash
+      params:
+        env: {THIRD: "${state.lap.third}"}
+        command: 'echo "cached $RYE_IDEMPOTENCY_KEY" >>log; echo "$THIRD"'
+    assign: {third: "${result.stdout}"}
+    next: around
+  around:
+    assign: {n: "${state.lap.n}"}
+    next:
+      - {to: tick, when: {path: state.lap.more, op: eq, value: true}}
+      - {to: done}
+  done: {type: return, output: "${state.n}"}"#;
+
+const BELOW: &str = r#"start: first
+nodes:
+  first:
+    action:
+      item_id: rye/bash
+      params: {env: {N: "${inputs.n}"}, command: 'echo "below $RYE_IDEMPOTENCY_KEY" >>log; echo $((N * 2))'}
+    assign: {twice: "${result.stdout}"}
+    next: second
+  second:
+    action: {item_id: rye/bash, params: {command: 'echo "below $RYE_IDEMPOTENCY_KEY" >>log'}}
+    next: done
+  done: {type: return, output: {twice: "${state.twice}"}}"#;
+
+#[test]
+fn every_kind_of_node_survives_death_at_any_instant() {
+    let seed = seed();
+    let mut battle = Battle::begin(seed);
+    for round in 0..rounds() {
+        battle.fight(round);
+    }
+    battle.conclude();
+}
+
+fn seed() -> u64 {
+    let told = std::env::var_os("RYE_CRASH_SEED").and_then(|seed| seed.to_str()?.parse().ok());
+    told.unwrap_or(0x5eed_0003)
+}
+
+/// A world with both graphs, signed.
+fn world() -> World {
+    let world = World::new();
+    world.graph("t/laps", LAPS);
+    world.graph("t/below", BELOW);
+    world
+}
+
+struct Battle {
+    world: World,
+    daemon: Option<rye_tests::Daemon>,
+    run: String,
+    random: Random,
+    /// For messages.
+    seed: u64,
+    /// Effects that were on record as finished at a death, and how often they had happened by then.
+    finished: HashMap<String, usize>,
+    /// How many runs parked because nobody knew what had become of an effect.
+    parked: usize,
+}
+
+impl Battle {
+    fn begin(seed: u64) -> Self {
+        let world = world();
+        let daemon = world.start("");
+        let started = world.ryectl("run --detach t/laps -i laps:=1000000").ok();
+        Self {
+            run: started.line(),
+            world,
+            daemon: Some(daemon),
+            random: Random(seed),
+            seed,
+            finished: HashMap::new(),
+            parked: 0,
+        }
+    }
+
+    /// Lets the run go on a little, kills the daemon at some instant, and looks at what is left.
+    fn fight(&mut self, round: usize) {
+        let before = self.effects().len();
+        let deadline = Instant::now() + LAST_LAP;
+        while self.effects().len() < before + 2 {
+            assert!(
+                Instant::now() < deadline,
+                "round {round}, seed {}: the run does not go on: {}",
+                self.seed,
+                self.world.record(&self.run)
+            );
+            // A run that is parked does nothing for a while.
+            if within(QUIET, || (self.effects().len() >= before + 2).then_some(())).is_none() {
+                self.answer();
+            }
+        }
+        thread::sleep(Duration::from_micros(self.random.below(250_000)));
+        let victims = if round.is_multiple_of(2) {
+            Victims::Daemon
+        } else {
+            Victims::DaemonAndParent
+        };
+        die(self.daemon.take().unwrap(), victims);
+        let left = processes::left_after(Duration::from_secs(1), self.world.root());
+        assert!(
+            left.is_empty(),
+            "round {round}, seed {}: {left:#?}",
+            self.seed
+        );
+        self.compare(&format!("round {round}, seed {}", self.seed));
+        self.daemon = Some(self.world.start(""));
+    }
+
+    /// What is on record as finished has happened, and happens no more.
+    fn compare(&mut self, at: &str) {
+        let counts = count(&self.effects());
+        for run in self.family() {
+            for key in Record::of(&self.world, &run).finished {
+                let times = counts.get(&key).copied().unwrap_or_default();
+                let before = *self.finished.entry(key.clone()).or_insert(times);
+                assert!(times >= 1, "{at}: {key} is on record and did not happen");
+                assert_eq!(before, times, "{at}: {key} was finished and happened again");
+            }
+        }
+    }
+
+    /// The run and all runs below it.
+    fn family(&self) -> Vec<String> {
+        let folder = self.world.project().join(".ai/state/threads");
+        let entries = fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("t-")).collect()
+    }
+
+    /// Label and key of every effect, in order.
+    fn effects(&self) -> Vec<(String, String)> {
+        let text = self.world.read("log");
+        let pairs = text.lines().filter_map(|line| line.split_once(' '));
+        pairs
+            .map(|(label, key)| (label.to_owned(), key.to_owned()))
+            .collect()
+    }
+
+    /// If the run is parked, says what became of the effects nobody knew about.
+    fn answer(&mut self) {
+        let record = self.world.record(&self.run);
+        if record["status"] != "suspended" {
+            assert!(record["error"].is_null(), "seed {}: {record}", self.seed);
+            return;
+        }
+        let mut resume = self.world.ryectl("resume --detach").arg(&self.run);
+        if record["suspend"]["reason"] == "uncertain" {
+            self.parked += 1;
+            let happened: HashSet<String> =
+                self.effects().into_iter().map(|(_, key)| key).collect();
+            let names = record["suspend"]["uncertain"].as_array().unwrap();
+            let names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap()).collect();
+            until("the transcript to tell that the run is parked", || {
+                let events = events(&self.world, &self.run);
+                let mut last = events.iter().rev();
+                let last = last.find(|event| event["event_type"] != "checkpoint")?;
+                (last["event_type"] == "run_suspended").then_some(())
+            });
+            let open = Record::of(&self.world, &self.run).open;
+            for name in names {
+                let key = &open[name];
+                let verdict = if happened.contains(key) {
+                    "done"
+                } else {
+                    "retry"
+                };
+                resume = resume.arg("--uncertain").arg(format!("{name}={verdict}"));
+            }
+        }
+        let _run = resume.ok();
+    }
+
+    /// Lets the run end, and compares everything with what it left outside, and with a run that nobody disturbed.
+    fn conclude(mut self) {
+        let at = format!("seed {}", self.seed);
+        self.world.write("stop", "");
+        let deadline = Instant::now() + LAST_LAP;
+        let record = loop {
+            self.answer();
+            let record = self.world.record(&self.run);
+            if record["success"].is_boolean() {
+                break record;
+            }
+            assert!(Instant::now() < deadline, "{at}: no end: {record}");
+            thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(record["status"], "completed", "{at}: {record}");
+        let text = until("the whole transcript", || {
+            let text = transcript(&self.world, &self.run);
+            text.contains("\"graph_completed\"").then_some(text)
+        });
+        check(text.trim_end(), &self.run, &self.world.node_key()).unwrap();
+        self.compare(&at);
+        self.every_effect_has_its_record(&at);
+        self.every_lap_had_one_run_below(&at, &record);
+        self.undisturbed(&at, &record);
+    }
+
+    fn every_effect_has_its_record(&self, at: &str) {
+        let mut labels: HashMap<String, String> = HashMap::new();
+        for (label, key) in self.effects() {
+            assert_eq!(*labels.entry(key).or_insert(label.clone()), label);
+        }
+        let counts = count(&self.effects());
+        let mut tries: HashMap<String, u64> = HashMap::new();
+        for run in self.family() {
+            tries.extend(Record::of(&self.world, &run).tries);
+        }
+        for (key, times) in &counts {
+            let label = &labels[key];
+            if label.starts_with("charge") {
+                assert_eq!(*times, 1, "{at}: {label} {key} happened {times} times");
+            }
+            let allowed = tries.get(key).copied().unwrap_or_default();
+            assert!(
+                u64::try_from(*times).unwrap() <= allowed,
+                "{at}: {label} {key} happened {times} times and was tried {allowed} times"
+            );
+        }
+    }
+
+    fn every_lap_had_one_run_below(&self, at: &str, record: &Value) {
+        let laps = record["output"].as_u64().unwrap();
+        let mut children: BTreeMap<String, HashSet<String>> = BTreeMap::new();
+        for event in events(&self.world, &self.run) {
+            if let Some(child) = event["payload"]["child"].as_str() {
+                let key = event["payload"]["key"].as_str().unwrap().to_owned();
+                children.entry(key).or_default().insert(child.to_owned());
+            }
+        }
+        assert!(
+            children.values().all(|runs| runs.len() == 1),
+            "{at}: {children:?}"
+        );
+        assert_eq!(u64::try_from(children.len()).unwrap(), laps, "{at}");
+        let below: HashSet<String> = children.into_values().flatten().collect();
+        let mut family: HashSet<String> = self.family().into_iter().collect();
+        assert!(family.remove(&self.run));
+        assert_eq!(
+            family, below,
+            "{at}: a run below was started twice, or is lost"
+        );
+        for run in &below {
+            let text = until("the transcript of a run below", || {
+                let text = transcript(&self.world, run);
+                text.contains("\"graph_completed\"").then_some(text)
+            });
+            check(text.trim_end(), run, &self.world.node_key()).unwrap();
+        }
+    }
+
+    fn undisturbed(self, at: &str, record: &Value) {
+        let calm = world();
+        let _daemon = calm.start("");
+        let laps = format!("laps:={}", record["output"]);
+        let other = calm.ryectl("run t/laps --json --quiet -i").arg(laps);
+        let other = other.ok().json();
+        let state = |record: &Value| {
+            let mut state = record["state"].clone();
+            state.as_object_mut().unwrap().remove("inputs");
+            state
+        };
+        assert_eq!(state(&other), state(record), "{at}");
+        assert_eq!(other["steps"], record["steps"], "{at}");
+        assert!(
+            self.parked > 0 || rounds() < 30,
+            "{at}: no death hit an effect that must not happen twice"
+        );
+    }
+}
+
+/// What the transcript of a run, which only shows what is durable, says about its effects.
+#[derive(Default)]
+struct Record {
+    /// Keys of effects that are finished.
+    finished: Vec<String>,
+    /// Keys of what is in flight, by the name under which a run asks about it.
+    open: HashMap<String, String>,
+    /// Tries of each effect.
+    tries: HashMap<String, u64>,
+}
+
+impl Record {
+    fn of(world: &World, run: &str) -> Self {
+        let mut record = Self::default();
+        for event in events(world, run) {
+            record.take_in(&event);
+        }
+        record
+    }
+
+    fn take_in(&mut self, event: &Value) {
+        let payload = &event["payload"];
+        let node = payload["node"].as_str().unwrap_or_default();
+        let hook = payload["hook"].as_str().unwrap_or_default();
+        let name = match event["event_type"].as_str().unwrap_or_default() {
+            // The item events of a foreach node, and the run below, tell of its effects.
+            "step_started" | "step_failed" | "step_completed"
+                if payload.get("items").is_some() || payload.get("child").is_some() =>
+            {
+                return;
+            }
+            "step_started" | "step_completed" => node.to_owned(),
+            "item_started" | "item_completed" => format!("{node}[{}]", payload["item"]),
+            "hook_started" | "hook_completed" => format!("hook {hook}"),
+            _ => return,
+        };
+        if let Some(key) = payload["key"].as_str() {
+            *self.tries.entry(key.to_owned()).or_default() += 1;
+            self.open.insert(name, key.to_owned());
+        } else if let Some(key) = self.open.remove(&name) {
+            self.finished.push(key);
+        }
+    }
+}
+
+fn count(effects: &[(String, String)]) -> HashMap<String, usize> {
+    let mut counts = HashMap::new();
+    for (_, key) in effects {
+        *counts.entry(key.clone()).or_default() += 1;
+    }
+    counts
+}

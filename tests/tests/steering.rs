@@ -1,0 +1,379 @@
+//! What steers a run and what looks at a graph: suspend, resume, single steps, validation, drawings, trees and chains.
+
+use rye_tests::{World, processes, until};
+use serde_json::{Value, json};
+
+/// Two steps; the first waits for the file `go`, the second fails as long as the file `ok` is missing. Each notes that it ran.
+const TWO: &str = r#"start: one
+state: {n: 1}
+nodes:
+  one:
+    action: {item_id: rye/bash, params: {command: "echo one >>ran; touch in; until [ -e go ]; do sleep 0.01; done"}}
+    assign: {n: 2}
+    next: two
+  two:
+    action: {item_id: rye/bash, params: {command: "echo two >>ran; [ -e ok ]"}}
+    assign: {m: "${inputs.who}"}
+    next: done
+  done: {type: return, output: {n: "${state.n}", m: "${state.m}"}}"#;
+
+/// A world whose first run of [`TWO`] has failed at its second step.
+fn failed() -> (World, String) {
+    let world = World::new();
+    world.graph("t/two", TWO);
+    world.write("go", "");
+    let out = world.ryectl("run t/two -i who=Ada").run().code(1);
+    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    assert_eq!(world.read("ran"), "one\ntwo\n");
+    (world, run)
+}
+
+#[test]
+fn a_suspended_run_parks_between_two_steps_and_goes_on_under_its_own_id() {
+    let world = World::new();
+    world.graph(
+        "t/loop",
+        r#"start: tick
+max_steps: 1000000
+nodes:
+  tick:
+    action: {item_id: rye/bash, params: {command: "echo tick >>ran; [ -e ok ] && echo false || echo true"}}
+    assign: {more: "${result.stdout | from_json}"}
+    next:
+      - {to: tick, when: {path: state.more, op: eq, value: true}}
+      - {to: done}
+  done: {type: return}"#,
+    );
+    let run = world.start_run("t/loop");
+    until("a step", || (!world.read("ran").is_empty()).then_some(()));
+    let record = world.ryectl("suspend --json").arg(&run).ok().json();
+    assert_eq!(record["status"], "suspended");
+    assert_eq!(record["suspend"]["reason"], "user");
+    let ran = |world: &World| world.read("ran").lines().count();
+    assert_eq!(record["steps"], ran(&world));
+    let _parked = world.ryectl("wait").arg(&run).run().code(75);
+    let _already = world.ryectl("suspend").arg(&run).ok();
+    let before = ran(&world);
+    world.write("ok", "");
+    let out = world.ryectl("resume").arg(&run).ok();
+    assert_eq!(out.json()["graph_run_id"], run.as_str());
+    assert_eq!(out.json()["status"], "completed");
+    assert_eq!(ran(&world), before + 1);
+    let _told = out
+        .tells(&["done ⏹", &format!("step {}/2 tick ✓", before + 1)])
+        .does_not_tell(" step 1/2");
+    let _over = world.ryectl("suspend").arg(&run).run().code(5);
+}
+
+#[test]
+fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
+    let (world, old) = failed();
+    world.write("ok", "");
+    let out = world.ryectl("resume").arg(&old).ok();
+    let result = out.json();
+    let new = result["graph_run_id"].as_str().unwrap().to_owned();
+    assert_ne!(new, old);
+    assert_eq!(result["output"], json!({"n": 2, "m": "Ada"}));
+    let _told = out.tells(&[&format!("{old} has ended; {new} goes on")]);
+    assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
+    assert_eq!(world.record(&old)["continued_by"], new.as_str());
+    assert_eq!(world.record(&new)["continuation_of"], old.as_str());
+    for run in [&old, &new] {
+        let chain = world.ryectl("chain --json").arg(run).ok().json();
+        let ids: Vec<&Value> = chain
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| &it["run_id"])
+            .collect();
+        assert_eq!(ids, [&json!(old), &json!(new)]);
+    }
+    // The end of the chain has succeeded: there is nothing to go on with.
+    let _done = world.ryectl("resume").arg(&old).run().code(5);
+}
+
+#[test]
+fn run_takes_up_an_old_run_only_of_the_same_graph_and_with_its_inputs() {
+    let (world, old) = failed();
+    world.graph("t/other", "start: a\nnodes:\n  a: {type: return}");
+    let other = world.ryectl("run t/other --resume").arg(&old).run().code(5);
+    let _told = other.tells(&["it runs `tool:t/two`"]);
+    let inputs = world.ryectl("run t/two -i who=Bob --resume").arg(&old);
+    let _usage = inputs.run().code(2);
+    world.write("ok", "");
+    let out = world.ryectl("run t/two --resume").arg(&old).ok();
+    assert_eq!(out.json()["output"]["m"], "Ada");
+    assert_eq!(
+        world.record(&old)["continued_by"],
+        out.json()["graph_run_id"]
+    );
+}
+
+#[test]
+fn a_run_out_of_steps_goes_on_with_more() {
+    let world = World::new();
+    world.graph("t/two", TWO);
+    world.write("go", "");
+    world.write("ok", "");
+    let out = world.ryectl("run t/two --limit steps=1").run().code(1);
+    assert_eq!(out.json()["code"], "max_steps_exceeded");
+    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    let out = world.ryectl("resume --raise steps=9").arg(&run).ok();
+    assert_eq!(out.json()["status"], "completed");
+    assert_eq!(world.read("ran"), "one\ntwo\n");
+}
+
+#[test]
+fn an_uncertain_step_waits_for_its_answer() {
+    let world = World::new();
+    world.graph(
+        "t/charge",
+        r#"start: charge
+nodes:
+  charge:
+    action: {item_id: rye/bash, params: {command: "echo charged >>ran; until [ -e go ]; do sleep 0.01; done"}}
+    effect: at_most_once
+    next: done
+  done: {type: return}"#,
+    );
+    let daemon = world.start("");
+    let run = world.start_run("t/charge");
+    until("the charge", || {
+        (world.read("ran") == "charged\n").then_some(())
+    });
+    daemon.kill_both();
+    until("nothing to be left", || {
+        let left = processes::below(world.root());
+        left.is_empty().then_some(())
+    });
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "suspended");
+    assert_eq!(record["suspend"]["reason"], "uncertain");
+    assert_eq!(record["suspend"]["uncertain"], json!(["charge"]));
+    let _asked = world
+        .ryectl("resume")
+        .arg(&run)
+        .run()
+        .code(5)
+        .tells(&["--uncertain 'charge=retry|done|fail'"]);
+    let wrong = world.ryectl("resume --uncertain refund=done").arg(&run);
+    let _named = wrong.run().code(5).tells(&["`refund` is not uncertain"]);
+    let out = world
+        .ryectl("resume --uncertain charge=done")
+        .arg(&run)
+        .ok();
+    assert_eq!(out.json()["status"], "completed");
+    assert_eq!(world.read("ran"), "charged\n");
+}
+
+#[test]
+fn a_single_step_shows_what_a_node_does_and_what_would_follow() {
+    let (world, old) = failed();
+    let out = world
+        .ryectl("graph step t/two --node one --json")
+        .ok()
+        .json();
+    assert_eq!(out["success"], true);
+    assert_eq!(out["executed_node"], "one");
+    assert_eq!(out["next_node"], "two");
+    assert_eq!(out["step_count"], 1);
+    assert_eq!(out["state"]["n"], 2);
+    let step = world.ryectl("graph step t/two --node done --json -i who=Eve --state");
+    let out = step.arg(r#"{"n": 7}"#).ok().json();
+    assert_eq!(out["state"]["n"], 7);
+    assert_eq!(out["state"]["inputs"], json!({"who": "Eve"}));
+    // From where a run stood: its state and its inputs, and not one event more in that run.
+    let before = world.record(&old);
+    world.write("ok", "");
+    let step = world.ryectl("graph step t/two --node two --json --resume-from");
+    let out = step.arg(&old).ok().json();
+    assert_eq!(
+        (&out["state"]["n"], &out["state"]["m"]),
+        (&json!(2), &json!("Ada"))
+    );
+    assert_eq!(world.record(&old), before);
+    let runs = world.ryectl("ps --all --json").ok().json();
+    let steps = runs.as_array().unwrap().iter();
+    let steps = steps.filter(|run| {
+        run["run_id"]
+            .as_str()
+            .is_some_and(|id| id.ends_with("-step"))
+    });
+    assert_eq!(steps.count(), 3);
+}
+
+#[test]
+fn a_single_step_that_cannot_be_taken_fails_as_a_run() {
+    let (world, _) = failed();
+    let out = world
+        .ryectl("graph step t/two --node nowhere --json")
+        .run()
+        .code(1);
+    let result = out.json();
+    assert_eq!(result["success"], false);
+    assert_eq!(result["code"], "target_node_not_found");
+    let out = world.ryectl("graph step t/two --node two").run().code(1);
+    let _shown = out.prints(&["node", "two", "next    none"]);
+    let _tool = world.ryectl("graph step rye/bash --node x").run().code(2);
+    let _gone = world.ryectl("graph step t/none --node x").run().code(3);
+}
+
+#[test]
+fn validation_names_file_line_and_node_and_starts_nothing() {
+    let world = World::new();
+    world.graph("t/two", TWO);
+    let _sound = world.ryectl("graph validate t/two").ok();
+    world.graph(
+        "t/broken",
+        "start: a\nnodes:\n  a: {type: gate, next: nowhere}",
+    );
+    let out = world.ryectl("graph validate t/broken").run().code(1);
+    let line = out.line();
+    let file = world.project().join(".ai/tools/t/broken.yaml");
+    let file = file.canonicalize().unwrap();
+    assert!(line.starts_with(&format!("{}:", file.display())), "{line}");
+    assert!(line.contains("nowhere") && line.ends_with(']'), "{line}");
+    let report = world
+        .ryectl("graph validate t/broken --json")
+        .run()
+        .code(1)
+        .json();
+    assert_eq!(report["success"], false);
+    assert_eq!(report["node_count"], 1);
+    assert_eq!(report["errors"][0]["node"], "a");
+    let _tool = world.ryectl("graph validate rye/bash").run().code(2);
+    world.write(".ai/tools/t/two.yaml", "tampered");
+    let _unsigned = world.ryectl("graph validate t/two").run().code(4);
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+}
+
+#[test]
+fn what_the_readme_says_of_graphs_holds_for_the_example() {
+    let world = World::bare();
+    let example = "rye/examples/project-stats";
+    let _sound = world.ryectl("graph validate").arg(example).ok();
+    let _drawn = world
+        .ryectl("graph show --format mermaid")
+        .arg(example)
+        .ok();
+    let step = world
+        .ryectl("graph step --node count -i directory=. --json")
+        .arg(example);
+    assert_eq!(step.ok().json()["executed_node"], "count");
+}
+
+#[test]
+fn a_drawing_shows_the_graph_and_what_a_run_did() {
+    let (world, run) = failed();
+    let text = world.ryectl("graph show t/two").ok().stdout();
+    assert!(text.contains("▶ one") && !text.contains('✓'), "{text}");
+    let over = world.ryectl("graph show t/two --run").arg(&run).ok();
+    let text = over.stdout();
+    assert!(
+        text.contains("one  rye/bash  ✓") && text.contains("two  rye/bash  ✗"),
+        "{text}"
+    );
+    let _mermaid = world
+        .ryectl("graph show t/two --format mermaid")
+        .ok()
+        .prints(&["flowchart TD"]);
+    let _dot = world
+        .ryectl("graph show t/two --format dot")
+        .ok()
+        .prints(&["digraph"]);
+    world.graph("t/other", "start: a\nnodes:\n  a: {type: return}");
+    let other = world.ryectl("graph show t/other --run").arg(&run);
+    let _another = other.run().code(5);
+    // A run keeps its graph, whatever becomes of the file.
+    world.graph("t/two", "start: z\nnodes:\n  z: {type: return}");
+    let kept = world.ryectl("graph show t/two --run").arg(&run).ok();
+    let _same = kept.prints(&["two  rye/bash  ✗"]);
+}
+
+#[test]
+fn runs_below_a_run_are_shown_below_it() {
+    let world = World::new();
+    world.graph("t/leaf", "start: a\nnodes:\n  a: {type: return, output: 1}");
+    let calls = |id: &str| {
+        format!(
+            "start: a\nnodes:\n  a:\n    action: {{item_id: {id}}}\n    next: b\n  b: {{type: return}}"
+        )
+    };
+    world.graph("t/middle", &calls("t/leaf"));
+    world.graph("t/top", &calls("t/middle"));
+    let out = world.ryectl("run t/top").ok();
+    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    let tree = world.ryectl("tree --json").arg(&run).ok().json();
+    assert_eq!(tree[0]["run_id"], run.as_str());
+    let middle = &tree[0]["children"][0];
+    assert_eq!(middle["item_id"], "t/middle");
+    assert_eq!(middle["parent_id"], run.as_str());
+    assert_eq!(middle["children"][0]["item_id"], "t/leaf");
+    assert_eq!(middle["children"][0]["children"], json!([]));
+    let all = world.ryectl("ps --all --tree --json").ok().json();
+    assert_eq!(all.as_array().map(Vec::len), Some(1));
+    let text = world.ryectl("tree").arg(&run).ok().stdout();
+    assert!(
+        text.contains("\n  t-middle-") && text.contains("\n    t-leaf-"),
+        "{text}"
+    );
+    let limited = world.ryectl("run t/top --limit depth=1").run().code(1);
+    assert!(limited.stdout().contains("depth"), "{}", limited.stdout());
+}
+
+#[test]
+fn control_parameters_of_execute_say_how_a_graph_runs() {
+    let (world, old) = failed();
+    let execute = |params: Value| {
+        world
+            .ryectl("execute tool t/two --json --params")
+            .arg(params.to_string())
+    };
+    let report = execute(json!({"validate": true})).ok().json();
+    assert_eq!(
+        (&report["data"]["success"], &report["data"]["node_count"]),
+        (&json!(true), &json!(3))
+    );
+    let step = execute(json!({"node": "done", "inject_state": {"n": 5}, "who": "Eve"}))
+        .ok()
+        .json();
+    assert_eq!(step["data"]["executed_node"], "done");
+    assert_eq!(step["data"]["state"]["n"], 5);
+    assert_eq!(step["data"]["state"]["inputs"], json!({"who": "Eve"}));
+    // Without `node` the whole graph runs, over that state.
+    let injected = json!({"inject_state": {"m": 5}, "max_steps": 1, "who": "Eve"});
+    let injected = execute(injected).run().code(1).json();
+    assert_eq!(injected["data"]["state"]["m"], 5);
+    assert_eq!(injected["data"]["state"]["n"], 2);
+    let denied = execute(json!({"capabilities": []})).run().code(1).json();
+    assert_eq!(denied["data"]["success"], false);
+    world.write("ok", "");
+    let launched = execute(json!({"async": true})).ok().json();
+    let data = &launched["data"];
+    assert_eq!(
+        (&data["status"], &data["graph_id"]),
+        (&json!("running"), &json!("t/two"))
+    );
+    assert_eq!(data["pid"], world.info()["pid"]);
+    let record = world.settled(data["graph_run_id"].as_str().unwrap());
+    assert_eq!(record["status"], "completed");
+    let resumed = execute(json!({"resume": true, "graph_run_id": old}))
+        .ok()
+        .json();
+    assert_eq!(resumed["data"]["output"]["m"], "Ada");
+    let half = execute(json!({"graph_run_id": old})).run().code(2);
+    let _told = half.tells(&["`resume: true`"]);
+}
+
+#[test]
+fn an_empty_cache_is_listed_and_what_is_missing_is_not_found() {
+    let world = World::new();
+    assert_eq!(world.ryectl("cache ls --json").ok().json(), json!([]));
+    assert_eq!(
+        world.ryectl("cache drop --all --json").ok().json(),
+        json!({"dropped": 0})
+    );
+    let hash = "0".repeat(64);
+    let _missing = world.ryectl("objects get").arg(hash).run().code(3);
+    let _malformed = world.ryectl("objects get").arg("xyz").run().code(2);
+}
