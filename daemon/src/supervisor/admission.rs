@@ -219,7 +219,7 @@ fn admit_graph(
             Some(*failure)
         }
     };
-    let astray = match seed(&graph, request.beginning) {
+    let astray = match seed(&graph, &birth.content_hash, request.beginning) {
         Ok(seed) => {
             birth.seed = seed.map(Arc::new);
             None
@@ -258,11 +258,15 @@ fn inputs(
 }
 
 /// Where the run begins, if not at the start node with the graph's own state.
-fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
+fn seed(graph: &Graph, content_hash: &str, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     let (node, progress, extent) = match beginning {
         Beginning::Start => return Ok(None),
         Beginning::Continue { run, .. } => {
-            let progress = run.progress.inherited();
+            let mut progress = run.progress.inherited();
+            if run.birth.content_hash != content_hash {
+                // Items of another text of the graph need not be those of this one.
+                progress.items = None;
+            }
             (resumption_node(&run)?, progress, Extent::Rest)
         }
         Beginning::Injected(state) => {
