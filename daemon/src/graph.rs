@@ -218,7 +218,11 @@ impl<'a> Drive<'a> {
     }
 
     /// Looks a call up, announces it, and makes ready what carries it out; or concludes it on the spot.
-    async fn admit(&mut self, call: Box<Call>) {
+    async fn admit(&mut self, mut call: Box<Call>) {
+        if let Some(deadline) = self.walker.deadline() {
+            let left = Duration::from_millis(deadline.ms_since(self.ports.journal.now()));
+            call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
+        }
         let job = attend::look_up(&self.bench, self.walker.run(), &call).await;
         let now = self.ports.journal.now();
         match job {
@@ -318,6 +322,9 @@ impl<'a> Drive<'a> {
         self.errands.clear();
         if !self.facts.is_empty() {
             self.commit().await?;
+        }
+        if self.walker.run().status().is_terminal() {
+            return Ok(Left::Ended);
         }
         Ok(Left::Interrupted(receipt))
     }

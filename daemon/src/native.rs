@@ -2,7 +2,7 @@
 //!
 //! **Owns** the table of native tools. A native tool still is a signed item with a schema; its chain ends here instead of
 //! at a process. **Never** blocks, and never acts for anyone but the run that calls: what it may see and do to other runs
-//! stands in [`reach`]. **Order.** A call that waits is dropped when its run is to stop; waiting changes nothing, so a call
+//! stands in `reach`. **Order.** A call that waits is dropped when its run is to stop; waiting changes nothing, so a call
 //! repeated after a restart waits again.
 
 mod control;

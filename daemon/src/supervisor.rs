@@ -252,7 +252,7 @@ impl Supervisor {
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
         let id = match request.beginning {
             Beginning::Node { .. } => id.single_step(),
-            Beginning::Start | Beginning::Continue { .. } => id,
+            Beginning::Start | Beginning::Injected(_) | Beginning::Continue { .. } => id,
         };
         let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
         let (reply, created) = oneshot::channel();

@@ -167,6 +167,78 @@ nodes:
 }
 
 #[test]
+fn a_run_that_goes_on_repeats_no_item_that_succeeded() {
+    let world = World::new();
+    world.graph(
+        "t/fan",
+        r#"start: fan
+nodes:
+  fan:
+    type: foreach
+    over: [a, b, c]
+    action: {item_id: rye/bash, params: {command: 'echo "$ITEM" >>ran; [ "$ITEM" != b ] || [ -e ok ]', env: {ITEM: "${item}"}}}
+    next: done
+  done: {type: return}"#,
+    );
+    let failed = world.ryectl("run t/fan --json").run().code(1).json();
+    assert_eq!(failed["error"]["code"], "item_failed");
+    assert_eq!(world.read("ran"), "a\nb\n");
+    world.write("ok", "");
+    let _went_on = world
+        .ryectl("resume")
+        .arg(failed["run_id"].as_str().unwrap())
+        .ok();
+    assert_eq!(world.read("ran"), "a\nb\nb\nc\n");
+}
+
+#[test]
+fn what_a_kill_cut_off_is_repeated_only_if_somebody_says_so() {
+    let world = World::new();
+    world.graph(
+        "t/charge",
+        r#"start: charge
+nodes:
+  charge:
+    effect: at_most_once
+    action: {item_id: rye/bash, params: {command: "echo charged >>ran; [ -e ok ] || sleep 600"}}"#,
+    );
+    let run = world.start_run("t/charge");
+    until("the charge", || {
+        (!world.read("ran").is_empty()).then_some(())
+    });
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    world.write("ok", "");
+    let _asks = world
+        .ryectl("resume")
+        .arg(&run)
+        .run()
+        .code(5)
+        .tells(&["charge", "--uncertain 'charge=retry'"]);
+    let _ended = world
+        .ryectl("resume --uncertain charge=done")
+        .arg(&run)
+        .run()
+        .code(5);
+    assert_eq!(world.read("ran"), "charged\n");
+    let _again = world
+        .ryectl("resume --uncertain charge=retry")
+        .arg(&run)
+        .ok();
+    assert_eq!(world.read("ran"), "charged\ncharged\n");
+}
+
+#[test]
+fn the_time_of_a_graph_ends_the_call_in_flight() {
+    let world = World::new();
+    world.graph(
+        "t/slow",
+        "start: a\ntimeout: 0.3\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: sleep 600}}, on_error: b}\n  b: {type: return}",
+    );
+    let ended = world.ryectl("run t/slow --json").run().code(1).json();
+    assert_eq!(ended["error"]["code"], "duration_exceeded");
+}
+
+#[test]
 fn a_single_step_shows_what_a_node_does_and_what_would_follow() {
     let (world, old) = failed();
     let out = world
@@ -340,6 +412,11 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
     assert_eq!(step["data"]["executed_node"], "done");
     assert_eq!(step["data"]["state"]["n"], 5);
     assert_eq!(step["data"]["state"]["inputs"], json!({"who": "Eve"}));
+    // Without `node` the whole graph runs, over that state.
+    let injected = json!({"inject_state": {"m": 5}, "max_steps": 1, "who": "Eve"});
+    let injected = execute(injected).run().code(1).json();
+    assert_eq!(injected["data"]["state"]["m"], 5);
+    assert_eq!(injected["data"]["state"]["n"], 2);
     let denied = execute(json!({"capabilities": []})).run().code(1).json();
     assert_eq!(denied["data"]["success"], false);
     world.write("ok", "");

@@ -527,6 +527,12 @@ pub struct Progress {
     /// Hooks being asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<HookRound>,
+    /// Items of the foreach node at which the run ended; the run that goes on repeats none that succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<Items>,
+    /// Attempts that must not happen twice and were cut off by the end of the run, by the names of [`Run::uncertain`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
     /// Where the walk stood when the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stood_at: Option<String>,
@@ -561,6 +567,8 @@ impl Default for Progress {
             items: None,
             failed: None,
             hooks: None,
+            unfinished: None,
+            unknown: Vec::new(),
             stood_at: None,
             last_step: None,
         }
@@ -571,8 +579,17 @@ impl Progress {
     /// What a run takes over that goes on where this one ended.
     #[must_use]
     pub fn inherited(&self) -> Self {
+        let items = self.unfinished.clone().map(Items::left);
+        let suppressed = self.suppressed.iter();
         Self {
-            items: None,
+            items,
+            // Items of the step that was cut off are tried again.
+            suppressed: suppressed
+                .filter(|error| error.step <= self.steps)
+                .cloned()
+                .collect(),
+            unfinished: None,
+            unknown: Vec::new(),
             failed: None,
             hooks: None,
             output: None,

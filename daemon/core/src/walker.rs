@@ -356,7 +356,8 @@ impl Walker {
             state,
         };
         self.record(now, event, events);
-        if self.run.birth.seed.is_none() {
+        let birth = &self.run.birth;
+        if birth.continuation_of.is_none() && !birth.is_single_step() {
             let context = self.context([("graph_id", json!(self.run.birth.item.id))]);
             self.open_round(now, HookEvent::GraphStarted, context, events);
         }

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use rye_core::cas::{self, Encoded, Execution, Receipt};
 use rye_core::clock::Timestamp;
-use rye_core::model::{Event, Outcome, Phase, Run, Slot};
+use rye_core::model::{Event, Outcome, Phase, Run, Slot, StepStatus};
 use serde_json::{Value, json};
+
+use crate::object::Digest;
 
 /// The release whose walker ran it.
 pub(super) const SYSTEM_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -14,7 +16,7 @@ pub(super) const SYSTEM_VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
     /// Their names, in order.
-    hashes: Vec<String>,
+    hashes: Vec<Digest>,
     /// Input hashes of the attempts in hand: a failed step does not name its own.
     inputs: HashMap<Slot, String>,
 }
@@ -85,7 +87,7 @@ impl Receipts {
             let done = Done {
                 input: node_input_hash.clone().or(begun),
                 result,
-                cache_hit: *status == rye_core::model::StepStatus::Cached,
+                cache_hit: *status == StepStatus::Cached,
                 elapsed_ms: *elapsed_ms,
                 error: error.as_ref().map(|error| error.message.as_str()),
             };
@@ -111,7 +113,9 @@ impl Receipts {
             at,
             error: done.error,
         });
-        self.hashes.push(receipt.hash.clone());
+        let name = receipt.hash.parse();
+        self.hashes
+            .push(name.expect("the name of an object is a digest"));
         Left {
             node_input_hash,
             result,
@@ -122,6 +126,7 @@ impl Receipts {
     /// The state and the snapshot of `run`, whose receipts these are.
     pub(super) fn snapshots(&self, run: &Run) -> (Encoded, Encoded) {
         let state = cas::state_snapshot(&run.progress.state);
+        let receipts: Vec<String> = self.hashes.iter().map(Digest::to_string).collect();
         let execution = cas::execution_snapshot(&Execution {
             run: &run.id,
             graph: run.birth.item.id.as_str(),
@@ -129,7 +134,7 @@ impl Receipts {
             step: run.progress.steps,
             status: run.status(),
             state_hash: &state.hash,
-            node_receipts: &self.hashes,
+            node_receipts: &receipts,
             errors: &errors(run),
         });
         (state, execution)

@@ -4,12 +4,12 @@
 //! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
 //! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::{self, Layer, Primary};
-use rye_core::definition::{self, Action, Graph};
+use rye_core::definition::{self, Action, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{
@@ -51,7 +51,7 @@ pub(super) fn admit(
     let lineage = request.lineage.as_ref();
     let continued = match &request.beginning {
         Beginning::Continue { run, .. } => Some(run),
-        Beginning::Start | Beginning::Node { .. } => None,
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => None,
     };
     let birth = Birth {
         kind: match resolved.terminal {
@@ -111,7 +111,9 @@ fn inherited_layers(request: &Start) -> Vec<Layer> {
             let inherited = run.birth.layers.iter().chain(layers);
             inherited.cloned().collect()
         }
-        (None, Beginning::Start | Beginning::Node { .. }) => vec![request.caller.clone()],
+        (None, Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. }) => {
+            vec![request.caller.clone()]
+        }
     };
     layers.extend(request.capabilities.as_ref().map(|patterns| {
         Layer {
@@ -158,19 +160,17 @@ fn admit_graph(
     let path = resolved.tool().path.display();
     let text = resolved.tool().text.to_string();
     birth.inputs = request.inputs;
+    let told = |findings: &[Finding]| -> Vec<String> {
+        let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
+        placed.collect()
+    };
     let (graph, findings) = match definition::parse(&text) {
         Ok(parsed) => parsed,
         Err(findings) => {
-            let told: Vec<_> = findings
-                .iter()
-                .map(|finding| format!("{path}:{finding}"))
-                .collect();
+            let text = told(&findings).join("\n");
             return Ok(Admitted {
                 birth,
-                fault: Some(Failure::permanent(
-                    "graph_validation_failed",
-                    told.join("\n"),
-                )),
+                fault: Some(Failure::permanent("graph_validation_failed", text)),
                 warnings: Vec::new(),
             });
         }
@@ -180,10 +180,7 @@ fn admit_graph(
         .snapshot()
         .map_err(|source| refused(&birth.item, chain::Error::Item(Box::new(source))))?;
     libraries.policy(&snapshot.policy)?;
-    let mut warnings: Vec<_> = findings
-        .iter()
-        .map(|finding| format!("{path}:{finding}"))
-        .collect();
+    let mut warnings = told(&findings);
     birth.graph = Some(GraphSource {
         text,
         category: graph.category.clone(),
@@ -206,32 +203,23 @@ fn admit_graph(
     birth.limits.steps.get_or_insert(granted);
     let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
-    for (key, text) in request.text_inputs {
-        let value = definition::coerce(graph.inputs.schema(), &key, &text);
-        birth.inputs.insert(key, value);
-    }
-    let restored = match &request.beginning {
-        Beginning::Start | Beginning::Node { from: None, .. } => None,
-        Beginning::Node {
-            from: Some(run), ..
-        }
-        | Beginning::Continue { run, .. } => Some(run.birth.inputs.clone()),
-    };
-    let misfit = match restored {
-        Some(inputs) => {
+    let misfit = match inputs(
+        &graph,
+        birth.inputs,
+        request.text_inputs,
+        &request.beginning,
+    ) {
+        Ok((inputs, undeclared)) => {
             birth.inputs = inputs;
+            warnings.extend(undeclared);
             None
         }
-        None => match graph.inputs(birth.inputs.clone()) {
-            Ok((inputs, undeclared)) => {
-                birth.inputs = inputs;
-                warnings.extend(undeclared);
-                None
-            }
-            Err(failure) => Some(failure),
-        },
+        Err((given, failure)) => {
+            birth.inputs = given;
+            Some(*failure)
+        }
     };
-    let astray = match seed(&graph, request.beginning) {
+    let astray = match seed(&graph, &birth.content_hash, request.beginning) {
         Ok(seed) => {
             birth.seed = seed.map(Arc::new);
             None
@@ -246,35 +234,53 @@ fn admit_graph(
     })
 }
 
+/// The inputs of the run with warnings about undeclared ones; or as they were given, and why they do not fit. A run that
+/// takes over another one has that one's inputs.
+fn inputs(
+    graph: &Graph,
+    mut given: Object,
+    texts: BTreeMap<String, String>,
+    beginning: &Beginning,
+) -> Result<(Object, Vec<String>), (Object, Box<Failure>)> {
+    match beginning {
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { from: None, .. } => {}
+        Beginning::Node {
+            from: Some(run), ..
+        }
+        | Beginning::Continue { run, .. } => return Ok((run.birth.inputs.clone(), Vec::new())),
+    }
+    for (key, text) in texts {
+        let value = definition::coerce(graph.inputs.schema(), &key, &text);
+        given.insert(key, value);
+    }
+    let fitted = graph.inputs(given.clone());
+    fitted.map_err(|failure| (given, Box::new(failure)))
+}
+
 /// Where the run begins, if not at the start node with the graph's own state.
-fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
+fn seed(graph: &Graph, content_hash: &str, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     let (node, progress, extent) = match beginning {
         Beginning::Start => return Ok(None),
         Beginning::Continue { run, .. } => {
-            let progress = run.progress.inherited();
+            let mut progress = run.progress.inherited();
+            if run.birth.content_hash != content_hash {
+                // Items of another text of the graph need not be those of this one.
+                progress.items = None;
+            }
             (resumption_node(&run)?, progress, Extent::Rest)
+        }
+        Beginning::Injected(state) => {
+            let progress = laid_over(fresh(graph), state)?;
+            (graph.start.clone(), progress, Extent::Rest)
         }
         Beginning::Node {
             node,
             inject_state,
             from,
         } => {
-            let mut progress = match from {
-                Some(run) => run.progress.inherited(),
-                None => Progress {
-                    state: Value::Object(graph.state.clone()),
-                    ..Progress::default()
-                },
-            };
+            let mut progress = from.map_or_else(|| fresh(graph), |run| run.progress.inherited());
             progress.steps = 0;
-            for (key, value) in inject_state {
-                if key == "inputs" {
-                    let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
-                    return Err(Failure::permanent("invalid_inject_state", text));
-                }
-                progress.set(&key, value);
-            }
-            (node, progress, Extent::OneNode)
+            (node, laid_over(progress, inject_state)?, Extent::OneNode)
         }
     };
     if graph.nodes.get(&node).is_none() {
@@ -288,10 +294,30 @@ fn seed(graph: &Graph, beginning: Beginning) -> Result<Option<Seed>, Failure> {
     }))
 }
 
+/// Nothing done yet, in the graph's own state.
+fn fresh(graph: &Graph) -> Progress {
+    Progress {
+        state: Value::Object(graph.state.clone()),
+        ..Progress::default()
+    }
+}
+
+/// `progress` with the keys of `state` set.
+fn laid_over(mut progress: Progress, state: Object) -> Result<Progress, Failure> {
+    for (key, value) in state {
+        if key == "inputs" {
+            let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
+            return Err(Failure::permanent("invalid_inject_state", text));
+        }
+        progress.set(&key, value);
+    }
+    Ok(progress)
+}
+
 /// The limit of steps that a run had which is to go on, raises included: going on never has less room.
 fn continued_limit(beginning: &Beginning) -> u32 {
     match beginning {
-        Beginning::Start | Beginning::Node { .. } => 0,
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => 0,
         Beginning::Continue { run, .. } => {
             let raised = run.progress.max_steps.or(run.birth.limits.steps);
             raised.unwrap_or(0)

@@ -7,6 +7,8 @@ use rye_core::id::RunId;
 use rye_core::model::{Failure, Object};
 use serde_json::Value;
 
+use super::Beginning;
+
 /// Control parameters, and the inputs.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
@@ -18,7 +20,7 @@ pub(super) struct Asked {
     pub(super) validate: bool,
     /// The only node to run.
     pub(super) node: Option<String>,
-    /// What is laid over the state that node begins with.
+    /// What is laid over the state it begins with.
     pub(super) inject_state: Object,
     /// Patterns that narrow what the run may do.
     pub(super) capabilities: Option<Vec<String>>,
@@ -45,8 +47,10 @@ impl Asked {
             resume: params.resume()?,
             inputs: Object::new(),
         };
-        if asked.node.is_none() && !asked.inject_state.is_empty() {
-            return Err(wrong("`inject_state` goes with `node`"));
+        if asked.node.is_none() && asked.resume.is_some() && !asked.inject_state.is_empty() {
+            return Err(wrong(
+                "a run that goes on keeps its state: `inject_state` goes with a fresh run or with `node`",
+            ));
         }
         Ok(Self {
             inputs: params.0,
@@ -137,6 +141,29 @@ impl Params {
     }
 }
 
+impl Asked {
+    /// Where the run begins that a node, or a caller without an old run, asks for.
+    pub(super) fn beginning(node: Option<String>, inject_state: Object) -> Beginning {
+        match node {
+            Some(node) => Beginning::Node {
+                node,
+                inject_state,
+                from: None,
+            },
+            None if inject_state.is_empty() => Beginning::Start,
+            None => Beginning::Injected(inject_state),
+        }
+    }
+
+    /// Whether the parameters ask for an old run.
+    pub(super) fn resumes(params: &Object) -> bool {
+        ["resume", "graph_run_id", "resume_run_id"]
+            .iter()
+            .filter_map(|key| params.get(*key))
+            .any(|given| !given.is_null() && *given != Value::Bool(false))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +220,11 @@ mod tests {
             (json!({"depth": -1}), "`depth`"),
             (json!({"capabilities": "rye.*"}), "`capabilities`"),
             (json!({"node": 3}), "`node`"),
-            (json!({"inject_state": {"a": 1}}), "`inject_state`"),
+            (json!({"inject_state": []}), "`inject_state`"),
+            (
+                json!({"resume_run_id": "g-1-aaaaaaaaaa", "inject_state": {"a": 1}}),
+                "`inject_state`",
+            ),
         ] {
             let message = read(&params).unwrap_err().message;
             assert!(message.contains(key), "{message}");

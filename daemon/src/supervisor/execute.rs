@@ -95,7 +95,10 @@ impl Supervisor {
                 self.start_step(request, step).await?.run
             }
             (None, Some(run)) => self.start_again(&run, request).await?.id.clone(),
-            (None, None) => self.start(request).await?.run,
+            (None, None) => {
+                request.beginning = Asked::beginning(None, asked.inject_state);
+                self.start(request).await?.run
+            }
         };
         if asked.detached {
             return Ok(Executed::Launched(self.run_of(&run).await?));

@@ -14,7 +14,7 @@ use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
-use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
+use super::{Error, Lineage, Start, Supervisor, admission};
 use crate::journal::{Change, Filter, Page};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
 
@@ -43,11 +43,11 @@ impl Supervisor {
             );
             return Err(Failure::permanent("depth_exceeded", text));
         };
-        let mut asked = Asked::read(order.params.clone())?;
-        if asked.resume.is_some() {
-            let text = "a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node";
+        if Asked::resumes(&order.params) {
+            let text = "`resume`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node";
             return Err(Failure::permanent("invalid_params", text));
         }
+        let mut asked = Asked::read(order.params.clone())?;
         if asked.validate {
             return self.validated(order);
         }
@@ -75,14 +75,7 @@ impl Supervisor {
                 source: parent.birth.principal.clone(),
                 patterns: Vec::new(),
             },
-            beginning: match asked.node {
-                Some(node) => Beginning::Node {
-                    node,
-                    inject_state: asked.inject_state,
-                    from: None,
-                },
-                None => Beginning::Start,
-            },
+            beginning: Asked::beginning(asked.node, asked.inject_state),
             lineage: Some(Lineage {
                 parent: parent.id.clone(),
                 birth: Arc::clone(&parent.birth),

@@ -41,6 +41,8 @@ pub enum Beginning {
     /// At the start node.
     #[default]
     Start,
+    /// At the start node, with this laid over the graph's own state.
+    Injected(Object),
     /// At this node, and after it the run ends.
     Node {
         /// The node.

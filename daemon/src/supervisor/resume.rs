@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{
-    Effect, Event, InFlight, Limits, Outcome, Phase, Run, Slot, SuspendReason, Verdict,
-};
+use rye_core::model::{Event, Limits, Outcome, Phase, Run, SuspendReason, Verdict};
 
 use super::{Beginning, Error, Start, Supervisor};
 use crate::chain;
@@ -143,12 +141,7 @@ impl Supervisor {
     }
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
-        if !request.verdicts.is_empty() {
-            return Err(Error::Unfit {
-                run: run.id.clone(),
-                problem: "it has ended, so nothing about it is uncertain".into(),
-            });
-        }
+        settle_unknown(&run, &request)?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
             source: request.by.clone(),
@@ -306,16 +299,17 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     let Phase::Suspended { why, at } = &run.phase else {
         return Ok(Vec::new());
     };
-    let mut open: Vec<(String, Slot)> = match (why.reason, at.step()) {
-        (SuspendReason::Uncertain, Some(step)) => run
-            .in_flight()
-            .filter(|(_, work)| is_open(work))
-            .map(|(slot, _)| match slot {
-                Slot::Item(item) => (format!("{}[{item}]", step.node), slot),
-                Slot::Action | Slot::Hook(_) => (step.node.clone(), slot),
-            })
-            .collect(),
-        _ => Vec::new(),
+    let mut open = match why.reason {
+        SuspendReason::Uncertain => run.uncertain(),
+        SuspendReason::Limit
+        | SuspendReason::Budget
+        | SuspendReason::Error
+        | SuspendReason::Approval
+        | SuspendReason::Restart
+        | SuspendReason::Storage
+        | SuspendReason::Child
+        | SuspendReason::CrashLoop
+        | SuspendReason::User => Vec::new(),
     };
     let step = at.step().map_or(0, |step| step.step);
     let mut events = Vec::new();
@@ -350,6 +344,34 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     Ok(events)
 }
 
-fn is_open(work: &InFlight) -> bool {
-    work.verdict.is_none() && work.effect == Effect::AtMostOnce
+/// What the end of `run` cut off and must not happen twice is repeated only if whoever asks says that it did not happen.
+fn settle_unknown(run: &Run, request: &Resume) -> Result<(), Error> {
+    let unfit = |problem: String| Error::Unfit {
+        run: run.id.clone(),
+        problem,
+    };
+    let unknown = &run.progress.unknown;
+    for (name, verdict) in &request.verdicts {
+        if name != "*" && !unknown.contains(name) {
+            return Err(unfit(format!("`{name}` is not uncertain")));
+        }
+        if *verdict != Verdict::Retry {
+            return Err(unfit(format!(
+                "it has ended, and can only go on by doing `{name}` again; if that is wrong, start a new run"
+            )));
+        }
+    }
+    let told = |name: &String| {
+        request
+            .verdicts
+            .iter()
+            .any(|(given, _)| given == "*" || given == name)
+    };
+    match unknown.iter().find(|name| !told(name)) {
+        None => Ok(()),
+        Some(name) => Err(unfit(format!(
+            "nobody knows whether `{name}` took effect before the run was stopped; if it may happen again, say so: \
+             --uncertain '{name}=retry'"
+        ))),
+    }
 }

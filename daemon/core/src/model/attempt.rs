@@ -188,6 +188,14 @@ impl Items {
         self.failed = 0;
     }
 
+    /// What is left for another run: what was in flight begins anew.
+    pub(super) fn left(mut self) -> Self {
+        for (item, work) in std::mem::take(&mut self.running) {
+            self.tries.insert(item, work.attempt);
+        }
+        self
+    }
+
     pub(super) fn end(&mut self, item: u32, mut result: ItemResult) {
         result.attempt = self.next_attempt(item) - 1;
         self.running.remove(&item);

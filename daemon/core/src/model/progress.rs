@@ -83,9 +83,9 @@ impl Progress {
         }
     }
 
-    /// What was in hand is not gone on with.
+    /// What was in hand is not gone on with; what became of items is kept for the run that may go on.
     fn lay_down(&mut self) {
-        self.items = None;
+        self.unfinished = self.items.take().or(self.unfinished.take());
         self.failed = None;
         self.hooks = None;
     }
@@ -207,6 +207,7 @@ impl Progress {
         // A visit that ended the run is taken again by the run that goes on from it, under the same key.
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
         if !ended_the_run {
+            self.unfinished = None;
             *self.visits.entry(node.clone()).or_default() += 1;
         }
         for (key, value) in assigned {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Activity, Birth, Event, Illegal, InFlight, Outcome, Phase, Progress, RunKind, Slot, Status,
+    Activity, Birth, Effect, Event, Illegal, InFlight, Outcome, Phase, Progress, RunKind, Slot,
+    Status,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId, Seq};
@@ -104,6 +105,22 @@ impl Run {
             .chain(hook)
     }
 
+    /// Attempts in flight that must not happen twice and about which nobody has said what became of them: the node, with the
+    /// position where it is an item (`fan[3]`).
+    pub fn uncertain(&self) -> Vec<(String, Slot)> {
+        let Some(step) = self.phase.activity().and_then(Activity::step) else {
+            return Vec::new();
+        };
+        let open = self.in_flight().filter(|(_, work)| {
+            work.effect == Effect::AtMostOnce && work.verdict.is_none() && work.child.is_none()
+        });
+        open.map(|(slot, _)| match slot {
+            Slot::Item(item) => (format!("{}[{item}]", step.node), slot),
+            Slot::Action | Slot::Hook(_) => (step.node.clone(), slot),
+        })
+        .collect()
+    }
+
     /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
     /// nested run would be; for a tool run `output` is the tool's result.
     pub fn result(&self) -> Value {
@@ -181,6 +198,18 @@ impl Run {
     /// Takes in an event whose phase was computed by [`Phase::next`]; cannot fail, so that a commit of several
     /// events is checked whole before any of it is applied.
     pub fn enter(&mut self, phase: Phase, at: Timestamp, event: &Event) {
+        let unknown = match event.outcome() {
+            Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }) => self.uncertain(),
+            Some(
+                Outcome::Completed { .. }
+                | Outcome::CompletedWithErrors { .. }
+                | Outcome::Error { .. },
+            )
+            | None => Vec::new(),
+        };
+        if !unknown.is_empty() {
+            self.progress.unknown = unknown.into_iter().map(|(name, _)| name).collect();
+        }
         let before = std::mem::replace(&mut self.phase, phase);
         self.seq = self.seq.next();
         self.updated_at = at;

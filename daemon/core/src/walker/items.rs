@@ -336,7 +336,9 @@ impl Walker {
             .iter()
             .map(|done| done.as_ref().map_or(Value::Null, |done| done.value.clone()))
             .collect();
-        let failure = self.gives_up(foreach).then(|| item_failure(items));
+        let failure = self
+            .gives_up(foreach)
+            .then(|| item_failure(items, node.effect));
         let result = json!({"results": collected, "count": count, "failed": failed});
         if let Some((failure, certainty)) = failure {
             let repeat = Repeat::of(node.effect, &failure, certainty);
@@ -379,15 +381,17 @@ fn collected(answer: &Answer) -> Option<Value> {
     }
 }
 
-/// The failure of a node whose items failed: that of the first of them. It never began if none of them did.
-fn item_failure(items: &Items) -> (Failure, Certainty) {
+/// The failure of a node whose items failed: that of the first of them, whatever was begun beside it. What must not happen
+/// twice never began only if none of the failed items did.
+fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
     let count = items.count();
     let mut failed = (0_u32..).zip(&items.done).filter_map(|(item, done)| {
         let done = done.as_ref()?;
         Some((item, done.error.as_ref()?, done.never_began))
     });
     let first = failed.next();
-    let never_began = first.is_some_and(|(_, _, never)| never) && failed.all(|(_, _, never)| never);
+    let never_began = first.is_some_and(|(_, _, never)| never)
+        && (effect != Effect::AtMostOnce || failed.all(|(_, _, never)| never));
     let mut failure = Failure::permanent("item_failed", "an item failed");
     if let Some((item, error, _)) = first {
         failure.message = format!("item {item} of {count} failed: {}", error.message);

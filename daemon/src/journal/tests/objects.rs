@@ -226,8 +226,9 @@ async fn the_same_events_give_the_same_objects_byte_for_byte() {
 async fn the_log_of_an_ended_run_is_kept_until_its_objects_are_there() {
     let rig = Rig::new();
     let journal = rig.open().await;
-    fs::create_dir(rig.ai().join("state")).unwrap();
-    fs::write(rig.ai().join("state/objects"), "in the way").unwrap();
+    let in_the_way = rig.ai().join("state/objects/objects");
+    fs::create_dir_all(rig.ai().join("state/objects")).unwrap();
+    fs::write(&in_the_way, "").unwrap();
     let run = ended_run(&journal, &rig, "run-a", &[json!(1)]).await;
     let text = transcript(&rig.transcript_path(&run), 6).await;
     assert_eq!(
@@ -238,7 +239,7 @@ async fn the_log_of_an_ended_run_is_kept_until_its_objects_are_there() {
     journal.close().await.unwrap();
     drop(journal);
     let journal = rig.open().await;
-    fs::remove_file(rig.ai().join("state/objects")).unwrap();
+    fs::remove_file(&in_the_way).unwrap();
     let (_, _, receipts) = retrace(&rig, &run).await;
     assert_eq!(receipts.len(), 1);
     drop(journal);

@@ -102,7 +102,7 @@ fn item(kind: u8, once: bool) -> String {
     match kind {
         0 => "{fail: boom}".to_owned(),
         1 => "{fail: boom, below: 1}".to_owned(),
-        2 if !once => "{fail: never, end: never, again: true}".to_owned(),
+        2 if !once => "{fail: never, end: never}".to_owned(),
         v => format!("{{v: {v}}}"),
     }
 }
