@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rye_client::Client;
 use rye_client::events::Follow;
@@ -23,8 +23,8 @@ const ROUNDS: usize = 5;
 const NODES: u32 = 1000;
 /// Steps of the long run, and how many of its first and of its last are compared.
 const LONG: (u32, u32) = (10_000, 1000);
-/// Items of the wide node.
-const ITEMS: u32 = 10_000;
+/// Items of the wide node, and of one that is not so wide.
+const ITEMS: (u32, u32) = (10_000, 1000);
 /// Runs that wait at once.
 const CROWD: u32 = 1000;
 
@@ -117,13 +117,17 @@ fn timed(work: impl FnOnce()) -> f64 {
 }
 
 async fn runs(world: &World) {
+    // First, in a daemon that has done nothing else: what is freed later stays resident.
+    many_runs(world).await;
     let _daemon = world.start("");
-    let client = Client::connect(world.socket())
-        .await
-        .expect("the daemon serves");
+    let client = connect(world).await;
     long_runs(&client, world).await;
     wide_nodes(&client, world).await;
-    many_runs(&client, world).await;
+}
+
+async fn connect(world: &World) -> Client {
+    let client = Client::connect(world.socket()).await;
+    client.expect("the daemon serves")
 }
 
 /// The last steps of a long run beside its first.
@@ -160,48 +164,57 @@ async fn long_runs(client: &Client, world: &World) {
     compare(growth.name(), growth.median(), &Mark::AtMost(1.2));
 }
 
-/// Items at once beside items one after the other.
+/// Items at once beside items one after the other, and many beside fewer.
 async fn wide_nodes(client: &Client, world: &World) {
+    let (many, fewer) = ITEMS;
     let mut parallel = Series::new("foreach over 10,000, parallel", "items/s");
     let mut sequential = Series::new("foreach over 10,000, sequential", "items/s");
+    let mut narrow = Series::new("foreach over 1,000, parallel", "items/s");
     let mut gain = Series::new("parallel / sequential", "");
+    let mut growth = Series::new("an item of 10,000 / an item of 1,000", "");
     for _ in 0..ROUNDS {
-        let at_once = items_per_second(client, world, "bench/parallel").await;
-        let in_turn = items_per_second(client, world, "bench/sequential").await;
+        let at_once = items_per_second(client, world, "bench/parallel", many).await;
+        let in_turn = items_per_second(client, world, "bench/sequential", many).await;
+        let of_fewer = items_per_second(client, world, "bench/parallel", fewer).await;
         parallel.add(at_once);
         sequential.add(in_turn);
+        narrow.add(of_fewer);
         gain.add(at_once / in_turn);
+        growth.add(of_fewer / at_once);
     }
-    for series in [&parallel, &sequential, &gain] {
+    for series in [&parallel, &sequential, &narrow, &gain, &growth] {
         series.print();
     }
 }
 
-async fn items_per_second(client: &Client, world: &World, graph: &str) -> f64 {
-    let items: Vec<u32> = (0..ITEMS).collect();
+async fn items_per_second(client: &Client, world: &World, graph: &str, count: u32) -> f64 {
+    let items: Vec<u32> = (0..count).collect();
     let mut wanted = request(world, graph);
     wanted.inputs_json = json!({"items": items}).to_string();
     let began = Instant::now();
     let run = start(client, wanted).await;
     let ended = client.wait(&[run], None).await.expect("the run ends");
-    assert!(
-        ended.runs.iter().all(|run| run.error.is_none()),
-        "{:?}",
-        ended.runs[0].error
-    );
-    f64::from(ITEMS) / began.elapsed().as_secs_f64()
+    for run in ended.runs {
+        assert!(run.error.is_none(), "{:?}", run.error);
+    }
+    f64::from(count) / began.elapsed().as_secs_f64()
 }
 
 /// Runs that wait for their next try.
-async fn many_runs(client: &Client, world: &World) {
+async fn many_runs(world: &World) {
+    let daemon = world.start("");
+    let client = connect(world).await;
+    // The first one loads the items.
+    let first = start(&client, request(world, "bench/waits")).await;
+    until_it_waits(&client, &first).await;
     let before = resident(world);
     let began = Instant::now();
     let mut runs = Vec::new();
     for _ in 0..CROWD {
-        runs.push(start(client, request(world, "bench/waits")).await);
+        runs.push(start(&client, request(world, "bench/waits")).await);
     }
     for run in &runs {
-        until_it_waits(client, run).await;
+        until_it_waits(&client, run).await;
     }
     let took = began.elapsed();
     let after = resident(world);
@@ -215,13 +228,12 @@ async fn many_runs(client: &Client, world: &World) {
         "1,000 runs started until all wait",
         f64::from(CROWD) / took.as_secs_f64()
     );
-    let began = Instant::now();
-    let _stopped = world.ryectl("daemon stop").ok();
-    println!(
-        "{:<46} {:>9.1} ms",
-        "1,000 live runs parked by a stop",
-        milliseconds(began.elapsed())
-    );
+    for run in runs.iter().chain([&first]) {
+        let killed = client.kill(run, Some(Duration::ZERO)).await;
+        let _receipt = killed.expect("a run that waits can be killed");
+    }
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let _status = daemon.ended();
 }
 
 async fn until_it_waits(client: &Client, run: &str) {
