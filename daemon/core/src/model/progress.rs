@@ -1,10 +1,132 @@
-//! What events add to the progress of a run.
+//! What a run has done so far, and what events add to it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{
-    Event, FailedAttempt, HookRound, InFlight, ItemResult, Items, LastStep, Progress, Slot,
+    Event, FailedAttempt, Failure, HookRound, InFlight, ItemResult, Items, Object, Slot,
     SuppressedError,
 };
 use crate::model::Effect;
+
+/// What a run has done so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The state of a graph, `inputs` included: always a JSON object.
+    pub state: Value,
+    /// Steps taken.
+    pub steps: u32,
+    /// How often each node was completed.
+    pub visits: BTreeMap<String, u32>,
+    /// Errors the graph went on after.
+    pub suppressed: Vec<SuppressedError>,
+    /// What the return node returned.
+    pub output: Option<Value>,
+    /// A tool run's result; also kept when it failed.
+    pub result: Option<Value>,
+    /// Retries of each node since it was entered by an edge.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retries: BTreeMap<String, u32>,
+    /// A limit of steps that replaces that of the birth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u32>,
+    /// Items of the foreach node in hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Items>,
+    /// The failed attempt in hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedAttempt>,
+    /// Hooks being asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<HookRound>,
+    /// Items of the foreach node at which the run ended; the run that goes on repeats none that succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<Items>,
+    /// Attempts that must not happen twice and were cut off by the end of the run, by the names of [`Run::uncertain`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+    /// Where the walk stood when the run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stood_at: Option<String>,
+    /// The last step that was done: its node and what followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_step: Option<LastStep>,
+}
+
+/// The last step that was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastStep {
+    /// Its node.
+    pub node: String,
+    /// The node that followed.
+    pub next_node: Option<String>,
+    /// Why it failed, wherever that led.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            state: Value::Object(Object::new()),
+            steps: 0,
+            visits: BTreeMap::new(),
+            suppressed: Vec::new(),
+            output: None,
+            result: None,
+            retries: BTreeMap::new(),
+            max_steps: None,
+            items: None,
+            failed: None,
+            hooks: None,
+            unfinished: None,
+            unknown: Vec::new(),
+            stood_at: None,
+            last_step: None,
+        }
+    }
+}
+
+impl Progress {
+    /// What a run takes over that goes on where this one ended.
+    #[must_use]
+    pub fn inherited(&self) -> Self {
+        let items = self.unfinished.clone().map(Items::left);
+        let suppressed = self.suppressed.iter();
+        Self {
+            items,
+            // Items of the step that was cut off are tried again.
+            suppressed: suppressed
+                .filter(|error| error.step <= self.steps)
+                .cloned()
+                .collect(),
+            unfinished: None,
+            unknown: Vec::new(),
+            failed: None,
+            hooks: None,
+            output: None,
+            max_steps: None,
+            stood_at: None,
+            last_step: None,
+            ..self.clone()
+        }
+    }
+
+    /// Shows the retries in the state, where templates and hooks read them.
+    fn show_retries(&mut self) {
+        let retries = json!(self.retries);
+        self.set("_retries", retries);
+    }
+
+    /// Sets one key of the state.
+    pub fn set(&mut self, key: &str, value: Value) {
+        if let Value::Object(state) = &mut self.state {
+            state.insert(key.to_owned(), value);
+        }
+    }
+}
 
 impl Progress {
     /// Takes in one event that the run's phase allows.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
+
 use super::*;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ItemId, Seq};
