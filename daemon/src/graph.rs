@@ -23,9 +23,9 @@ mod stderr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
@@ -290,6 +290,10 @@ impl<'a> Drive<'a> {
             () = signal.changed() => None,
         };
         if let Some((call, ended)) = ended {
+            self.take(&call, ended);
+        }
+        // Whatever else has ended goes into the same commit: one sync for all of it.
+        while let Some(Some((call, ended))) = calls.next().now_or_never() {
             self.take(&call, ended);
         }
     }

@@ -275,6 +275,21 @@ fn a_single_step_shows_what_a_node_does_and_what_would_follow() {
 }
 
 #[test]
+fn a_single_step_fails_with_its_node_wherever_the_error_edge_leads() {
+    let world = World::new();
+    world.graph(
+        "t/edge",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 3}}, on_error: b}\n  b: {type: return}",
+    );
+    let step = world.ryectl("graph step t/edge --node a --json");
+    let out = step.run().code(1).json();
+    assert_eq!(
+        (&out["success"], &out["next_node"]),
+        (&json!(false), &json!("b"))
+    );
+}
+
+#[test]
 fn a_single_step_that_cannot_be_taken_fails_as_a_run() {
     let (world, _) = failed();
     let out = world

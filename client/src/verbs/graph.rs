@@ -3,6 +3,7 @@
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_core::id::{ItemRef, RunId};
+use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
 
@@ -64,7 +65,9 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     if let Some(error) = &record.error {
         output.error(&render::failure(error));
     }
-    Ok(Exit::of_run(status))
+    // A node that failed fails its step, even where the graph would have gone on along an error edge.
+    let failed = status.is_terminal() && result["success"] == Value::Bool(false);
+    Ok(Exit::of_run(if failed { Status::Error } else { status }))
 }
 
 pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Exit, Failure> {
