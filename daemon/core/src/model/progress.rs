@@ -44,7 +44,8 @@ pub struct Progress {
     /// Items of the foreach node at which the run ended; the run that goes on repeats none that succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<Items>,
-    /// Attempts that must not happen twice and were cut off by the end of the run, by the names of [`Run::uncertain`].
+    /// Attempts that must not happen twice and were cut off by the end of the run, by the names of
+    /// [`Run::uncertain`](super::Run::uncertain).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
     /// Where the walk stood when the run ended.
