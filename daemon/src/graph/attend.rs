@@ -336,13 +336,15 @@ async fn child_run(
     let (mut overdue, mut told) = (false, false);
     let settled = loop {
         let cause = tokio::select! {
+            // First: a kill is more than a cancel, and must not leave one on the record of the child before its own end is.
+            biased;
+            () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
             settled = ports.runs.settled(child.clone()) => break settled,
             () = super::sleep(remaining) => {
                 (overdue, remaining) = (true, None);
                 let seconds = call.timeout.unwrap_or_default().as_secs_f64();
                 format!("the timeout of its node, {seconds} s")
             }
-            () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
             () = stop.at_least(Urgency::Cancel), if !told => {
                 told = true;
                 format!("its parent {parent}")
