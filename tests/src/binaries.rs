@@ -28,6 +28,13 @@ pub fn ryectl() -> PathBuf {
     directory().join("ryectl")
 }
 
+/// Copies a program, by a process of its own: a file that this process has open for writing is inherited by a child that
+/// another test starts at that moment, and cannot be executed until that child has begun its own program (`ETXTBSY`).
+pub fn copy(from: &Path, to: &Path) {
+    let status = program("cp").arg(from).arg(to).status().expect("cp starts");
+    assert!(status.success(), "{} is not copied", from.display());
+}
+
 /// Builds both, with the profile and into the target directory of this test binary.
 fn directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -20,7 +20,7 @@ fn may_become_nobody() -> bool {
 /// A copy of `ryectl` that other users can reach.
 fn reachable_ryectl(world: &World) -> std::path::PathBuf {
     let copy = world.root().join("ryectl");
-    fs::copy(binaries::ryectl(), &copy).unwrap();
+    binaries::copy(&binaries::ryectl(), &copy);
     copy
 }
 
@@ -131,7 +131,7 @@ fn a_daemon_of_an_ordinary_user_needs_no_rights() {
     let bin = world.root().join("bin");
     fs::create_dir(&bin).unwrap();
     for program in [binaries::ryectl(), binaries::ryed()] {
-        fs::copy(&program, bin.join(program.file_name().unwrap())).unwrap();
+        binaries::copy(&program, &bin.join(program.file_name().unwrap()));
     }
     let project = home.join("project");
     fs::create_dir(&project).unwrap();

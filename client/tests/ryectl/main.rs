@@ -512,11 +512,19 @@ async fn a_running_daemon_is_shown() {
 /// A copy of `ryectl` with `ryed`, a shell script, beside it.
 fn install(dir: &Path, ryed: &str) -> std::path::PathBuf {
     let program = dir.join("ryectl");
-    std::fs::copy(env!("CARGO_BIN_EXE_ryectl"), &program).unwrap();
-    let daemon = dir.join("ryed");
-    std::fs::write(&daemon, format!("#!/bin/sh\n{ryed}\n")).unwrap();
-    std::fs::set_permissions(&daemon, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_ryectl")), &program);
+    let draft = dir.join("ryed.draft");
+    std::fs::write(&draft, format!("#!/bin/sh\n{ryed}\n")).unwrap();
+    std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(&draft, &dir.join("ryed"));
     program
+}
+
+/// Copies a program by a process of its own. A file that this process has open for writing is inherited by a child that
+/// another test starts at that moment, and cannot be executed until that child has begun its own program (`ETXTBSY`).
+fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "{} is not copied", from.display());
 }
 
 #[tokio::test(flavor = "multi_thread")]
