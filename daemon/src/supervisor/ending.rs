@@ -81,6 +81,7 @@ impl Supervisor {
                 let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
                 self.tell(id, |stop| stop.kill(cause, grace));
                 self.shared.journal.published(ticket).await?;
+                self.release_parent(id).await?;
             }
             self.shared.journal.ended(id).await?;
             self.kill_below(id, grace).await?;
@@ -132,6 +133,7 @@ impl Supervisor {
         let run = self.run_of(id).await?;
         if let (Phase::Suspended { .. }, Some(cause)) = (&run.phase, &run.cancel) {
             self.end(&run, cancelled(&run, cause)).await;
+            self.release_parent(id).await?;
         }
         Ok(())
     }
@@ -167,7 +169,10 @@ impl Supervisor {
             self.end_parked(id).await?;
         }
         let is_over = self.run_of(id).await?.status().is_terminal();
-        if run.birth.kind == RunKind::Tool || !is_over {
+        if !is_over {
+            return self.release(id).await;
+        }
+        if run.birth.kind == RunKind::Tool {
             return Ok(());
         }
         if killed {

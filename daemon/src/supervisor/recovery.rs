@@ -1,7 +1,7 @@
 //! What becomes of live runs when the daemon starts again.
 //!
-//! A running run goes on, or parks if it asked for that; a parked one stays parked, unless it waited for disk space. One whose
-//! parent is gone ends, and one that brought the daemon down again and again parks.
+//! A running run goes on, or parks if it asked for that; a parked one stays parked, unless it waited for disk space or for a run
+//! that is over. One whose parent is gone ends, and one that brought the daemon down again and again parks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Supervisor {
             return self.end_parked(&run.id).await;
         }
         if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
-            return Ok(());
+            return self.release(&run.id).await;
         }
         let reason = if run.revivals >= MOST_REVIVALS && !only_waits(run) {
             SuspendReason::CrashLoop

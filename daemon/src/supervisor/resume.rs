@@ -3,7 +3,9 @@
 //! A parked run goes on under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
 //! ask at once. **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is
-//! resumed, its parked ancestors that wait for it, and the parked runs it waits for itself.
+//! resumed, its parked ancestors that wait for it, and the parked runs it waits for itself. If a parked run is ended instead,
+//! those that wait for it go on with that. **Race.** It may be ended while its parent is about to park: whoever ends it looks
+//! at the parent afterwards, and the parent looks at it after it has parked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -213,6 +215,43 @@ impl Supervisor {
             self.launch_created(run).await?;
         }
         self.run_of(&run.id).await
+    }
+
+    /// Lets the run go on that is parked for `id`, which is over, and those that are parked for that one in turn.
+    pub(super) async fn release_parent(&self, id: &RunId) -> Result<(), Error> {
+        match waiting_parent(&*self.run_of(id).await?) {
+            Some(parent) => self.release(&parent).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Lets `id` go on, and those that are parked for it, if it is parked for a run that is over meanwhile.
+    pub(super) async fn release(&self, id: &RunId) -> Result<(), Error> {
+        let run = self.run_of(id).await?;
+        let mut over = false;
+        for child in children(&run) {
+            over |= self.run_of(&child).await?.status().is_terminal();
+        }
+        if !over {
+            return Ok(());
+        }
+        let mut line = self.parked_above(&run).await?;
+        line.push(run);
+        let mut changes = Vec::new();
+        for run in &line {
+            changes.extend(go_on(run, &Resume::default(), self.shared.epoch)?);
+        }
+        match self.shared.journal.commit(changes).await {
+            Ok(ticket) => self.shared.journal.published(ticket).await?,
+            // Somebody else let it go on, or ended it.
+            Err(journal::Error::Illegal { .. } | journal::Error::NotLive { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        for run in line {
+            let run = self.run_of(&run.id).await?;
+            self.launch_created(run).await?;
+        }
+        Ok(())
     }
 
     /// The parked runs that wait for `run`, the nearest first.
