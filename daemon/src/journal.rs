@@ -216,6 +216,12 @@ pub struct Summary {
     pub principal: String,
     /// The run that started it.
     pub parent: Option<RunId>,
+    /// How many runs lie above it.
+    pub depth: u32,
+    /// Whether its parent does not wait for it.
+    pub detached: bool,
+    /// The run it continues.
+    pub continuation_of: Option<RunId>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When it began.
@@ -239,6 +245,9 @@ impl Summary {
             project: run.birth.project.clone(),
             principal: run.birth.principal.clone(),
             parent: run.birth.parent.clone(),
+            depth: run.birth.depth,
+            detached: run.birth.detached,
+            continuation_of: run.birth.continuation_of.clone(),
             created_at: run.created_at,
             started_at: run.started_at,
             updated_at: run.updated_at,

@@ -78,6 +78,13 @@ fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
     assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
     assert_eq!(world.record(&old)["continued_by"], new.as_str());
     assert_eq!(world.record(&new)["continuation_of"], old.as_str());
+    let listed = world.ryectl("ps --all --json").ok().json();
+    let line = |run: &str| {
+        let mut lines = listed.as_array().unwrap().iter();
+        lines.find(|line| line["run_id"] == run).unwrap()
+    };
+    assert_eq!(line(&old)["continued_by"], new.as_str());
+    assert_eq!(line(&new)["continuation_of"], old.as_str());
     for run in [&old, &new] {
         let chain = world.ryectl("chain --json").arg(run).ok().json();
         let ids: Vec<&Value> = chain

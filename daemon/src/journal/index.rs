@@ -6,10 +6,11 @@
 //! **Failure**: an index that panics, fails or contradicts the archive is set aside (`index.broken-<n>`) and built again.
 //!
 //! ```text
-//! applied                                 u64, big endian
-//! r/<run id>                              Entry as JSON
-//! c/<created at, u64 big endian><run id>  (empty)
-//! k/<principal> NUL <start key>           run id
+//! applied/2                                                u64, big endian
+//! r/<run id>                                               Entry as JSON
+//! c/<created at, u64 big endian><run id>                   (empty)
+//! p/<parent run id> NUL <created at, u64 big endian><run id>  (empty)
+//! k/<principal> NUL <start key>                            run id
 //! ```
 
 use std::fs::{self, File};
@@ -26,10 +27,11 @@ use serde::{Deserialize, Serialize};
 use super::Summary;
 use super::archive::{Archive, Spot};
 
-/// Runs in one batch: three keys each, below the 500 keys after which a sync is due.
-const BATCH: usize = 150;
+/// Runs in one batch: four keys each at most, below the 500 keys after which a sync is due.
+const BATCH: usize = 120;
 const CACHE_BYTES: u64 = 16 << 20;
-const APPLIED: &[u8] = b"applied";
+/// The number is that of the layout: an index of another one does not have it, and is filled again from the archive.
+const APPLIED: &[u8] = b"applied/2";
 
 /// What the index knows about an ended run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -155,13 +157,17 @@ impl Index {
             for entry in entries {
                 let Summary {
                     id,
+                    parent,
                     created_at,
                     principal,
                     ..
                 } = &entry.summary;
                 let value = serde_json::to_vec(entry).map_err(IndexError::Value)?;
                 batch.insert(run_key(id), value);
-                batch.insert(created_key(*created_at, id.as_str()), &[]);
+                batch.insert(created_key(&all(), *created_at, id.as_str()), &[]);
+                if let Some(parent) = parent {
+                    batch.insert(created_key(&below(parent), *created_at, id.as_str()), &[]);
+                }
                 if let Some(key) = &entry.start_key {
                     batch.insert(start_key(principal, key), id.as_str());
                 }
@@ -197,23 +203,24 @@ impl Index {
             .and_then(|id| RunId::new(id).ok()))
     }
 
-    /// Ended runs older than `before`, newest first, as long as `take` says so.
+    /// Ended runs older than `before`, those below `parent` if one is given, newest first, as long as `take` says so.
     pub(super) fn newest_first(
         &self,
+        parent: Option<&RunId>,
         before: Option<&(Timestamp, String)>,
         mut take: impl FnMut(Summary) -> Going,
     ) -> Result<(), IndexError> {
-        let first = b"c/".to_vec();
+        let prefix = parent.map_or_else(all, below);
         let end = match before {
-            Some((at, id)) => created_key(*at, id),
-            None => b"c0".to_vec(),
+            Some((at, id)) => created_key(&prefix, *at, id),
+            None => [prefix.as_slice(), &[u8::MAX; 8]].concat(),
         };
-        let bounds = (Bound::Included(first), Bound::Excluded(end));
+        let bounds = (Bound::Included(prefix.clone()), Bound::Excluded(end));
         guarded(|| {
             for key in self.db.range(bounds).keys().rev() {
                 let key = key?;
                 let id = key
-                    .get(10..)
+                    .get(prefix.len() + 8..)
                     .and_then(|id| std::str::from_utf8(id).ok())
                     .and_then(|id| RunId::new(id).ok())
                     .ok_or(IndexError::Foreign)?;
@@ -238,9 +245,19 @@ fn run_key(id: &RunId) -> Vec<u8> {
     [b"r/", id.as_str().as_bytes()].concat()
 }
 
-fn created_key(at: Timestamp, id: &str) -> Vec<u8> {
+/// What the keys of all runs in the order of their creation begin with.
+fn all() -> Vec<u8> {
+    b"c/".to_vec()
+}
+
+/// What the keys of the runs below `parent` in the order of their creation begin with.
+fn below(parent: &RunId) -> Vec<u8> {
+    [b"p/", parent.as_str().as_bytes(), b"\0"].concat()
+}
+
+fn created_key(prefix: &[u8], at: Timestamp, id: &str) -> Vec<u8> {
     let at = u64::try_from(at.ms()).unwrap_or(0);
-    [b"c/".as_slice(), &at.to_be_bytes(), id.as_bytes()].concat()
+    [prefix, &at.to_be_bytes(), id.as_bytes()].concat()
 }
 
 fn start_key(principal: &str, key: &str) -> Vec<u8> {

@@ -119,7 +119,7 @@ impl Journal {
             let filter = filter.clone();
             self.look_up(move |index| {
                 let mut found = Vec::new();
-                index.newest_first(before.as_ref(), |run| {
+                index.newest_first(filter.parent.as_ref(), before.as_ref(), |run| {
                     if filter.passes(&run) && !in_memory.contains(&run.id) {
                         found.push(run);
                     }

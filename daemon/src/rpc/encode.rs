@@ -73,10 +73,6 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
             })
             .collect(),
         suspend,
-        continuation_of: text(run.birth.continuation_of.as_ref()),
-        continued_by: text(continued_by),
-        depth: run.birth.depth,
-        detached: run.birth.detached,
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run
@@ -89,12 +85,12 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
             })
             .collect(),
         nodes: run.birth.graph.as_ref().map_or(0, |graph| graph.nodes),
-        ..summary(&Summary::of(run))
+        ..summary(&Summary::of(run), continued_by)
     }
 }
 
-/// A record as a line of a list.
-pub(super) fn summary(run: &Summary) -> v1::Run {
+/// A record as a line of a list; `continued_by` is the run that goes on from it, if one does.
+pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
         item: Some(item(&run.item)),
@@ -116,17 +112,21 @@ pub(super) fn summary(run: &Summary) -> v1::Run {
         created_at: Some(timestamp(run.created_at)),
         started_at: run.started_at.map(timestamp),
         ended_at: run.ended_at.map(timestamp),
+        continuation_of: text(run.continuation_of.as_ref()),
+        continued_by: text(continued_by),
+        depth: run.depth,
+        detached: run.detached,
         principal: run.principal.clone(),
         ..v1::Run::default()
     }
 }
 
-/// A record without what may be large.
-pub(super) fn brief(run: &Run) -> v1::Run {
+/// A record without what may be large; `continued_by` is the run that goes on from it, if one does.
+pub(super) fn brief(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     v1::Run {
         state_json: String::new(),
         output_json: String::new(),
-        ..self::run(run, None)
+        ..self::run(run, continued_by)
     }
 }
 

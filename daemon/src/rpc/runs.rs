@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
 use super::{decode, encode};
-use crate::journal::Filter;
+use crate::journal::{Filter, Summary};
 use crate::port::Resume;
 use crate::supervisor::{Error, Reach, Step, Supervisor};
 
@@ -38,7 +38,7 @@ impl RunsService {
 
     /// A record, whole.
     async fn encoded(&self, run: &Run) -> Result<v1::Run, Status> {
-        let continued_by = self.supervisor.continued_by(run).await?;
+        let continued_by = self.supervisor.continued_by(&Summary::of(run)).await?;
         Ok(encode::run(run, continued_by.as_ref()))
     }
 
@@ -254,8 +254,13 @@ impl Runs for RunsService {
         let token = decode::given(&request.page_token);
         let journal = self.supervisor.journal();
         let page = journal.list(&filter, token.as_deref(), size).await?;
+        let mut runs = Vec::with_capacity(page.runs.len());
+        for run in &page.runs {
+            let continued_by = self.supervisor.continued_by(run).await?;
+            runs.push(encode::summary(run, continued_by.as_ref()));
+        }
         Ok(Response::new(v1::ListResponse {
-            runs: page.runs.iter().map(encode::summary).collect(),
+            runs,
             next_page_token: page.next.unwrap_or_default(),
         }))
     }
@@ -271,8 +276,12 @@ impl Runs for RunsService {
             Reach::Children
         };
         let id = decode::run_id(&request.run_id)?;
-        let runs = self.supervisor.below(&id, reach).await?;
-        let runs = runs.iter().map(|run| encode::brief(run)).collect();
+        let below = self.supervisor.below(&id, reach).await?;
+        let mut runs = Vec::with_capacity(below.len());
+        for run in below {
+            let continued_by = self.supervisor.continued_by(&Summary::of(&run)).await?;
+            runs.push(encode::brief(&run, continued_by.as_ref()));
+        }
         Ok(Response::new(v1::ChildrenResponse { runs }))
     }
 

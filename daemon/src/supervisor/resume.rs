@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{Event, Limits, Outcome, Phase, Run, SuspendReason, Verdict};
+use rye_core::model::{Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict};
 
 use super::{Beginning, Error, Start, Supervisor};
 use crate::chain;
-use crate::journal::{self, Change};
+use crate::journal::{self, Change, Summary};
 use crate::port::Resume;
 
 impl Supervisor {
@@ -124,22 +124,25 @@ impl Supervisor {
     /// The run that `id` was continued by, and so on to the last one; the run itself if it was not.
     pub async fn newest(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let mut run = self.run_of(id).await?;
-        while let Some(next) = self.continued_by(&run).await? {
+        while let Some(next) = self.continued_by(&Summary::of(&run)).await? {
             run = self.run_of(&next).await?;
         }
         Ok(run)
     }
 
     /// The run that continues `run`.
-    pub async fn continued_by(&self, run: &Run) -> Result<Option<RunId>, Error> {
-        if !run.status().is_terminal() {
-            return Ok(None);
+    pub async fn continued_by(&self, run: &Summary) -> Result<Option<RunId>, Error> {
+        match run.status {
+            Status::Error | Status::Cancelled | Status::Killed => {
+                let key = continuation_key(&run.id);
+                Ok(self.journal().by_start_key(&run.principal, &key).await?)
+            }
+            Status::Created
+            | Status::Running
+            | Status::Suspended
+            | Status::Completed
+            | Status::CompletedWithErrors => Ok(None),
         }
-        let found = self
-            .journal()
-            .by_start_key(&run.birth.principal, &continuation_key(&run.id))
-            .await?;
-        Ok(found)
     }
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {

@@ -430,7 +430,6 @@ pub struct Run {
     pub ended_at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(string, tag = "17")]
     pub continuation_of: ::prost::alloc::string::String,
-    /// Empty in lists.
     #[prost(string, tag = "18")]
     pub continued_by: ::prost::alloc::string::String,
     /// Position of the last event.
@@ -447,10 +446,10 @@ pub struct Run {
     /// Number of nodes of the graph.
     #[prost(uint32, tag = "23")]
     pub nodes: u32,
-    /// How many runs lie above it; 0 in lists.
+    /// How many runs lie above it.
     #[prost(uint32, tag = "24")]
     pub depth: u32,
-    /// Whether its parent does not wait for it; false in lists.
+    /// Whether its parent does not wait for it.
     #[prost(bool, tag = "25")]
     pub detached: bool,
 }

@@ -12,7 +12,10 @@ async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
     let mut runs = Vec::new();
     for number in 0..count {
         let run = id(&format!("run-{number}"));
+        // The even ones below one run, the odd ones below another.
+        let parent = ["run-live", "run-live2"][number % 2];
         let birth = Arc::new(Birth {
+            parent: Some(id(parent)),
             start_key: Some(format!("key-{number}")),
             ..rig.birth()
         });
@@ -71,7 +74,15 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
     drop(journal);
     let index = rig.state().join("index");
     let older = image(&index);
-    let damages: [(&str, &dyn Fn()); 5] = [
+    let damages: [(&str, &dyn Fn()); 6] = [
+        ("of an older layout", &|| {
+            let db = sled::open(&index).unwrap();
+            let new = db.scan_prefix(b"p/").keys().map(Result::unwrap);
+            new.for_each(|key| assert!(db.remove(key).unwrap().is_some()));
+            let applied = db.remove(b"applied/2").unwrap().unwrap();
+            db.insert(b"applied", applied).unwrap();
+            db.flush().unwrap();
+        }),
         ("gone", &|| fs::remove_dir_all(&index).unwrap()),
         ("empty", &|| {
             fs::remove_dir_all(&index).unwrap();
@@ -102,6 +113,12 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
         let journal = rig.open().await;
         tracing::info!(what);
         assert_found(&journal, &runs).await;
+        let below = Filter {
+            parent: Some(id("run-live")),
+            ..Filter::default()
+        };
+        let below = journal.list(&below, None, 50).await.unwrap();
+        assert_eq!(below.runs.len(), 6, "{what}");
         journal.close().await.unwrap();
     }
 }
@@ -176,7 +193,17 @@ async fn lists_are_filtered_and_come_in_pages() {
         parent: Some(id("run-live")),
         ..Filter::default()
     };
-    assert_eq!(names(filter, 5).await, ["run-child"]);
+    for limit in [1, 2, 5] {
+        assert_eq!(
+            names(filter.clone(), limit).await,
+            ["run-child", "run-6", "run-4", "run-2", "run-0"]
+        );
+    }
+    let filter = Filter {
+        parent: Some(id("run-live2")),
+        ..filter
+    };
+    assert_eq!(names(filter, 2).await, ["run-5", "run-3", "run-1"]);
     let filter = Filter {
         project: Some("/elsewhere".into()),
         ..Filter::default()
