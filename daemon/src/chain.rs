@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rye_core::definition::Inputs;
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef, RunId};
+use rye_core::id::{InvalidId, ItemId, ItemRef, RunId};
 use rye_core::model::{Birth, Failure, Object};
 use rye_item::library;
 use rye_item::{Item, Library, Space};
@@ -36,29 +36,6 @@ const MOST_ELEMENTS: usize = 10;
 
 const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const EXECUTE: &str = "rye/core/primitives/execute";
-
-/// Other names of the mission's documents for the same items, resolved before any check.
-const ALIASES: [(&str, &str); 13] = [
-    ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
-    ("state_graph_runtime", STATE_GRAPH),
-    ("rye/core/runtimes/state-graph", STATE_GRAPH),
-    ("state-graph/runtime", STATE_GRAPH),
-    (
-        "rye/core/runtimes/python_function_runtime",
-        "rye/core/runtimes/python/function",
-    ),
-    (
-        "python_function_runtime",
-        "rye/core/runtimes/python/function",
-    ),
-    ("python/function", "rye/core/runtimes/python/function"),
-    ("rye/core/runtimes/bash/bash", "rye/core/runtimes/bash"),
-    ("bash/bash", "rye/core/runtimes/bash"),
-    ("rye/core/primitives/subprocess", EXECUTE),
-    ("subprocess", EXECUTE),
-    ("rye/bash/bash", "rye/bash"),
-    ("orchestrator", "rye/agent/threads/orchestrator"),
-];
 
 /// The run on whose behalf something is done.
 #[derive(Debug, Clone)]
@@ -193,17 +170,6 @@ pub struct Chain {
     pub terminal: Terminal,
 }
 
-/// The item that `item` is another name for; itself if it is none.
-pub fn canonical(item: &ItemRef) -> ItemRef {
-    let other = ALIASES
-        .iter()
-        .find(|(alias, _)| item.kind == ItemKind::Tool && *alias == item.id.as_str());
-    match other {
-        Some((_, id)) => ItemRef::tool(ItemId::new(*id).expect("the aliases are valid ids")),
-        None => item.clone(),
-    }
-}
-
 /// Resolves and verifies the chain of `item`. `trace`, if there is one, receives what was found at each element.
 pub fn resolve(
     library: &Library,
@@ -258,7 +224,7 @@ pub fn resolve(
             path: element.path.clone(),
             source,
         })?;
-        next = canonical(&ItemRef::tool(executor));
+        next = ItemRef::tool(executor).canonical();
     }
 }
 

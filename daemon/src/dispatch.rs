@@ -237,7 +237,7 @@ impl Dispatcher {
     /// Looks `order` up and checks it: alias, capability, chain, parameters. Nothing has begun when this returns.
     pub fn prepare(&self, order: Order, library: &Library) -> Prepared {
         let started = Instant::now();
-        let item = chain::canonical(&order.item);
+        let item = order.item.canonical();
         let mut work = Work {
             chain: None,
             trace: (order.trace == Trace::Kept).then(Vec::new),

@@ -149,6 +149,36 @@ async fn malformed_requests_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
+async fn a_reason_stands_behind_the_name_of_who_asks() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph(
+        "t/waits",
+        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"sleep 600\"}}\n    next: b\n  b: {type: return}",
+    );
+    let run_id = world.start_run("t/waits");
+    let mut runs = RunsClient::new(channel(&world));
+    let asked = |reason: &str| v1::CancelRequest {
+        run_id: run_id.clone(),
+        reason: reason.to_owned(),
+    };
+    let long = runs.cancel(asked(&"x".repeat(1001))).await.unwrap_err();
+    assert_eq!(long.code(), Code::InvalidArgument, "{long}");
+    let _accepted = runs.cancel(asked("uid:12345 says so")).await.unwrap();
+    let events = world.ryectl("events --json").arg(&run_id).ok();
+    let events = events.json_lines();
+    let mut asked = events
+        .iter()
+        .filter(|event| event["event_type"] == "cancel_requested");
+    let me = nix::unistd::geteuid();
+    assert_eq!(
+        asked.next().unwrap()["payload"]["cause"],
+        format!("uid:{me}: uid:12345 says so")
+    );
+    assert_eq!(asked.next(), None);
+}
+
+#[tokio::test]
 async fn a_message_over_the_limit_is_refused_and_the_daemon_lives() {
     let world = World::new();
     let _daemon = world.start("");

@@ -23,6 +23,7 @@ mod kinds;
 mod names;
 mod node;
 mod paths;
+mod permissions;
 mod read;
 mod retry;
 pub mod show;

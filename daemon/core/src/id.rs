@@ -1,5 +1,7 @@
 //! Names of things: items, runs, positions. Each is a type of its own, checked once when it is made.
 
+mod alias;
+
 use std::fmt;
 use std::str::FromStr;
 

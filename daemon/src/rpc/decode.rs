@@ -14,6 +14,9 @@ use tonic::{Request, Status as Refusal};
 use super::status::invalid;
 use crate::supervisor::{Beginning, Start};
 
+/// Longest reason that somebody may give for what is asked.
+const REASON_BYTES: usize = 1000;
+
 /// A request taken apart: who calls, and what is asked.
 pub(super) fn open<T>(request: Request<T>) -> Result<(Layer, T), Refusal> {
     let caller = request
@@ -72,6 +75,18 @@ pub(super) fn object(field: &str, text: &str) -> Result<Object, Refusal> {
         Ok(_) => Err(invalid(field, "it is not a JSON object")),
         Err(error) => Err(invalid(field, error)),
     }
+}
+
+/// Who asks and why, for the record: the name of the caller stands first, whatever the reason says.
+pub(super) fn cause(caller: &Layer, reason: &str) -> Result<String, Refusal> {
+    if reason.len() > REASON_BYTES {
+        let problem = format!("it is longer than {REASON_BYTES} bytes");
+        return Err(invalid("reason", problem));
+    }
+    Ok(match reason {
+        "" => caller.source.clone(),
+        reason => format!("{}: {reason}", caller.source),
+    })
 }
 
 /// The item a request names; an absent type means a tool.

@@ -138,7 +138,7 @@ impl Runs for RunsService {
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::CancelResponse> {
         let (caller, request) = decode::open(request)?;
-        let cause = decode::given(&request.reason).unwrap_or(caller.source);
+        let cause = decode::cause(&caller, &request.reason)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.supervisor.cancel(&id, &cause).await?;
         let run = Some(self.encoded(&run).await?);
@@ -166,7 +166,7 @@ impl Runs for RunsService {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let resume = Resume {
-            by: decode::given(&request.reason).unwrap_or_else(|| caller.source.clone()),
+            by: decode::cause(&caller, &request.reason)?,
             max_steps: decode::raise(request.raise)?,
             verdicts: request
                 .answers

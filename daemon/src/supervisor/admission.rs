@@ -41,7 +41,7 @@ pub(super) fn admit(
     id: &RunId,
     request: Start,
 ) -> Result<Admitted, Error> {
-    let item = chain::canonical(&request.item);
+    let item = request.item.canonical();
     if item.kind != ItemKind::Tool {
         return Err(Error::NotRunnable { item });
     }
@@ -421,7 +421,7 @@ fn unset_variables(
 /// The item an action names; `None` if it is a template, known only when its node is reached.
 fn named(action: &Action) -> Option<ItemRef> {
     let item = ItemRef::parse(&action.id, action.kind).ok()?;
-    Some(chain::canonical(&item))
+    Some(item.canonical())
 }
 
 /// The items a graph calls by name, each once.

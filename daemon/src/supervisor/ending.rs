@@ -20,6 +20,7 @@ use rye_core::id::RunId;
 use rye_core::model::{Event, KillReceipt, Phase, Run, RunKind};
 
 use super::{Error, Supervisor};
+use crate::journal::{self, Ticket};
 use crate::stop::{Left, Stop, Urgency};
 
 impl Supervisor {
@@ -43,26 +44,39 @@ impl Supervisor {
         cause: &'a str,
     ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
         let work = async move {
-            let run = self.live_run(id, "cancelled").await?;
-            let mut asked = None;
-            if run.cancel.is_none() {
-                let cause = cause.to_owned();
-                let event = Event::CancelRequested { cause };
-                let ticket = self.commit_unless_over(id, vec![event], "cancelled");
-                asked = Some(ticket.await?);
-            }
-            let cause = run.cancel.as_deref().unwrap_or(cause);
-            self.tell(id, |stop| {
-                stop.cancel(cause);
-            });
-            if let Some(ticket) = asked {
-                self.shared.journal.published(ticket).await?;
+            self.live_run(id, "cancelled").await?;
+            match self.note_cancel(id, cause) {
+                Ok(None) => {}
+                Ok(Some(ticket)) => self.shared.journal.published(ticket).await?,
+                Err(error) => {
+                    self.live_run(id, "cancelled").await?;
+                    return Err(error.into());
+                }
             }
             self.end_parked(id).await?;
             self.cancel_below(id).await?;
             self.run_of(id).await
         };
         work.boxed()
+    }
+
+    /// Puts the request on record and tells the task of the run, if it has one. Of several requests the first one counts;
+    /// `None` for the others.
+    fn note_cancel(&self, id: &RunId, cause: &str) -> Result<Option<Ticket>, journal::Error> {
+        // Under the lock of the tasks: nobody else asks between the look and the note.
+        let tasks = self.live();
+        let asked = |run: &Run| (run.id == *id).then(|| run.cancel.clone());
+        if self.shared.journal.live(asked) != [None] {
+            return Ok(None);
+        }
+        let event = Event::CancelRequested {
+            cause: cause.to_owned(),
+        };
+        let ticket = self.shared.journal.note(id, event)?;
+        if let Some(stop) = tasks.get(id) {
+            stop.cancel(cause);
+        }
+        Ok(Some(ticket))
     }
 
     fn kill_line<'a>(

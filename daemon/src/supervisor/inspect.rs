@@ -65,7 +65,7 @@ impl Supervisor {
             return draw(&graph.tool().text, &path, format, &BTreeMap::new());
         };
         let run = self.run_of(run).await?;
-        let same = run.birth.item == chain::canonical(item);
+        let same = run.birth.item == item.canonical();
         let Some(graph) = run.birth.graph.as_ref().filter(|_| same) else {
             return Err(Error::Unfit {
                 run: run.id.clone(),
@@ -120,7 +120,7 @@ impl Supervisor {
         item: &ItemRef,
         directory: &Path,
     ) -> Result<(Place, Chain), Error> {
-        let item = chain::canonical(item);
+        let item = item.canonical();
         if item.kind != ItemKind::Tool {
             return Err(Error::NotRunnable { item });
         }
@@ -135,7 +135,7 @@ impl Supervisor {
         match chain.terminal {
             Terminal::Graph => Ok(chain),
             Terminal::Native(_) | Terminal::Process => Err(Error::NotAGraph {
-                item: chain::canonical(item),
+                item: item.canonical(),
             }),
         }
     }

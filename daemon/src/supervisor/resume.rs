@@ -16,7 +16,6 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::model::{Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict};
 
 use super::{Beginning, Error, Start, Supervisor};
-use crate::chain;
 use crate::journal::{self, Change, Summary};
 use crate::port::Resume;
 
@@ -65,7 +64,7 @@ impl Supervisor {
         request: &Start,
     ) -> Result<Arc<Run>, Error> {
         let run = self.run_of(id).await?;
-        if run.birth.item != chain::canonical(&request.item) {
+        if run.birth.item != request.item.canonical() {
             return Err(Error::Unfit {
                 run: id.clone(),
                 problem: format!("it runs `{}`, not `{}`", run.birth.item, request.item),

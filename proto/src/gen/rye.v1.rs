@@ -84,7 +84,7 @@ pub struct WaitResponse {
 pub struct CancelRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// Told in the run's events; empty means the caller's name.
+    /// Told in the run's events, behind the caller's name. At most 1000 bytes.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -156,7 +156,7 @@ pub struct ResumeRequest {
     /// One for each word of `Suspension.uncertain`.
     #[prost(message, repeated, tag = "3")]
     pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
-    /// Told in the run's events; empty means the caller's name.
+    /// Told in the run's events, behind the caller's name. At most 1000 bytes.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
 }

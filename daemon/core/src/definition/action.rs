@@ -7,10 +7,10 @@ use super::read::{At, Reader};
 use super::{Action, Object};
 use crate::capability::Primary;
 use crate::expr;
-use crate::id::{ItemId, ItemKind};
+use crate::id::{ItemId, ItemKind, ItemRef};
 
-/// Tools whose `command` is read by a shell.
-const SHELLS: [&str; 2] = ["rye/bash", "rye/bash/bash"];
+/// The tool whose `command` is read by a shell.
+const SHELL: &str = "rye/bash";
 
 impl<'d> Reader<'d> {
     /// Reads an action; `None` after an error that leaves a part of it without a value.
@@ -20,7 +20,8 @@ impl<'d> Reader<'d> {
         let item = self.item(at);
         let params = self.params(at);
         let (kind, id) = item?;
-        if SHELLS.contains(&id.as_str()) {
+        let is_shell = |item: ItemRef| item.canonical().id.as_str() == SHELL;
+        if ItemRef::parse(&id, kind).is_ok_and(is_shell) {
             self.pasted_template(at);
         }
         Some(Action {

@@ -4,14 +4,8 @@ use serde_json::{Value, json};
 
 use super::paths::Reads;
 use super::read::Reader;
-use super::{Finding, Graph, Severity, flow, kinds, names, state, surprises};
-use crate::capability::Capability;
-use crate::expr;
-use crate::id::ItemRef;
+use super::{Finding, Severity, flow, kinds, names, permissions, state, surprises};
 use crate::yaml;
-
-/// Patterns named in a proposal.
-const MAX_PATTERNS: usize = 5;
 
 /// What a closer look at a graph file found, each list in the order of the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +50,7 @@ impl Validation {
 }
 
 /// Checks a graph file without running it: all that [`parse`](super::parse) finds, missing `permissions` (an error
-/// here, for they are the author's to declare) and what only a look at the whole tells: state nobody reads, names
+/// here, for they are the author's to declare), actions they do not cover, and what only a look at the whole tells: state nobody reads, names
 /// and inputs that do not exist, conditions that types decide, an end that is out of reach.
 pub fn validate(text: &str) -> Validation {
     let document = match yaml::parse(text) {
@@ -70,7 +64,7 @@ pub fn validate(text: &str) -> Validation {
     };
     let mut reader = Reader::new(&document);
     let graph = reader.graph();
-    missing_permissions(&mut reader, graph.as_ref());
+    permissions::check(&mut reader, graph.as_ref());
     if let Some(graph) = &graph {
         let reads = Reads::of(graph);
         surprises(&mut reader, graph, &reads);
@@ -89,30 +83,4 @@ pub fn validate(text: &str) -> Validation {
         warnings,
         node_count,
     }
-}
-
-fn missing_permissions(reader: &mut Reader<'_>, graph: Option<&Graph>) {
-    let root = reader.root();
-    if !root.value.is_object() || root.child("permissions").is_some() {
-        return;
-    }
-    let mut patterns: Vec<String> = Vec::new();
-    for action in graph.into_iter().flat_map(Graph::actions) {
-        let literal = expr::references(&action.id.as_str().into()).is_empty();
-        let item = ItemRef::parse(&action.id, action.kind)
-            .ok()
-            .filter(|_| literal);
-        let pattern = item.map_or_else(
-            || format!("rye.{}.{}.*", action.primary.as_str(), action.kind),
-            |item| Capability::of(action.primary, &item).as_str().to_owned(),
-        );
-        if !patterns.contains(&pattern) && patterns.len() < MAX_PATTERNS {
-            patterns.push(pattern);
-        }
-    }
-    let message = format!(
-        "`permissions` is missing: it lists what the graph may do; write permissions: [{}]",
-        patterns.join(", ")
-    );
-    reader.error("missing_permissions", &root, message);
 }

@@ -338,6 +338,34 @@ fn a_graph_without_permissions_is_an_error_for_its_author_only() {
 }
 
 #[test]
+fn actions_that_the_permissions_do_not_cover_are_named() {
+    let with =
+        |patterns: &str, nodes: &str| with_nodes(nodes).replace("\"rye.execute.tool.*\"", patterns);
+    let bash = "a: {action: {item_id: rye/bash/bash}, next: b}\nb: {type: return}";
+    finds_nothing(&with("rye.execute.tool.rye.bash", bash));
+    let part = "do not cover `rye.execute.tool.rye.bash`";
+    finds(
+        &with("rye.execute.tool.rye.bash.bash", bash),
+        "not_permitted",
+        (9, 27),
+        part,
+    );
+    finds(&with("", bash), "not_permitted", (9, 27), part);
+    let each = "a: {type: foreach, over: [1], action: {item_id: x/y}, next: b}\nb: {type: return}";
+    finds(
+        &with("rye.execute.tool.x", each),
+        "not_permitted",
+        (9, 53),
+        "rye.execute.tool.x.y",
+    );
+    let told_later = "a: {action: {item_id: \"${inputs.tool}\"}, next: b}\nb: {type: return}";
+    finds_nothing(&with("rye.execute.tool.x", told_later));
+    let hooks = "config:\n  hooks: [{id: h, event: after_step, action: {item_id: x/y}}]\n";
+    let hooked = with("rye.execute.tool.x", "a: {type: return}").replacen("config:\n", hooks, 1);
+    finds(&hooked, "not_permitted", (7, 56), "rye.execute.tool.x.y");
+}
+
+#[test]
 fn a_closer_look_finds_all_that_a_first_look_finds() {
     let texts = BROKEN_NODES
         .iter()

@@ -1,0 +1,85 @@
+//! Whether a graph may do what it is about to do.
+
+use super::read::{At, Reader};
+use super::{Action, Graph};
+use crate::capability::{Capability, Layer};
+use crate::expr;
+use crate::id::ItemRef;
+
+/// Patterns named in a proposal.
+const MAX_PATTERNS: usize = 5;
+
+/// Finds missing `permissions`, and actions that those there are do not cover. An id with templates is not known before it
+/// is used.
+pub(super) fn check(reader: &mut Reader<'_>, graph: Option<&Graph>) {
+    let root = reader.root();
+    if !root.value.is_object() {
+        return;
+    }
+    if root.child("permissions").is_none() {
+        return missing(reader, &root, graph);
+    }
+    let Some((graph, patterns)) = graph.and_then(|graph| Some((graph, graph.permissions.clone()?)))
+    else {
+        return;
+    };
+    let layer = Layer {
+        source: String::new(),
+        patterns,
+    };
+    let nodes = reader.config("nodes");
+    for node in &graph.nodes {
+        let at = nodes.as_ref().and_then(|nodes| nodes.child(&node.name));
+        if let (Some(action), Some(at)) = (node.work.action(), at) {
+            reader.node = Some(node.name.clone());
+            check_action(reader, &at, action, &layer);
+            reader.node = None;
+        }
+    }
+    let hooks = reader.config("hooks");
+    for (index, hook) in graph.hooks.iter().enumerate() {
+        let at = hooks
+            .as_ref()
+            .and_then(|hooks| hooks.child(&index.to_string()));
+        if let (Some(action), Some(at)) = (hook.action.call(), at) {
+            check_action(reader, &at, action, &layer);
+        }
+    }
+}
+
+/// `at` is the node or hook that the action stands in.
+fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer: &Layer) {
+    let Some(needed) = needed(action).filter(|needed| !layer.allows(needed)) else {
+        return;
+    };
+    let id = at.child("action").and_then(|at| at.child("item_id"));
+    let message = format!("`permissions` do not cover `{needed}`; add it to them");
+    reader.warn("not_permitted", &id.unwrap_or_else(|| at.clone()), message);
+}
+
+fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
+    let mut patterns: Vec<String> = Vec::new();
+    for action in graph.into_iter().flat_map(Graph::actions) {
+        let pattern = needed(action).map_or_else(
+            || format!("rye.{}.{}.*", action.primary.as_str(), action.kind),
+            |needed| needed.as_str().to_owned(),
+        );
+        if !patterns.contains(&pattern) && patterns.len() < MAX_PATTERNS {
+            patterns.push(pattern);
+        }
+    }
+    let message = format!(
+        "`permissions` is missing: it lists what the graph may do; write permissions: [{}]",
+        patterns.join(", ")
+    );
+    reader.error("missing_permissions", root, message);
+}
+
+/// What an action needs; `None` if its id is told by a template, or is none.
+fn needed(action: &Action) -> Option<Capability> {
+    if !expr::references(&action.id.as_str().into()).is_empty() {
+        return None;
+    }
+    let item = ItemRef::parse(&action.id, action.kind).ok()?;
+    Some(Capability::of(action.primary, &item.canonical()))
+}

@@ -1,0 +1,38 @@
+//! Other names under which the mission's documents know some items.
+
+use super::{ItemId, ItemKind, ItemRef};
+
+const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
+const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
+const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
+const EXECUTE: &str = "rye/core/primitives/execute";
+
+const ALIASES: [(&str, &str); 13] = [
+    ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
+    ("state_graph_runtime", STATE_GRAPH),
+    ("rye/core/runtimes/state-graph", STATE_GRAPH),
+    ("state-graph/runtime", STATE_GRAPH),
+    ("rye/core/runtimes/python_function_runtime", PYTHON_FUNCTION),
+    ("python_function_runtime", PYTHON_FUNCTION),
+    ("python/function", PYTHON_FUNCTION),
+    ("rye/core/runtimes/bash/bash", BASH_RUNTIME),
+    ("bash/bash", BASH_RUNTIME),
+    ("rye/core/primitives/subprocess", EXECUTE),
+    ("subprocess", EXECUTE),
+    ("rye/bash/bash", "rye/bash"),
+    ("orchestrator", "rye/agent/threads/orchestrator"),
+];
+
+impl ItemRef {
+    /// The item that this is another name for; itself if it is none. What is checked, resolved and recorded is always this one.
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        let other = ALIASES
+            .iter()
+            .find(|(alias, _)| self.kind == ItemKind::Tool && *alias == self.id.as_str());
+        match other {
+            Some((_, id)) => Self::tool(ItemId::new(*id).expect("the aliases are valid ids")),
+            None => self.clone(),
+        }
+    }
+}
