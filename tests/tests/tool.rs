@@ -269,7 +269,7 @@ fn killing_a_run_ends_even_what_left_the_process_group() {
     let world = World::new();
     let away = "setsid sh -c 'touch NAME; exec sleep 1000'";
     let command = format!(
-        "{} & ({} &); until [ -e one -a -e two ]; do sleep 0.01; done; touch in; sleep 1000",
+        "{} & ({} &); until [ -e one -a -e two ]; do :; done; exec sleep 1000",
         away.replace("NAME", "one"),
         away.replace("NAME", "two"),
     );
@@ -280,14 +280,16 @@ fn killing_a_run_ends_even_what_left_the_process_group() {
         ),
     );
     let run = world.start_run("t/hang");
-    until("the step to run", || {
-        world.project().join("in").exists().then_some(())
+    until("all three to sleep", || {
+        let processes = world.processes();
+        let asleep = processes.iter().filter(|process| process.name == "sleep");
+        (asleep.count() == 3).then_some(())
     });
     let out = world.ryectl("kill --grace 0.2 --json").arg(&run).ok();
     let receipt = out.json();
     assert_eq!(receipt["run_id"], run);
     assert_eq!(receipt["survivors"], json!([]));
-    // The leader, which has become the last `sleep`, and the two that left its group.
+    // The leader, which has become a `sleep`, and the two that left its group.
     assert_eq!(
         receipt["processes"].as_array().map(Vec::len),
         Some(3),
