@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rye_core::bounds;
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{ErrorKind, Kinded, chain as told};
@@ -320,6 +321,14 @@ impl Dispatcher {
                 (data, failure)
             }
             Err(refused) => (refused.data, Some(refused.failure)),
+        };
+        let (data, failure) = match bounds::check(&data) {
+            Ok(_) => (data, failure),
+            Err(excess) => {
+                let text = format!("the result is {excess}; let the tool write it to a file");
+                let failure = failure.unwrap_or_else(|| Failure::permanent("result_refused", text));
+                (Value::Null, Some(failure))
+            }
         };
         Reply {
             envelope: Envelope {

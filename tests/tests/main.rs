@@ -16,6 +16,7 @@ mod readme;
 
 mod apart;
 mod bad_input;
+mod bounds;
 mod capability;
 mod chain;
 mod environment;

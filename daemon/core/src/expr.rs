@@ -15,7 +15,7 @@
 //! ```
 //!
 //! **Failure.** Whatever can be wrong about a template is found by [`check`] before a graph runs, except a pipe that
-//! gets a value it cannot take: that is an [`Error`] of the step. Things a person should hear of but nobody has to
+//! gets a value it cannot take, and a value beyond the [bounds](crate::bounds): those are an [`Error`] of the step. Things a person should hear of but nobody has to
 //! act on (a path that leads nowhere) are pushed to `notes`.
 
 mod condition;
@@ -25,6 +25,7 @@ mod value;
 
 use serde_json::Value;
 
+use crate::bounds::{self, Excess, MOST_BYTES, MOST_DEPTH};
 use crate::error::{ErrorKind, Kinded};
 use crate::yaml::push_segment;
 
@@ -36,6 +37,9 @@ pub(crate) use path::{is_name, nearest};
 pub(crate) use value::{Kind, kind_of, text_of};
 
 use template::{Part, Template};
+
+/// Characters of a template that an error shows.
+const SHOWN: usize = 100;
 
 /// Values by name: `state`, `inputs`, `result`, `_now`, a loop variable.
 pub trait Scope {
@@ -119,12 +123,20 @@ pub enum Error {
         /// What it wants, and got.
         reason: String,
     },
+    /// What a template makes goes beyond what a run may hold.
+    #[error("what `{template}` makes is {excess}; keep large data in files and pass their paths")]
+    Excess {
+        /// The beginning of the template.
+        template: String,
+        /// How.
+        excess: Excess,
+    },
 }
 
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Malformed { .. } | Self::Pipe { .. } => ErrorKind::Invalid,
+            Self::Malformed { .. } | Self::Pipe { .. } | Self::Excess { .. } => ErrorKind::Invalid,
         }
     }
 }
@@ -135,22 +147,52 @@ pub fn interpolate(
     scope: &dyn Scope,
     notes: &mut Vec<String>,
 ) -> Result<Value, Error> {
-    match template {
-        Value::String(text) => Template::parse(text)
-            .map_err(|reason| Error::Malformed {
-                template: text.clone(),
-                reason,
-            })?
-            .render(scope, notes),
-        Value::Array(list) => list
-            .iter()
-            .map(|entry| interpolate(entry, scope, notes))
-            .collect(),
-        Value::Object(map) => map
-            .iter()
-            .map(|(key, entry)| Ok((key.clone(), interpolate(entry, scope, notes)?)))
-            .collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(template.clone()),
+    let mut filling = Filling {
+        scope,
+        notes,
+        left: MOST_BYTES,
+    };
+    filling.value(template, MOST_DEPTH)
+}
+
+/// A template on its way to a value.
+struct Filling<'a> {
+    scope: &'a dyn Scope,
+    notes: &'a mut Vec<String>,
+    /// Bytes that the rest may take.
+    left: usize,
+}
+
+impl Filling<'_> {
+    fn value(&mut self, template: &Value, depth: usize) -> Result<Value, Error> {
+        match template {
+            Value::String(text) => self.text(text, depth),
+            Value::Array(list) => list
+                .iter()
+                .map(|entry| self.value(entry, depth.saturating_sub(1)))
+                .collect(),
+            Value::Object(map) => map
+                .iter()
+                .map(|(key, entry)| Ok((key.clone(), self.value(entry, depth.saturating_sub(1))?)))
+                .collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Ok(template.clone()),
+        }
+    }
+
+    fn text(&mut self, text: &str, depth: usize) -> Result<Value, Error> {
+        let template = Template::parse(text).map_err(|reason| Error::Malformed {
+            template: text.to_owned(),
+            reason,
+        })?;
+        let excess = |excess| Error::Excess {
+            template: text.chars().take(SHOWN).collect(),
+            excess,
+        };
+        let value = template
+            .render(self.scope, self.notes, self.left)?
+            .ok_or_else(|| excess(Excess::Bytes))?;
+        self.left -= bounds::within(&value, depth, self.left).map_err(excess)?;
+        Ok(value)
     }
 }
 

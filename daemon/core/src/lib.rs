@@ -4,6 +4,7 @@
 //! daemon does is decided in this crate and carried out in `ryed`. Modules stand in the order in which they may
 //! use each other (ARCHITECTURE.md, "Rows").
 
+pub mod bounds;
 pub mod clock;
 pub mod error;
 pub mod frame;

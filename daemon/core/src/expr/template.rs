@@ -77,17 +77,21 @@ impl<'t> Template<'t> {
     }
 
     /// The value of the whole: typed for a lone expression (one newline after it is dropped, as YAML block texts
-    /// leave one), text otherwise.
+    /// leave one), text otherwise. `None` if the text would be longer than `most` bytes.
     pub(super) fn render(
         &self,
         scope: &dyn Scope,
         notes: &mut Vec<String>,
-    ) -> Result<Value, Error> {
+        most: usize,
+    ) -> Result<Option<Value>, Error> {
         if let Some(lone) = self.lone() {
-            return lone.evaluate(scope, notes);
+            return lone.evaluate(scope, notes).map(Some);
         }
         let mut text = String::new();
         for part in &self.parts {
+            if text.len() > most {
+                return Ok(None);
+            }
             match part {
                 Part::Text(literal) => text.push_str(literal),
                 Part::Expression(expression) => {
@@ -96,7 +100,7 @@ impl<'t> Template<'t> {
                 Part::Input(input) => text.push_str(&input.render(scope, notes)),
             }
         }
-        Ok(Value::String(text))
+        Ok(Some(Value::String(text)))
     }
 }
 

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
+use crate::bounds;
+
 /// A text that is not JSON, or holds a number that would not survive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
@@ -18,10 +20,14 @@ impl crate::error::Kinded for BadJson {
     }
 }
 
-/// Reads JSON; an integer beyond 64 bits is an error, where plain `serde_json` would round it.
+/// Reads JSON; an integer beyond 64 bits is an error, where plain `serde_json` would round it, and so is a value beyond
+/// the [bounds].
 pub fn parse_json(text: &str) -> Result<Value, BadJson> {
     let value = serde_json::from_str(text).map_err(|error| BadJson {
         reason: error.to_string(),
+    })?;
+    bounds::check(&value).map_err(|excess| BadJson {
+        reason: format!("it is {excess}"),
     })?;
     match oversized_integer(text) {
         None => Ok(value),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Control, Effect, Failure, Object, ProcessIdentity, Suspension};
+use crate::bounds;
 use crate::clock::Timestamp;
 use crate::id::RunId;
 
@@ -129,6 +130,9 @@ pub struct Items {
     pub next: u32,
     /// How many of `done` failed.
     pub failed: u32,
+    /// Bytes of what the done ones came to, roughly.
+    #[serde(default)]
+    pub bytes: usize,
     /// Tries of items that are to be tried again, where there were any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tries: BTreeMap<u32, u32>,
@@ -200,6 +204,7 @@ impl Items {
         result.attempt = self.next_attempt(item) - 1;
         self.running.remove(&item);
         self.failed += u32::from(result.error.is_some());
+        self.bytes += bounds::size(&result.value);
         if let Some(place) = usize::try_from(item)
             .ok()
             .and_then(|item| self.done.get_mut(item))

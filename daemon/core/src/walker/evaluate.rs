@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Walker, broken};
+use crate::bounds::{self, MANY_BYTES, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Edge, Next, Node};
 use crate::error::chain;
@@ -125,6 +126,12 @@ impl Walker {
             undo.push((key.clone(), self.run.progress.state.get(key).cloned()));
             self.run.progress.set(key, value.clone());
         }
+        if !assigned.is_empty()
+            && let Err(failure) = self.weigh_state()
+        {
+            self.restore(undo);
+            return Err(failure);
+        }
         for (key, template) in &node.assign {
             let value = {
                 let view = View::new(&self.run, result, now);
@@ -141,8 +148,31 @@ impl Walker {
                     return Err(broken(&error));
                 }
             }
+            if let Err(failure) = self.weigh_state() {
+                self.restore(undo);
+                return Err(failure);
+            }
         }
         Ok(assigned)
+    }
+
+    /// The state is kept in memory and copied for templates; it is no place for data without end.
+    fn weigh_state(&mut self) -> Result<(), Failure> {
+        match bounds::within(&self.run.progress.state, usize::MAX, MOST_BYTES) {
+            Ok(bytes) if bytes > MANY_BYTES => {
+                let text =
+                    "the state is larger than 1 MiB; keep large data in files and pass their paths";
+                self.notes.push(text.to_owned());
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(excess) => {
+                let text = format!(
+                    "the state would be {excess}; keep large data in files and pass their paths"
+                );
+                Err(Failure::permanent("state_too_large", text))
+            }
+        }
     }
 
     fn restore(&mut self, undo: Vec<(String, Option<Value>)>) {

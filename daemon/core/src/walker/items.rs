@@ -12,6 +12,7 @@ use super::evaluate::{View, resolve};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
 use super::{Answer, Call, Certainty, Turn, Walker, broken};
+use crate::bounds::{Excess, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
 use crate::expr::{self, parse_json};
@@ -135,12 +136,12 @@ impl Walker {
         self.run.progress.items.as_ref()
     }
 
-    /// Whether a failed item keeps others from starting.
+    /// Whether a failed item, or results that fill the memory, keep others from starting.
     fn gives_up(&self, foreach: &Foreach) -> bool {
-        foreach.on_item_error == OnItemError::Fail
-            && self
-                .progress_of_items()
-                .is_some_and(|items| items.failed > 0)
+        self.progress_of_items().is_some_and(|items| {
+            items.bytes > MOST_BYTES
+                || (foreach.on_item_error == OnItemError::Fail && items.failed > 0)
+        })
     }
 
     /// Whether another item may start beside those in flight; one that is parked, or of which nobody knows what became,
@@ -385,6 +386,16 @@ fn collected(answer: &Answer) -> Option<Value> {
 /// twice never began only if none of the failed items did.
 fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
     let count = items.count();
+    if items.bytes > MOST_BYTES {
+        let text = format!(
+            "the results of the items are {}; let them write to files, or go over fewer at a time",
+            Excess::Bytes
+        );
+        return (
+            Failure::permanent("results_too_large", text),
+            Certainty::Answered,
+        );
+    }
     let mut failed = (0_u32..).zip(&items.done).filter_map(|(item, done)| {
         let done = done.as_ref()?;
         Some((item, done.error.as_ref()?, done.never_began))

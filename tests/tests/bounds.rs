@@ -1,0 +1,132 @@
+//! Values that are too deep or too large: refused where they come in, and the daemon lives and starts again.
+
+use rye_tests::World;
+use serde_json::Value;
+
+/// A list within a list, so many times.
+fn nested(levels: usize) -> String {
+    "[".repeat(levels) + &"]".repeat(levels)
+}
+
+/// Everything that was acknowledged can be read, by this daemon and by the next one.
+fn assert_all_is_readable(world: &World, daemon: rye_tests::Daemon) {
+    let look = || {
+        let runs = world.ryectl("ps --all --json").ok().json();
+        for run in runs.as_array().unwrap() {
+            let id = run["run_id"].as_str().unwrap();
+            let _record = world.record(id);
+            let _events = world.ryectl("events --json").arg(id).ok();
+        }
+        runs
+    };
+    let before = look();
+    daemon.kill();
+    let _status = daemon.ended();
+    let daemon = world.start("");
+    assert_eq!(
+        look().as_array().map(Vec::len),
+        before.as_array().map(Vec::len)
+    );
+    drop(daemon);
+}
+
+const TAKES: &str = "start: a\nnodes:\n  a: {assign: {x: \"${inputs.x}\"}, next: b}\n  b: {type: return, output: \"${state.x}\"}";
+
+#[test]
+fn an_input_is_at_most_64_levels_deep() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/takes", TAKES);
+    for levels in [65, 120, 127, 200] {
+        let input = format!("x:={}", nested(levels));
+        let refused = world.ryectl("run t/takes -i").arg(input).run().code(2);
+        let _told = refused.tells(&[if levels < 127 {
+            "64 levels deep"
+        } else {
+            "recursion"
+        }]);
+    }
+    let input = format!("x:={}", nested(63));
+    let out = world.ryectl("run t/takes -i").arg(input).ok();
+    assert_eq!(out.json()["output"].to_string(), nested(63));
+    assert_all_is_readable(&world, daemon);
+}
+
+#[test]
+fn a_result_that_is_too_deep_fails_the_step_and_nothing_else() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.python(
+        "t/deep",
+        "value = 1\nfor _ in range(params['levels']):\n    value = [value]\nreturn {'value': value}",
+    );
+    world.graph(
+        "t/calls",
+        "start: a\nnodes:\n  a:\n    action: {item_id: t/deep, params: {levels: \"${inputs.levels}\"}}\n    assign: {x: \"${result}\"}\n    next: b\n  b: {type: return, output: \"${state.x}\"}",
+    );
+    for levels in [64, 100, 124] {
+        let out = world
+            .ryectl(&format!("run t/calls -i levels:={levels} --json"))
+            .run()
+            .code(1);
+        let error = out.json()["error"].clone();
+        assert_eq!(error["code"], "result_refused", "{levels}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("more than 64 levels deep"), "{message}");
+    }
+    let out = world.ryectl("run t/calls -i levels:=62").ok();
+    assert_eq!(out.json()["output"]["value"].to_string().len(), 2 * 62 + 1);
+    assert_all_is_readable(&world, daemon);
+}
+
+#[test]
+fn a_state_that_wraps_itself_fails_its_node() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph(
+        "t/wraps",
+        "max_steps: 400\nstart: a\nnodes:\n  a: {assign: {x: [\"${state.x}\"]}, next: a}",
+    );
+    let out = world.ryectl("run t/wraps --json").run().code(1);
+    let record: Value = out.json();
+    assert_eq!(record["error"]["code"], "interpolation_failed", "{record}");
+    let message = record["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("nested more than 64 levels deep"),
+        "{message}"
+    );
+    assert_all_is_readable(&world, daemon);
+}
+
+#[test]
+fn a_state_that_doubles_itself_fails_its_node() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph(
+        "t/doubles",
+        "max_steps: 60\nstate: {x: 0123456789abcdef}\nstart: a\nnodes:\n  a: {assign: {x: \"${state.x}${state.x}\"}, next: a}",
+    );
+    let run = world.start_run("t/doubles");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "error");
+    let message = record["error"]["message"].as_str().unwrap();
+    assert!(message.contains("larger than 64 MiB"), "{message}");
+    assert_all_is_readable(&world, daemon);
+}
+
+#[test]
+fn results_of_items_do_not_fill_the_memory() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.python("t/large", "return {'text': 'x' * 9_000_000}");
+    world.graph(
+        "t/each",
+        "start: a\nnodes:\n  a:\n    type: foreach\n    over: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n    action: {item_id: t/large, params: {}}\n    collect: all\n    next: b\n  b: {type: return}",
+    );
+    let run = world.start_run("t/each");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "error");
+    let message = record["error"]["message"].as_str().unwrap();
+    assert!(message.contains("results of the items"), "{message}");
+    drop(daemon);
+}
