@@ -170,9 +170,6 @@ impl<'a> Drive<'a> {
             }
             self.heed_stop();
             let next = self.walker.next(self.ports.journal.now());
-            for note in self.walker.take_notes() {
-                tracing::warn!("{note}");
-            }
             match next {
                 Move::Note(events) => {
                     self.plan(events);

@@ -249,3 +249,26 @@ fn the_thread_file_tells_the_run_and_how_it_ended() {
     });
     assert!(thread.to_string().contains(&run), "{thread}");
 }
+
+#[test]
+fn what_a_node_reads_in_vain_is_told_on_the_terminal_and_in_the_transcript() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph(
+        "t/vain",
+        "start: a\nnodes:\n  a: {assign: {x: \"${state.nowhere}\"}, next: [{to: b, when: {path: state.x, op: eq, value: 1}}]}\n  b: {type: return}",
+    );
+    let out = world.ryectl("run t/vain").ok().tells(&[
+        "warning: a: interpolation resolved to null: state.nowhere",
+        "warning: a: the condition of no edge holds, so the run ends here",
+    ]);
+    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    let events = world.ryectl("events --json").arg(run).ok().json_lines();
+    let warnings: Vec<_> = events
+        .iter()
+        .filter(|event| event["event_type"] == "warning")
+        .map(|event| event["payload"]["node"].clone())
+        .collect();
+    assert_eq!(warnings, ["a", "a"]);
+    drop(daemon);
+}

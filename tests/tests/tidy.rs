@@ -37,6 +37,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("id", 0),
     ("money", 0),
     ("clock", 0),
+    ("bounds", 0),
     ("seal", 0),
     ("frame", 0),
     ("yaml", 1),

@@ -60,6 +60,15 @@ impl Steps {
         if let Event::StepStarted { step, node, .. } = event {
             return Some(Line::Started(format!("{} ...", self.head(*step, node))));
         }
+        if let Event::Warning { node, message } = event {
+            let node = node.as_ref().map(|node| format!("{node}: "));
+            let text = one_line(message, MAX_ERROR_CHARS);
+            let node = node.unwrap_or_default();
+            return Some(Line::Done(format!(
+                "[graph:{}] warning: {node}{text}",
+                self.graph
+            )));
+        }
         if let Event::StepFailed { error, .. } = event {
             self.failed = Some(one_line(&error.message, MAX_ERROR_CHARS));
         }

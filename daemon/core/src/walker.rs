@@ -30,7 +30,7 @@ mod hooks;
 mod items;
 mod step;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,10 @@ use crate::seal::sha256_hex;
 
 /// Steps without an effect that are walked before the driver is asked whether to go on.
 const NOTE_STEPS: usize = 64;
+/// Warnings that a run records in one life of the daemon.
+const MOST_WARNINGS: usize = 1000;
+/// Characters of a warning.
+const WARNING_CHARS: usize = 500;
 
 /// An action to carry out.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,7 +143,10 @@ pub struct Walker {
     graph: Arc<Graph>,
     policy: Arc<Policy>,
     run: Run,
+    /// Things the author of the graph should know, not yet recorded.
     notes: Vec<String>,
+    /// What was recorded of them in this life, by node: a loop says each thing once.
+    warned: HashSet<(Option<String>, String)>,
     /// Attempts handed out in this life that have not been concluded, and when that was.
     running: BTreeMap<Slot, Timestamp>,
     /// Attempts whose run is parked.
@@ -162,6 +169,7 @@ impl Walker {
             policy,
             run,
             notes: Vec::new(),
+            warned: HashSet::new(),
             running: BTreeMap::new(),
             parked: BTreeMap::new(),
             stopped: BTreeSet::new(),
@@ -174,11 +182,6 @@ impl Walker {
     /// The record as this walker sees it.
     pub fn run(&self) -> &Run {
         &self.run
-    }
-
-    /// Things the author of the graph should know (values resolved to null and the like), since the last call.
-    pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
     }
 
     /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it. A request
@@ -373,8 +376,23 @@ impl Walker {
         idempotency_key(self.run.birth.effect_scope(), node, visit, item, hook)
     }
 
-    /// Advances the walker's own record by `event` and hands it out.
+    /// Advances the walker's own record by `event` and hands it out, behind the notes that were made on the way to it.
     fn record(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {
+        let node = self.run.phase.activity().and_then(Activity::node);
+        let node = node.map(str::to_owned);
+        for note in std::mem::take(&mut self.notes) {
+            let message: String = note.chars().take(WARNING_CHARS).collect();
+            if self.warned.len() < MOST_WARNINGS
+                && self.warned.insert((node.clone(), message.clone()))
+            {
+                let node = node.clone();
+                self.apply(now, Event::Warning { node, message }, events);
+            }
+        }
+        self.apply(now, event, events);
+    }
+
+    fn apply(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {
         self.run
             .apply(now, &event)
             .expect("the walker only emits events its own phase allows");

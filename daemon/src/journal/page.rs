@@ -255,6 +255,7 @@ impl Page {
             | Event::LimitExtended { .. }
             | Event::UncertainAnswered { .. }
             | Event::Emitted { .. }
+            | Event::Warning { .. }
             | Event::StepCompleted { .. }
             | Event::CancelRequested { .. }
             | Event::GraphEnding { .. }
@@ -433,6 +434,10 @@ fn entry(event: &Event) -> Option<String> {
             slot, verdict, by, ..
         } => format!("{slot} declared `{}` by {}", verdict.as_str(), plain(by)),
         Event::Emitted { name, .. } => format!("event {}", plain(name)),
+        Event::Warning { node, message } => match node {
+            Some(node) => format!("warning at {}: {}", plain(node), plain(message)),
+            None => format!("warning: {}", plain(message)),
+        },
         Event::StepCompleted {
             status,
             elapsed_ms,

@@ -77,6 +77,7 @@ impl Entry {
             | Event::LimitExtended { .. }
             | Event::UncertainAnswered { .. }
             | Event::Emitted { .. }
+            | Event::Warning { .. }
             | Event::GraphEnding { .. }
             | Event::CancelRequested { .. } => Pages::Keep,
         };

@@ -88,7 +88,8 @@ const fn begins_work(event: &Event) -> bool {
         | Event::ItemStarted { .. }
         | Event::HookStarted { .. }
         | Event::Emitted { .. } => true,
-        Event::ProcessStarted { .. }
+        Event::Warning { .. }
+        | Event::ProcessStarted { .. }
         | Event::StepFailed { .. }
         | Event::RetryScheduled { .. }
         | Event::ItemCompleted { .. }

@@ -252,6 +252,14 @@ pub enum Event {
         /// Its content.
         content: Value,
     },
+    /// Something the author of the graph should know: a path that led nowhere, types that do not compare, a dead end.
+    Warning {
+        /// The node at hand.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+        /// What, for people.
+        message: String,
+    },
     /// A node is done.
     StepCompleted {
         /// Number of the step.
@@ -391,6 +399,7 @@ impl Event {
             | Self::LimitExtended { .. }
             | Self::UncertainAnswered { .. }
             | Self::Emitted { .. }
+            | Self::Warning { .. }
             | Self::GraphEnding { .. } => false,
         }
     }
@@ -398,7 +407,7 @@ impl Event {
 
 impl Event {
     /// The word for every event, as [`Event::name`] gives it.
-    pub const NAMES: [&str; 27] = [
+    pub const NAMES: [&str; 28] = [
         "run_created",
         "run_started",
         "graph_started",
@@ -417,6 +426,7 @@ impl Event {
         "limit_extended",
         "uncertain_answered",
         "emitted",
+        "warning",
         "graph_ending",
         "run_suspended",
         "run_resumed",
@@ -449,6 +459,7 @@ impl Event {
             Self::LimitExtended { .. } => "limit_extended",
             Self::UncertainAnswered { .. } => "uncertain_answered",
             Self::Emitted { .. } => "emitted",
+            Self::Warning { .. } => "warning",
             Self::GraphEnding { .. } => "graph_ending",
             Self::RunSuspended(_) => "run_suspended",
             Self::RunResumed { .. } => "run_resumed",
@@ -516,6 +527,7 @@ impl Event {
             | Self::LimitExtended { .. }
             | Self::UncertainAnswered { .. }
             | Self::Emitted { .. }
+            | Self::Warning { .. }
             | Self::GraphEnding { .. } => None,
         }
     }

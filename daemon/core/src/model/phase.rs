@@ -387,9 +387,8 @@ impl Activity {
                 _,
                 Event::HooksBegun { .. } | Event::HookStarted { .. } | Event::HookCompleted { .. },
             ) if self.asks_hooks() => Some(self.clone()),
-            (Self::Before { .. }, Event::LimitExtended { .. }) | (_, Event::Emitted { .. }) => {
-                Some(self.clone())
-            }
+            (Self::Before { .. }, Event::LimitExtended { .. })
+            | (_, Event::Emitted { .. } | Event::Warning { .. }) => Some(self.clone()),
             (_, Event::ProcessStarted { slot, .. } | Event::UncertainAnswered { slot, .. })
                 if self.is_site_of(*slot) =>
             {

@@ -191,6 +191,7 @@ impl Progress {
             | Event::GraphStarted { .. }
             | Event::ForeachCompleted { .. }
             | Event::Emitted { .. }
+            | Event::Warning { .. }
             | Event::CancelRequested { .. }
             | Event::RunResumed { .. }
             | Event::ToolCancelled { .. } => {}

@@ -263,6 +263,7 @@ impl Run {
             | Event::LimitExtended { .. }
             | Event::UncertainAnswered { .. }
             | Event::Emitted { .. }
+            | Event::Warning { .. }
             | Event::RunSuspended(_)
             | Event::GraphEnding { .. }
             | Event::GraphCompleted { .. }

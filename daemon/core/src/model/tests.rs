@@ -249,6 +249,13 @@ fn every_event() -> Vec<(&'static str, Event)> {
                 content: json!({}),
             },
         ),
+        (
+            "warning",
+            Event::Warning {
+                node: Some("n".into()),
+                message: "x".into(),
+            },
+        ),
         ("done", completed(Some("m"))),
         ("left", completed(None)),
         ("cancel", Event::CancelRequested { cause: "u".into() }),
@@ -327,7 +334,7 @@ fn parked_in(phase: &Phase) -> Phase {
 
 /// What every live run takes, and what every running one takes besides.
 const LIVE: &str = "cancel completed error cancelled tool tool_cancelled killed";
-const RUNNING: &str = "run emitted parked ending";
+const RUNNING: &str = "run emitted warning parked ending";
 
 /// For each phase, which of [`every_event`] it takes.
 #[test]
@@ -364,7 +371,10 @@ fn every_phase_takes_exactly_its_events() {
             running(Activity::Leaving),
             format!("{LIVE} {RUNNING} {hooks}"),
         ),
-        (over.clone(), format!("{LIVE} {hooks} run emitted parked")),
+        (
+            over.clone(),
+            format!("{LIVE} {hooks} run emitted warning parked"),
+        ),
         (
             parked_in(&in_step()),
             format!("{LIVE} resumed verdict verdict:item"),

@@ -205,6 +205,11 @@ impl Walker {
         let notes = &mut self.notes;
         let open =
             |Edge { when, .. }: &&Edge| when.as_ref().is_none_or(|when| when.holds(&names, notes));
-        edges.iter().find(open).map(|edge| edge.to.clone())
+        let found = edges.iter().find(open).map(|edge| edge.to.clone());
+        if found.is_none() {
+            self.notes
+                .push("the condition of no edge holds, so the run ends here".to_owned());
+        }
+        found
     }
 }

@@ -264,6 +264,17 @@ impl Stage {
         self.note(vec![event]);
     }
 
+    /// What the author was told, in order.
+    fn warnings(&self) -> Vec<&str> {
+        let mut told = Vec::new();
+        for (_, event) in &self.log {
+            if let Event::Warning { message, .. } = event {
+                told.push(message.as_str());
+            }
+        }
+        told
+    }
+
     fn cancel(&mut self) {
         self.observe(Event::CancelRequested {
             cause: "ada".into(),

@@ -189,21 +189,20 @@ async fn lists_are_filtered_and_come_in_pages() {
         ..Filter::default()
     };
     assert_eq!(names(filter, 5).await, ["run-child", "run-live"]);
-    let filter = Filter {
-        parent: Some(id("run-live")),
+    let below = |parent: &str| Filter {
+        parent: Some(id(parent)),
         ..Filter::default()
     };
     for limit in [1, 2, 5] {
         assert_eq!(
-            names(filter.clone(), limit).await,
+            names(below("run-live"), limit).await,
             ["run-child", "run-6", "run-4", "run-2", "run-0"]
         );
     }
-    let filter = Filter {
-        parent: Some(id("run-live2")),
-        ..filter
-    };
-    assert_eq!(names(filter, 2).await, ["run-5", "run-3", "run-1"]);
+    assert_eq!(
+        names(below("run-live2"), 2).await,
+        ["run-5", "run-3", "run-1"]
+    );
     let filter = Filter {
         project: Some("/elsewhere".into()),
         ..Filter::default()
@@ -217,10 +216,8 @@ async fn lists_are_filtered_and_come_in_pages() {
     let mut live = journal.live(|run| Some(run.id.to_string()));
     live.sort();
     assert_eq!(live, ["run-child", "run-live"]);
-    assert!(matches!(
-        journal.list(&Filter::default(), Some("x"), 1).await,
-        Err(Error::PageToken { .. })
-    ));
+    let page = journal.list(&Filter::default(), Some("x"), 1).await;
+    assert!(matches!(page, Err(Error::PageToken { .. })));
 }
 
 #[tokio::test]

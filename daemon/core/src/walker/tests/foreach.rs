@@ -83,10 +83,12 @@ fn over_is_a_list_or_its_text_or_nothing() {
     let mut none = each("", &Value::Null);
     assert_eq!(none.play(), Rest::Ended);
     assert_eq!(none.state()["all"], json!([]));
-    let notes = none.walker.take_notes();
     assert!(
-        notes.iter().any(|note| note.contains("`over` is null")),
-        "{notes:?}"
+        none.warnings()
+            .iter()
+            .any(|it| it.contains("`over` is null")),
+        "{:?}",
+        none.warnings()
     );
     let mut text = each("", &json!("[1, 2]"));
     assert_eq!(text.play(), Rest::Ended);

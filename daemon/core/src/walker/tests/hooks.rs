@@ -223,12 +223,13 @@ fn a_hook_that_fails_is_a_warning() {
         let mut stage = Stage::of(&hooked(STEP, &[&broken]), run(json!({}), None));
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(stage.run().status(), Status::Completed);
-        let notes = stage.walker.take_notes();
         assert!(
-            notes
+            stage
+                .warnings()
                 .iter()
-                .any(|note| note.contains("hook `hook-1` failed")),
-            "{notes:?}"
+                .any(|it| it.contains("hook `hook-1` failed")),
+            "{:?}",
+            stage.warnings()
         );
         let failed = stage
             .log

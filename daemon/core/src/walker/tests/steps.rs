@@ -57,6 +57,34 @@ fn no_edge_is_an_implicit_return() {
 }
 
 #[test]
+fn the_author_is_told_once_what_a_node_read_in_vain() {
+    let config = "
+  max_steps: 5
+  start: a
+  nodes:
+    a:
+      assign: {x: '${state.nowhere}'}
+      next: a
+";
+    let mut stage = Stage::of(config, run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    let warnings = stage.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("state.nowhere"), "{warnings:?}");
+    let dead_end = "
+  start: a
+  nodes:
+    a: {next: [{to: a, when: {path: state.never, op: exists}}]}
+";
+    let mut stage = Stage::of(dead_end, run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(
+        stage.warnings(),
+        ["the condition of no edge holds, so the run ends here"]
+    );
+}
+
+#[test]
 fn a_failed_node_follows_its_error_edge_before_the_policy() {
     let failing = "action: {item_id: rye/core/echo, params: {fail: boom}}, assign: {x: 1}";
     for (edge, policy, path, status) in [
