@@ -134,3 +134,27 @@ fn a_node_has_the_variables_of_its_own_tool_and_a_graph_has_not() {
     let told = missing(&world, "env/graph");
     assert!(told.contains("graph requires 'FROM_TOOL'"), "{told}");
 }
+
+#[test]
+fn a_planted_env_file_runs_nothing() {
+    let world = World::new();
+    world.write("planted.sh", "touch planted-ran");
+    let planted = world.project().join("planted.sh");
+    let lines = ["BASH_ENV", "ENV"].map(|name| format!("{name}={}\n", planted.display()));
+    let rest = "SHELLOPTS=xtrace\nPS4=$(touch planted-ran)\nDATA=fine\n";
+    world.write(".env", &(lines.concat() + rest));
+    let _daemon = world.start("");
+    let params = r#"{"command": "echo $DATA"}"#;
+    let out = world
+        .ryectl("execute tool rye/bash --params")
+        .arg(params)
+        .ok();
+    assert_eq!(out.json()["stdout"], "fine\n");
+    world.tool(
+        "t/script.yaml",
+        "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\nname: script\n\
+         description: \"A script.\"\nconfig: {script: \"echo 1\"}\n",
+    );
+    let _out = world.ryectl("execute tool t/script").ok();
+    assert!(!world.project().join("planted-ran").exists());
+}

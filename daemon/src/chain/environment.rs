@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Chain, Error, Origin};
 use crate::config::Config;
 
-/// Most bytes read of a project's `.env`.
+/// Most bytes of a project's `.env`.
 const DOT_ENV_BYTES: u64 = 64 * 1024;
 
 /// The variables Rye itself sets for a process.
@@ -77,13 +77,65 @@ pub(super) struct Environment {
     own: Vec<(&'static str, String)>,
 }
 
-/// Variables by which a file in the project, or a caller, could steer the loader, an interpreter or Rye itself.
+/// Variables by which a caller could steer the loader, an interpreter or Rye itself.
 fn is_protected(name: &str) -> bool {
     name == "PATH"
         || name == "USER_SPACE"
         || ["LD_", "RYE_", "PYTHON"]
             .iter()
             .any(|prefix| name.starts_with(prefix))
+}
+
+/// Variables that no `.env` may set. It is the one file of a project that counts without a signature, so it holds data:
+/// a name that is known to make a program load or start something else has no place in it. There is no list of all
+/// such names; this one has those of the runtimes, of the shell and of the tools that scripts call most.
+fn is_steering(name: &str) -> bool {
+    const NAMES: [&str; 31] = [
+        "BASHOPTS",
+        "BASH_ENV",
+        "BROWSER",
+        "CDPATH",
+        "CLASSPATH",
+        "EDITOR",
+        "ENV",
+        "GLOBIGNORE",
+        "HOME",
+        "IFS",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "LESSCLOSE",
+        "LESSOPEN",
+        "LOCPATH",
+        "MAKEFLAGS",
+        "MANPAGER",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "PAGER",
+        "PROMPT_COMMAND",
+        "PS4",
+        "SHELL",
+        "SHELLOPTS",
+        "SSH_ASKPASS",
+        "SUDO_ASKPASS",
+        "TAR_OPTIONS",
+        "VISUAL",
+        "XDG_CONFIG_HOME",
+        "ZDOTDIR",
+        "_JAVA_OPTIONS",
+    ];
+    const PREFIXES: [&str; 8] = [
+        "BASH_FUNC_",
+        "GCONV_",
+        "GIT_",
+        "LUA_",
+        "NPM_CONFIG_",
+        "PERL",
+        "RUBY",
+        "npm_config_",
+    ];
+    is_protected(name)
+        || NAMES.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_name(name: &str) -> bool {
@@ -176,25 +228,34 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// `KEY=VALUE` lines of the project's `.env`. A file that is a link, or unreadable, counts as absent: it is the project's
-/// offer, not its right.
+/// `KEY=VALUE` lines of the project's `.env`. A file that is a link, unreadable or too large counts as absent, as a whole:
+/// it is the project's offer, not its right.
 fn dot_env(project: &Path) -> Vec<(String, String)> {
+    let path = project.join(".env");
     let mut text = String::new();
     let opened = std::fs::OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(project.join(".env"));
+        .open(&path);
     let read = opened.and_then(|file| {
-        if file.metadata()?.is_file() {
-            file.take(DOT_ENV_BYTES).read_to_string(&mut text)
-        } else {
-            Ok(0)
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(io::Error::other("it is not a file"));
         }
+        if about.len() > DOT_ENV_BYTES {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        file.take(DOT_ENV_BYTES).read_to_string(&mut text)
     });
-    if read.is_err() {
-        return Vec::new();
+    match read {
+        Ok(_) => text.lines().filter_map(dot_env_line).collect(),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %error, "the variables of this file are left out");
+            }
+            Vec::new()
+        }
     }
-    text.lines().filter_map(dot_env_line).collect()
 }
 
 fn dot_env_line(line: &str) -> Option<(String, String)> {
@@ -206,7 +267,7 @@ fn dot_env_line(line: &str) -> Option<(String, String)> {
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
     let value = unquoted.unwrap_or(value);
-    (is_name(name) && !is_protected(name) && !value.contains('\0'))
+    (is_name(name) && !is_steering(name) && !value.contains('\0'))
         .then(|| (name.to_owned(), value.to_owned()))
 }
 
@@ -296,6 +357,15 @@ mod tests {
             ("PYTHONPATH=/evil", None),
             ("RYE_SOCKET=/evil", None),
             ("USER_SPACE=/evil", None),
+            ("BASH_ENV=/evil.sh", None),
+            ("SHELLOPTS=xtrace", None),
+            ("PS4=$(evil)", None),
+            ("HOME=/evil", None),
+            ("NODE_OPTIONS=--require /evil.js", None),
+            ("PERL5OPT=-Mevil", None),
+            ("RUBYOPT=-revil", None),
+            ("GIT_SSH_COMMAND=evil", None),
+            ("NODE_ENV=production", Some(("NODE_ENV", "production"))),
             ("1A=x", None),
             ("no equals sign", None),
         ] {

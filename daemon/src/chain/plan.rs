@@ -124,7 +124,14 @@ fn shell(
         .get("command")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let mut args: Vec<OsString> = vec!["-c".into(), command.into(), "bash".into()];
+    let bash = Path::new("/bin/bash");
+    let (program, mut args): (_, Vec<OsString>) = if bash.exists() {
+        // `-p`: bash reads no start-up file and takes no options from its environment.
+        (bash, vec!["-p".into()])
+    } else {
+        (Path::new("/bin/sh"), Vec::new())
+    };
+    args.extend(["-c".into(), command.into(), "bash".into()]);
     args.extend(
         params
             .get("args")
@@ -154,14 +161,9 @@ fn shell(
         .and_then(Value::as_f64)
         .and_then(seconds)
         .unwrap_or(config.limits.bash_timeout);
-    let bash = Path::new("/bin/bash");
     Ok(Plan {
         process: process::Plan {
-            program: if bash.exists() {
-                bash.to_owned()
-            } else {
-                PathBuf::from("/bin/sh")
-            },
+            program: program.to_owned(),
             args,
             env: environment.into_vec(),
             cwd,
