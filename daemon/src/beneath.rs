@@ -143,8 +143,12 @@ impl Dir {
             file => file?,
         };
         file.write_all(content)?;
-        fcntl::renameat(&self.0, temporary, &self.0, name)?;
-        Ok(())
+        self.rename(temporary, name)
+    }
+
+    /// Gives the file `from` the name `to`, whatever had it before.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(fcntl::renameat(&self.0, from, &self.0, to)?)
     }
 
     /// Removes the file `name`; `false` if it is not there.

@@ -57,6 +57,7 @@ mod render;
 mod request;
 mod segment;
 mod sequencer;
+mod sheet;
 mod steps;
 #[cfg(test)]
 mod tests;

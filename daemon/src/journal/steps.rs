@@ -5,7 +5,7 @@ use rye_core::model::{Event, StepStatus};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Error, Journal, Line};
+use super::{Error, Journal, Line, history, transcript};
 
 /// A step that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,9 +52,14 @@ impl StepLine {
 }
 
 impl Journal {
-    /// The steps `run` has taken.
+    /// The steps `run` has taken. It is an error if events are lost that may tell of steps.
     pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
         let history = self.history(run).await?;
+        if let Some(gap) = history.iter().find_map(transcript::gap_in) {
+            let record = self.run(run).await?;
+            let files = record.map_or_else(String::new, |run| run.birth.files.clone());
+            return Err(history::damaged(&files, run, gap));
+        }
         Ok(history.iter().filter_map(StepLine::of).collect())
     }
 }
