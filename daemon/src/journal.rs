@@ -78,7 +78,7 @@ pub use listing::{Filter, Page};
 pub use mark::Failure;
 pub use request::cancel_requests;
 pub use segment::Storage;
-pub use steps::StepLine;
+pub use steps::{StepLine, Walked};
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.
