@@ -156,6 +156,9 @@ impl Error {
                 "a run goes on when the daemon is back; `ryectl ps` starts it and shows what runs"
                     .to_owned(),
             ),
+            Self::Refused { kind: ErrorKind::DataLoss, hint: None, .. } => Some(
+                "the file was changed, cut or removed outside of Rye; only a copy of it brings it back".to_owned(),
+            ),
             Self::Refused { hint, .. } => hint.clone(),
             Self::Malformed { .. } => {
                 Some("ryectl and ryed may be of different versions: compare `ryectl --version` with `ryectl daemon status`".to_owned())
@@ -254,6 +257,13 @@ mod tests {
         assert_eq!(error.to_string(), "the tool `a/b` is unsigned");
         assert_eq!(error.hint().unwrap(), "run `ryectl sign tool:a/b` – 100%");
         assert!(matches!(error, Error::Refused { reason: Some(word), .. } if word == "unsigned"));
+    }
+
+    #[test]
+    fn damage_from_outside_is_told_as_such() {
+        let error = Error::from_status("/s".as_ref(), Status::data_loss("`x` was changed"));
+        assert_eq!(error.kind(), ErrorKind::DataLoss);
+        assert!(error.hint().unwrap().contains("outside of Rye"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub enum Exit {
     Usage,
     /// The run, item or key does not exist.
     NotFound,
-    /// Permission, capability, or an item that may not run.
+    /// Permission, capability, an item that may not run, or stored data that is not what was written.
     Refused,
     /// The run is in a state that does not allow this, or a limit is reached.
     Precondition,
@@ -64,12 +64,13 @@ impl Exit {
         match kind {
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::Invalid => Self::Usage,
-            ErrorKind::Denied => Self::Refused,
+            // What was changed or removed behind the daemon's back is refused like a modified item.
+            ErrorKind::Denied | ErrorKind::DataLoss => Self::Refused,
             ErrorKind::Precondition | ErrorKind::Exists | ErrorKind::Exhausted => {
                 Self::Precondition
             }
             ErrorKind::Unavailable => Self::Unreachable,
-            ErrorKind::DataLoss | ErrorKind::Bug => Self::Internal,
+            ErrorKind::Bug => Self::Internal,
         }
     }
 
@@ -137,7 +138,7 @@ mod tests {
             (ErrorKind::Denied, 4),
             (ErrorKind::Exhausted, 5),
             (ErrorKind::Unavailable, 69),
-            (ErrorKind::DataLoss, 70),
+            (ErrorKind::DataLoss, 4),
             (ErrorKind::Bug, 70),
         ] {
             assert_eq!(Exit::of_error(kind).code(), code, "{kind:?}");

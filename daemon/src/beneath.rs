@@ -120,10 +120,10 @@ impl Dir {
         Ok(names)
     }
 
-    /// Opens the plain file `name` to write at its end; it is made if it is not there.
+    /// Opens the plain file `name` to write at its end; if it is not there it is made, for its owner alone.
     pub fn append(&self, name: &str) -> io::Result<File> {
         let flags = FILE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
-        let mode = Mode::from_bits_truncate(0o666);
+        let mode = Mode::from_bits_truncate(0o600);
         plain(fcntl::openat(&self.0, name, flags, mode)?)
     }
 
@@ -143,8 +143,12 @@ impl Dir {
             file => file?,
         };
         file.write_all(content)?;
-        fcntl::renameat(&self.0, temporary, &self.0, name)?;
-        Ok(())
+        self.rename(temporary, name)
+    }
+
+    /// Gives the file `from` the name `to`, whatever had it before.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(fcntl::renameat(&self.0, from, &self.0, to)?)
     }
 
     /// Removes the file `name`; `false` if it is not there.

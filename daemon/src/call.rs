@@ -14,6 +14,7 @@ use rye_core::model::{Activity, Effect, Event, Failure, Phase, Run, Slot};
 use rye_core::walker::idempotency_key;
 use serde_json::Value;
 
+use crate::async_log;
 use crate::chain::Origin;
 use crate::dispatch::{Envelope, Order, Ports, Trace};
 use crate::journal::{self, Change};
@@ -68,6 +69,8 @@ pub async fn drive(
         .dispatcher
         .carry_out(prepared, ports.runs, stop, &note_process);
     let reply = carried_out.await;
+    let (now, caller) = (ports.journal.now(), run.birth.item.to_string());
+    async_log::keep(&run.id, &run.birth, now, &caller, &reply.stderr).await;
     if reply.stopped && stop.is_shutdown() {
         return Ok((Left::Interrupted(reply.receipt), Some(reply.envelope)));
     }

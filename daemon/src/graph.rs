@@ -18,7 +18,6 @@
 //! failed ends it with that error, and the supervisor ends the daemon.
 
 mod attend;
-mod stderr;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -57,6 +57,7 @@ mod render;
 mod request;
 mod segment;
 mod sequencer;
+mod sheet;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -77,7 +78,7 @@ pub use listing::{Filter, Page};
 pub use mark::Failure;
 pub use request::cancel_requests;
 pub use segment::Storage;
-pub use steps::StepLine;
+pub use steps::{StepLine, Walked};
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.

@@ -10,6 +10,7 @@ pub mod task;
 
 pub mod beneath;
 
+pub mod async_log;
 pub mod object;
 
 pub mod journal;

@@ -332,7 +332,8 @@ fn an_object_that_was_changed_is_refused() {
         .ryectl("objects get")
         .arg(&hash)
         .run()
-        .tells(&[&hash, "was changed after it was written"]);
+        .code(4)
+        .tells(&[&hash, "was changed after it was written", "outside of Rye"]);
 }
 
 #[test]
@@ -362,7 +363,7 @@ fn the_objects_of_a_run_are_whole_after_kill_9() {
 }
 
 #[test]
-fn what_the_tools_of_a_detached_run_complain_about_is_kept() {
+fn what_the_tools_of_a_run_complain_about_is_kept() {
     let world = World::new();
     world.graph(
         "t/child",
@@ -370,7 +371,7 @@ fn what_the_tools_of_a_detached_run_complain_about_is_kept() {
     );
     world.graph(
         "t/parent",
-        "start: a\nnodes:\n  a: {action: {item_id: t/child, params: {async: true}}, assign: {child: \"${result.graph_run_id}\"}, next: b}\n  b: {action: {item_id: rye/bash, params: {command: \"echo not kept >&2\"}}, next: done}\n  done: {type: return, output: \"${state.child}\"}",
+        "start: a\nnodes:\n  a: {action: {item_id: t/child, params: {async: true}}, assign: {child: \"${result.graph_run_id}\"}, next: b}\n  b: {action: {item_id: rye/bash, params: {command: \"echo and here >&2\"}}, next: done}\n  done: {type: return, output: \"${state.child}\"}",
     );
     let parent = world.start_run("t/parent");
     let record = world.settled(&parent);
@@ -378,10 +379,32 @@ fn what_the_tools_of_a_detached_run_complain_about_is_kept() {
     let _record = world.settled(child);
     let log = world.read(&format!(".ai/state/threads/{child}/async.log"));
     assert!(log.contains("step 1 a tool:rye/bash]\noh dear\n"), "{log}");
+    let log = world.read(&format!(".ai/state/threads/{parent}/async.log"));
+    assert!(log.contains("step 2 b tool:rye/bash]\nand here\n"), "{log}");
+
+    world.python("t/prints", "print('to whom it may concern')");
+    let _printed = world.ryectl("run t/prints").ok();
+    let params = r#"{"async": true}"#;
+    let out = world
+        .ryectl("execute tool t/child --json --params")
+        .arg(params)
+        .ok();
+    let child = out.json()["data"]["graph_run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let _record = world.settled(&child);
+    let log = world.read(&format!(".ai/state/threads/{child}/async.log"));
+    assert!(log.contains("oh dear\n"), "{log}");
+    let listed = world.ryectl("ps --all --json").ok().json();
+    let of_tool = |run: &&Value| run["item_id"] == "tool:t/prints" || run["item_id"] == "t/prints";
+    let run = listed.as_array().unwrap().iter().find(of_tool).unwrap()["run_id"].clone();
+    let log = world.read(&format!(
+        ".ai/state/threads/{}/async.log",
+        run.as_str().unwrap()
+    ));
     assert!(
-        !world
-            .project()
-            .join(format!(".ai/state/threads/{parent}/async.log"))
-            .exists()
+        log.contains("tool:t/prints]\nto whom it may concern\n"),
+        "{log}"
     );
 }

@@ -262,10 +262,11 @@ async fn a_caller_who_goes_away_leaves_no_run_that_nobody_drives() {
 async fn a_cursor_goes_on_behind_its_event() {
     let world = World::new();
     world.graph("t/echo", "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}");
-    let run = world.ryectl("run t/echo --json").ok().json()["run_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let ran = || {
+        let record = world.ryectl("run t/echo --json").ok().json();
+        record["run_id"].as_str().unwrap().to_owned()
+    };
+    let (run, other) = (ran(), ran());
     let mut runs = RunsClient::new(channel(&world));
     let mut all = Vec::new();
     let whole = v1::StreamRequest {
@@ -294,13 +295,15 @@ async fn a_cursor_goes_on_behind_its_event() {
         }
         assert_eq!(next, all.last().unwrap().seq + 1);
     }
-    let forged = v1::StreamRequest {
-        run_id: run,
-        cursor: "forged".to_owned(),
-        follow: false,
-    };
-    assert_eq!(
-        runs.stream(forged).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    let foreign = all[0].cursor.clone();
+    for (run_id, cursor) in [(&run, "forged"), (&run, "1.2"), (&other, foreign.as_str())] {
+        let forged = v1::StreamRequest {
+            run_id: run_id.clone(),
+            cursor: cursor.to_owned(),
+            follow: false,
+        };
+        let refused = runs.stream(forged).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{cursor}");
+        assert!(refused.message().contains(run_id), "{refused}");
+    }
 }

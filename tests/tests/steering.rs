@@ -385,6 +385,33 @@ fn a_drawing_shows_the_graph_and_what_a_run_did() {
 }
 
 #[test]
+fn a_drawing_and_the_page_show_where_a_killed_run_stood() {
+    let world = World::new();
+    world.graph(
+        "t/stuck",
+        "start: one\nnodes:\n  one: {action: {item_id: rye/core/echo}, next: two}\n  two: {action: {item_id: rye/bash, params: {command: \"touch here; sleep 1000\"}}, next: done}\n  done: {type: return}",
+    );
+    let run = world.start_run("t/stuck");
+    until("the second step to begin", || {
+        world.project().join("here").exists().then_some(())
+    });
+    let _killed = world.ryectl("kill").arg(&run).ok();
+    let over = world.ryectl("graph show t/stuck --run").arg(&run).ok();
+    let _marked = over.prints(&["one  rye/core/echo  ✓", "two  rye/bash  ⊘"]);
+    let steps = world.record(&run)["steps"].as_u64().unwrap();
+    let page = format!(".ai/knowledge/agent/threads/t/stuck/{run}.md");
+    until("the page to tell the end", || {
+        world.read(&page).contains("**killed**").then_some(())
+    });
+    let page = world.read(&page);
+    let count = format!("step_count: {steps}\n");
+    assert!(
+        page.contains(&count) && page.contains("| 2 | two | ⛔ | 1 |"),
+        "{page}"
+    );
+}
+
+#[test]
 fn runs_below_a_run_are_shown_below_it() {
     let world = World::new();
     world.graph("t/leaf", "start: a\nnodes:\n  a: {type: return, output: 1}");

@@ -15,6 +15,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("stop", 0),
     ("task", 0),
     ("beneath", 1),
+    ("async_log", 2),
     ("object", 2),
     ("journal", 3),
     ("cache", 4),

@@ -69,6 +69,21 @@ fn a_tool_that_says_it_failed_has_failed() {
 }
 
 #[test]
+fn a_structured_error_keeps_its_message() {
+    let world = World::new();
+    let error = "{'type': 'X', 'message': 'the disk is on fire', 'code': 'fire'}";
+    world.python(
+        "t/fire",
+        &format!("return {{'success': False, 'error': {error}}}"),
+    );
+    let _told = world
+        .ryectl("execute tool t/fire")
+        .run()
+        .code(1)
+        .tells(&["the disk is on fire"]);
+}
+
+#[test]
 fn a_tool_that_raises_fails_with_its_traceback() {
     let world = World::new();
     world.python("t/raises", "raise ValueError('the reason')");

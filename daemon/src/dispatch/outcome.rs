@@ -24,13 +24,27 @@ pub(super) fn reported_failure(data: &Value) -> Option<Failure> {
 fn told_failure(data: &Value) -> Failure {
     let message = ["error", "stderr", "message"]
         .iter()
-        .find_map(|key| {
-            data.get(key)
-                .and_then(Value::as_str)
-                .filter(|text| !text.trim().is_empty())
-        })
-        .unwrap_or("the tool reported a failure without saying why");
-    Failure::permanent("tool_failed", excerpt(message))
+        .find_map(|key| words(data.get(key)?));
+    let silent = "the tool reported a failure without saying why";
+    Failure::permanent("tool_failed", excerpt(message.as_deref().unwrap_or(silent)))
+}
+
+/// What `value` tells: a text, the `message` of a structured error, or else the structure as JSON.
+fn words(value: &Value) -> Option<String> {
+    let text = |value: &Value| {
+        let text = value.as_str().filter(|text| !text.trim().is_empty());
+        text.map(str::to_owned)
+    };
+    match value {
+        Value::Null | Value::Bool(_) => None,
+        Value::String(_) => text(value),
+        Value::Object(error) if error.is_empty() => None,
+        Value::Object(error) => error
+            .get("message")
+            .and_then(text)
+            .or_else(|| Some(value.to_string())),
+        Value::Array(_) | Value::Number(_) => Some(value.to_string()),
+    }
 }
 
 /// Turns the end of a process into data, or into a failure that says what ended it.
@@ -85,7 +99,7 @@ pub fn timed_out(timeout: Duration) -> Failure {
 }
 
 fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {
-    let told = data.get("error").and_then(Value::as_str).map(str::to_owned);
+    let told = data.get("error").and_then(words);
     let text = told.unwrap_or_else(|| {
         String::from_utf8_lossy(&exited.stderr.bytes)
             .trim()
@@ -177,5 +191,36 @@ fn exit_number(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,
         Exit::Signal(signal) => -signal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_in_the_tools_own_words() {
+        let structured = json!({"type": "X", "message": "the disk is on fire", "code": "fire"});
+        for (error, told) in [
+            (json!("plain"), "plain"),
+            (structured, "the disk is on fire"),
+            (json!({"code": 7}), r#"{"code":7}"#),
+            (
+                json!({"message": " ", "code": 7}),
+                r#"{"message":" ","code":7}"#,
+            ),
+            (json!([1, 2]), "[1,2]"),
+            (json!(503), "503"),
+            (json!(""), "from stderr"),
+            (json!({}), "from stderr"),
+            (json!(true), "from stderr"),
+            (Value::Null, "from stderr"),
+        ] {
+            let data = json!({"success": false, "error": error, "stderr": "from stderr"});
+            let failure = declared_failure(&data).unwrap();
+            assert_eq!(failure.message, told, "{data}");
+        }
+        let silent = declared_failure(&json!({"status": "error"})).unwrap();
+        assert!(silent.message.contains("without saying why"));
     }
 }

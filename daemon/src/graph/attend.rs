@@ -16,13 +16,12 @@ use rye_core::model::{Birth, Event, Failure, KillReceipt, Outcome, Phase, Run, S
 use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
-use super::stderr;
-use crate::cache;
 use crate::chain::Origin;
 use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
 use crate::journal::Change;
 use crate::port::{Nest, Nested};
 use crate::stop::{Stop, Urgency};
+use crate::{async_log, cache};
 
 /// The item whose result may name a thread that another one continues.
 const THREAD: &str = "rye/agent/threads/thread_directive";
@@ -255,9 +254,9 @@ async fn effect(bench: &Bench<'_>, stop: &Stop, call: &Call, prepared: Prepared)
         .dispatcher
         .carry_out(prepared, ports.runs, stop, &note_process)
         .await;
-    if bench.birth.detached && !reply.stderr.is_empty() {
-        stderr::keep(bench, call, &reply.stderr).await;
-    }
+    let caller = format!("step {} {} {}", call.step, call.node, call.item);
+    let now = ports.journal.now();
+    async_log::keep(run, &bench.birth, now, &caller, &reply.stderr).await;
     if reply.stopped && stop.urgency() >= Urgency::Cancel {
         return Ended::Stopped(reply.receipt);
     }

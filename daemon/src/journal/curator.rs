@@ -30,11 +30,12 @@ use serde_json::json;
 
 use super::keeper::{Covered, Ended};
 use super::page::{Outlines, Page};
-use super::projector::{RENDER_EVERY, RETAINED, existing_transcript};
+use super::projector::{RENDER_EVERY, RETAINED};
 use super::receipts::Receipts;
 use super::record::{Logged, Unreadable};
+use super::sheet::existing_transcript;
 use super::track::Track;
-use super::transcript::{Cursor, Fault, Head};
+use super::transcript::{Cursor, Fault, Head, gap_in};
 use super::{CheckpointJob, Shared};
 use crate::beneath::Dir;
 use crate::object::Vault;
@@ -123,9 +124,11 @@ impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Read(source) => Self::Project(source),
-            Fault::Short(_) | Fault::Foreign(..) | Fault::Broken(_) | Fault::Head => {
-                Self::Transcript(fault)
-            }
+            Fault::Short(_)
+            | Fault::Foreign(..)
+            | Fault::Broken(_)
+            | Fault::Head
+            | Fault::Gap { .. } => Self::Transcript(fault),
         }
     }
 }
@@ -319,6 +322,9 @@ impl Curator {
             let Some(line) = chronicle.cursor.pass(id, text)? else {
                 continue;
             };
+            if let Some(gap) = gap_in(&line) {
+                return Err(gap.into());
+            }
             let (seq, at) = (line.seq, line.timestamp);
             let event = Logged::of_shown(line.event_type, line.payload)
                 .event(&self.shared.objects)

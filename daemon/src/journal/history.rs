@@ -1,11 +1,12 @@
 //! What a run has done so far, read back: from the log while it holds the events, from the verified transcript before.
 
 use std::io::{self, BufReader};
+use std::path::PathBuf;
 
 use rye_core::id::{Lsn, RunId, Seq};
 
-use super::projector::existing_transcript;
 use super::record::{Body, Record, Rendered};
+use super::sheet::{existing_transcript, transcript_path};
 use super::track::Track;
 use super::transcript::{self, Fact, Head};
 use super::{Error, Line, Shared};
@@ -146,13 +147,28 @@ pub(super) fn of_transcript(
     head: &Head,
     first: Seq,
 ) -> Result<Vec<Line>, Error> {
-    let lost = |source: transcript::Fault| Error::DataLoss {
-        run: run.clone(),
-        source: Box::new(source),
-    };
-    let file =
-        existing_transcript(files, run).map_err(|source| lost(transcript::Fault::Read(source)))?;
-    let mut lines = transcript::verify(BufReader::new(file), run, head).map_err(lost)?;
+    let file = existing_transcript(files, run);
+    let lines = file
+        .map_err(transcript::Fault::Read)
+        .and_then(|file| transcript::verify(BufReader::new(file), run, head));
+    let mut lines = lines.map_err(|fault| damaged(files, run, fault))?;
     lines.retain(|line| line.seq >= first);
     Ok(lines)
+}
+
+/// The transcript of `run`, whose files are below `files`, is not what was written.
+pub(super) fn damaged(files: &str, run: &RunId, source: transcript::Fault) -> Error {
+    let path = transcript_path(files, run);
+    Error::DataLoss {
+        run: run.clone(),
+        source: Box::new(Damaged { path, source }),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("`{}` was changed, cut or removed after it was written", path.display())]
+struct Damaged {
+    path: PathBuf,
+    #[source]
+    source: transcript::Fault,
 }

@@ -70,6 +70,8 @@ enum Standing {
     Running,
     Done,
     Failed,
+    /// The run ended here, and the visit did not.
+    Interrupted,
 }
 
 impl Standing {
@@ -79,6 +81,7 @@ impl Standing {
             Self::Running => "🔄",
             Self::Done => "✅",
             Self::Failed => "❌",
+            Self::Interrupted => "⛔",
         }
     }
 }
@@ -108,7 +111,10 @@ pub(super) struct Page {
     /// The step the last heading of the history speaks of.
     heading: u32,
     status: String,
+    /// The step it is at.
     step: u32,
+    /// The last step that ended.
+    steps: u32,
     began: Timestamp,
     seen: Timestamp,
     seq: Seq,
@@ -129,6 +135,7 @@ impl Page {
             heading: 0,
             status: Status::Created.as_str().to_owned(),
             step: 0,
+            steps: birth.seed.as_ref().map_or(0, |seed| seed.progress.steps),
             began: Timestamp::default(),
             seen: Timestamp::default(),
             seq: Seq::default(),
@@ -203,6 +210,7 @@ impl Page {
         } = event
         {
             self.step = *step;
+            self.steps = *step;
             let row = self.row(node);
             if *status != StepStatus::Foreach {
                 row.details.retain(|detail| detail.starts_with("run "));
@@ -267,10 +275,12 @@ impl Page {
             | Event::RunKilled { .. } => {
                 if let Some(outcome) = event.outcome() {
                     outcome.status().as_str().clone_into(&mut self.status);
-                    // What was in flight then was not done.
+                    // A step that was in flight then was not done.
+                    self.step = self.steps;
                     for row in &mut self.rows {
                         if row.standing == Standing::Running {
-                            row.standing = Standing::Pending;
+                            row.standing = Standing::Interrupted;
+                            row.visits += 1;
                         }
                     }
                 }
@@ -359,7 +369,7 @@ impl Page {
         }
         put(format_args!(
             "\n---\n\n**{}** | Steps: {} | Duration: {elapsed} | {}\n\nryed {SYSTEM_VERSION} | receipts: {receipts}\n",
-            self.status, self.step, self.seen
+            self.status, self.steps, self.seen
         ));
         out
     }
@@ -382,7 +392,7 @@ impl Page {
             ("graph_id", json!(self.graph)),
             ("graph_run_id", json!(self.run)),
             ("status", json!(self.status)),
-            ("step_count", json!(self.step)),
+            ("step_count", json!(self.steps)),
             ("seq", json!(self.seq)),
             ("duration", json!(elapsed)),
             ("tags", json!(["graph", name])),

@@ -5,12 +5,11 @@
 //! leaves lines in a mailbox; what does not fit there, or could not be written, is rendered again from the log.
 //! **Order**: lines of a run are appended in order, each at its own offset. **Failure**: a project that is gone, full
 //! or in our way is tried again every second; once the log has grown to [`RETAINED`] segments for its sake, its files
-//! are given up with a warning. A tail that differs from the log moves to `transcript.lost-<n>.jsonl`.
+//! are given up with a warning. A transcript that somebody removed, moved or cut is noticed before the next line is
+//! written and before a checkpoint counts on it, and is made again (see [`super::sheet`]).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +19,8 @@ use rye_core::model::Run;
 
 use super::curator::Note;
 use super::keeper::Covered;
-use super::log::size;
 use super::render;
+use super::sheet::{Sheet, existing_transcript, run_dir};
 use super::track::Track;
 use super::transcript::Head;
 use super::{CheckpointJob, Shared, history};
@@ -37,12 +36,6 @@ pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 /// Segments of log kept for projects that fail.
 pub(super) const RETAINED: usize = 8;
-
-/// Most of an existing file that is compared with the log: more than the log can hold.
-const TAIL_BYTES: u64 = 256 << 20;
-
-const TRANSCRIPT: &str = "transcript.jsonl";
-pub(super) const THREADS: &str = "state/threads";
 
 /// When the pages of a run are rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,30 +103,16 @@ impl Inbox {
     }
 }
 
-/// An open transcript.
-#[derive(Debug)]
-struct Transcript {
-    track: Arc<Track>,
-    file: File,
-    dir: Dir,
-    length: u64,
-    /// Written since its last sync.
-    dirty: bool,
-    /// Made by us and its name not yet synced.
-    fresh: bool,
-    used: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct Projector {
     shared: Arc<Shared>,
-    open: HashMap<RunId, Transcript>,
+    open: HashMap<RunId, Sheet>,
     uses: u64,
     rendered: HashMap<RunId, Instant>,
     failing: HashMap<RunId, Pending>,
     retry_at: Instant,
-    /// Runs whose transcript was shortened behind our back: nothing is appended to a torso.
-    torsos: HashSet<RunId>,
+    /// Runs whose project did not take their files for too long: nothing is written for them any more.
+    given_up: HashSet<RunId>,
 }
 
 impl Projector {
@@ -145,7 +124,7 @@ impl Projector {
             rendered: HashMap::new(),
             failing: HashMap::new(),
             retry_at: Instant::now(),
-            torsos: HashSet::new(),
+            given_up: HashSet::new(),
         }
     }
 
@@ -207,11 +186,11 @@ impl Projector {
 
     /// The files of the run are what they should be, or given up; the curator makes the rest of them.
     fn hand_on(&mut self, id: &RunId, pending: Pending, page: bool) {
-        let given_up = self.torsos.contains(id);
+        let given_up = self.given_up.contains(id);
         let ended = |(run, _): &(Arc<Run>, Lsn)| run.status().is_terminal();
         if pending.settled.as_ref().is_some_and(ended) {
             self.rendered.remove(id);
-            self.torsos.remove(id);
+            self.given_up.remove(id);
         }
         let note = Note {
             track: pending.track,
@@ -226,7 +205,7 @@ impl Projector {
 
     /// Answers whether the pages were due.
     fn write(&mut self, pending: &mut Pending) -> io::Result<bool> {
-        if !self.torsos.contains(&pending.track.id) {
+        if !self.given_up.contains(&pending.track.id) {
             self.write_lines(pending)?;
         }
         pending.start = pending.end;
@@ -250,49 +229,34 @@ impl Projector {
     fn write_lines(&mut self, pending: &mut Pending) -> io::Result<()> {
         let track = Arc::clone(&pending.track);
         let shared = Arc::clone(&self.shared);
+        let sheet = self.sheet(&track, &pending.start)?;
         match pending.lines.take() {
-            Some(lines) => self.append(&track, pending.start.bytes, &lines),
+            Some(lines) => sheet.put(pending.start.bytes, &lines),
             None => {
                 history::render_again(&shared, &track, pending.start, pending.end, |at, lines| {
-                    self.append(&track, at, lines)
+                    sheet.put(at, lines)
                 })
             }
         }
     }
 
-    /// Puts `lines` at offset `at` of the run's transcript.
-    fn append(&mut self, track: &Arc<Track>, at: u64, lines: &[u8]) -> io::Result<()> {
-        self.uses += 1;
-        let uses = self.uses;
-        let mut lines = lines;
-        let mut at = at;
-        if !self.open.contains_key(&track.id) {
-            let mut transcript = open_transcript(track)?;
-            match transcript.meet(at, lines)? {
-                Met::Torso => {
-                    tracing::warn!(run = %track.id, "the transcript is shorter than its record; nothing is appended to it");
-                    self.torsos.insert(track.id.clone());
-                    return Ok(());
-                }
-                Met::Has(there) => {
-                    lines = &lines[there..];
-                    at += size(there);
-                }
-            }
+    /// The run's transcript, which is in its place and reaches to `start` at least.
+    fn sheet(&mut self, track: &Arc<Track>, start: &Head) -> io::Result<&mut Sheet> {
+        let id = &track.id;
+        let is_open = match self.open.get(id) {
+            Some(sheet) => sheet.is_in_place()?,
+            None => false,
+        };
+        if !is_open {
+            self.open.remove(id);
+            let sheet = Sheet::open(&self.shared, track, start)?;
             self.make_room()?;
-            self.open.insert(track.id.clone(), transcript);
+            self.open.insert(id.clone(), sheet);
         }
-        let transcript = self
-            .open
-            .get_mut(&track.id)
-            .expect("it was opened just now");
-        transcript.used = uses;
-        if !lines.is_empty() {
-            transcript.file.write_all_at(lines, at)?;
-            transcript.length = at + size(lines.len());
-            transcript.dirty = true;
-        }
-        Ok(())
+        self.uses += 1;
+        let sheet = self.open.get_mut(id).expect("it was opened just now");
+        sheet.used = self.uses;
+        Ok(sheet)
     }
 
     /// Closes the transcript that was used the longest ago, if there are too many.
@@ -303,10 +267,10 @@ impl Projector {
         let oldest = self
             .open
             .iter()
-            .min_by_key(|(_, transcript)| transcript.used)
+            .min_by_key(|(_, sheet)| sheet.used)
             .map(|(id, _)| id.clone());
         match oldest.and_then(|id| self.open.remove(&id)) {
-            Some(mut transcript) => transcript.sync(),
+            Some(mut sheet) => sheet.sync(),
             None => Ok(()),
         }
     }
@@ -341,19 +305,47 @@ impl Projector {
         Ok(())
     }
 
+    /// Makes the transcript up to `head` again if somebody took it away and the checkpoint would drop events of it.
+    fn put_back(&mut self, track: &Arc<Track>, head: Head) {
+        let id = &track.id;
+        let needs_no_log = track.published().anchor.seq >= head.seq;
+        if needs_no_log || self.failing.contains_key(id) || self.given_up.contains(id) {
+            return;
+        }
+        let is_there = match self.open.get(id) {
+            Some(sheet) => sheet.is_in_place(),
+            None => existing_transcript(&track.birth.files, id)
+                .and_then(|file| Ok(file.metadata()?.len() >= head.bytes)),
+        };
+        if !is_there.unwrap_or(false) {
+            let nothing_new = Pending {
+                track: Arc::clone(track),
+                start: head,
+                end: head,
+                lines: Some(Vec::new()),
+                pages: Pages::Keep,
+                settled: None,
+            };
+            self.take_up(id.clone(), nothing_new);
+        }
+    }
+
     /// Makes sure that transcripts are on disk up to the checkpoint, so that the log need not be.
     fn checkpoint(&mut self, job: CheckpointJob) {
         if !self.failing.is_empty() {
             self.retry();
         }
+        for live in &job.runs {
+            self.put_back(&live.track, live.head);
+        }
         let mut covered = Covered::All;
-        for (id, transcript) in &mut self.open {
-            if let Err(error) = transcript.sync() {
+        for (id, sheet) in &mut self.open {
+            if let Err(error) = sheet.sync() {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
                 covered = Covered::NotAll;
             }
         }
-        self.open.retain(|_, transcript| !transcript.dirty);
+        self.open.retain(|_, sheet| !sheet.is_dirty());
         if !self.failing.is_empty() {
             covered = Covered::NotAll;
         }
@@ -362,7 +354,7 @@ impl Projector {
             for (id, pending) in std::mem::take(&mut self.failing) {
                 tracing::warn!(run = %id, files = pending.track.birth.files,
                     "the files of a run are given up: its project did not take them for too long");
-                self.torsos.insert(id.clone());
+                self.given_up.insert(id.clone());
                 self.hand_on(&id, pending, false);
             }
         }
@@ -377,110 +369,4 @@ impl Projector {
 enum Complaint {
     Aloud,
     Silent,
-}
-
-/// What an existing file has of the lines that belong at an offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Met {
-    /// It ends before them.
-    Torso,
-    /// It holds their first so many bytes, and nothing after.
-    Has(usize),
-}
-
-impl Transcript {
-    /// Compares what follows `at` with `lines`; what differs, or goes beyond, is moved aside.
-    fn meet(&mut self, at: u64, lines: &[u8]) -> io::Result<Met> {
-        let Some(behind) = self.length.checked_sub(at) else {
-            return Ok(Met::Torso);
-        };
-        if behind > TAIL_BYTES {
-            return Err(io::Error::other(
-                "the transcript is far longer than its run",
-            ));
-        }
-        let mut tail = vec![0; usize::try_from(behind).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut tail, at)?;
-        let same = tail.iter().zip(lines).take_while(|(a, b)| a == b).count();
-        if same == tail.len() {
-            return Ok(Met::Has(same));
-        }
-        let kept = tail[..same]
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
-        let lost = self.save_tail(&tail[kept..])?;
-        tracing::warn!(
-            file = lost,
-            bytes = tail.len() - kept,
-            "a transcript held lines the log does not know; they were moved aside"
-        );
-        self.file.set_len(at + size(kept))?;
-        self.length = at + size(kept);
-        self.dirty = true;
-        Ok(Met::Has(kept))
-    }
-
-    fn save_tail(&self, tail: &[u8]) -> io::Result<String> {
-        for number in 1_u32.. {
-            let name = format!("transcript.lost-{number}.jsonl");
-            match self.dir.create(&name) {
-                Ok(file) => {
-                    file.write_all_at(tail, 0)?;
-                    file.sync_all()?;
-                    self.dir.sync()?;
-                    return Ok(name);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::other("no name is left for a lost tail"))
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        if self.fresh {
-            let root = Dir::root(Path::new(&self.track.birth.files))?;
-            self.dir.sync()?;
-            root.make(Path::new(THREADS))?.sync()?;
-            root.make(Path::new("state"))?.sync()?;
-            self.fresh = false;
-        }
-        if self.dirty {
-            self.file.sync_data()?;
-            self.dirty = false;
-        }
-        Ok(())
-    }
-}
-
-fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
-    root.state()?.make(&Path::new("threads").join(id.as_str()))
-}
-
-fn open_transcript(track: &Arc<Track>) -> io::Result<Transcript> {
-    let root = Dir::root(Path::new(&track.birth.files))?;
-    let dir = run_dir(&root, &track.id)?;
-    let (file, fresh) = match dir.open(TRANSCRIPT)? {
-        Some(file) => (file, false),
-        None => (dir.create(TRANSCRIPT)?, true),
-    };
-    let length = file.metadata()?.len();
-    Ok(Transcript {
-        track: Arc::clone(track),
-        file,
-        dir,
-        length,
-        dirty: false,
-        fresh,
-        used: 0,
-    })
-}
-
-/// The transcript of a run whose files are below `files`, to be read.
-pub(super) fn existing_transcript(files: &str, id: &RunId) -> io::Result<File> {
-    Dir::root(Path::new(files))?
-        .enter(&Path::new(THREADS).join(id.as_str()))?
-        .open(TRANSCRIPT)?
-        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }

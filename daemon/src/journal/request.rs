@@ -9,7 +9,7 @@ use std::path::Path;
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::projector::THREADS;
+use super::sheet::THREADS;
 use crate::beneath::Dir;
 
 /// Names of such a file.

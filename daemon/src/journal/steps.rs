@@ -3,9 +3,9 @@
 use rye_core::id::RunId;
 use rye_core::model::{Event, StepStatus};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Error, Journal, Line};
+use super::{Error, Journal, Line, history, transcript};
 
 /// A step that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,10 +51,42 @@ impl StepLine {
     }
 }
 
+/// How far a run has come, step by step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walked {
+    /// The steps that have ended.
+    pub steps: Vec<StepLine>,
+    /// The node of a step that has begun and not ended.
+    pub open: Option<String>,
+}
+
 impl Journal {
-    /// The steps `run` has taken.
+    /// The steps `run` has taken. It is an error if events are lost that may tell of steps.
     pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
+        Ok(self.walked(run).await?.steps)
+    }
+
+    /// The steps `run` has taken, and the one it is at or ended in. It is an error if events are lost that may tell of them.
+    pub async fn walked(&self, run: &RunId) -> Result<Walked, Error> {
         let history = self.history(run).await?;
-        Ok(history.iter().filter_map(StepLine::of).collect())
+        if let Some(gap) = history.iter().find_map(transcript::gap_in) {
+            let record = self.run(run).await?;
+            let files = record.map_or_else(String::new, |run| run.birth.files.clone());
+            return Err(history::damaged(&files, run, gap));
+        }
+        let mut walked = Walked {
+            steps: Vec::new(),
+            open: None,
+        };
+        for line in &history {
+            if let Some(step) = StepLine::of(line) {
+                walked.steps.push(step);
+                walked.open = None;
+            } else if line.event_type == "step_started" {
+                let node = line.payload.get("node").and_then(Value::as_str);
+                walked.open = node.map(str::to_owned);
+            }
+        }
+        Ok(walked)
     }
 }

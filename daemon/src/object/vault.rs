@@ -56,7 +56,7 @@ pub enum VaultError {
     },
     /// The file is there, its content is not what it was.
     #[error(
-        "{} was changed after it was written: its content is {found}; restore it, or delete it and run the graph again",
+        "{} was changed after it was written: its content is {found}",
         path.display()
     )]
     Damaged {

@@ -242,7 +242,11 @@ fn held_below(pid: i32) -> Vec<Held> {
 /// Ends what is left when the leader is a zombie: its group, and its descendants wherever they went.
 async fn end_rest(leader: &Leader, orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
     // Whatever the leader had for children, our adopter has now: this happens before a pidfd reports the end.
-    let left = orphans.find().into_iter().filter_map(Held::take);
+    let left = orphans.find();
+    if left.is_empty() && stopped.is_none() {
+        return KillReceipt::default();
+    }
+    let left = left.into_iter().filter_map(Held::take);
     let mut held: Vec<_> = left.map(|held| (held, Signal::SIGKILL)).collect();
     if let Some(Stopped {
         descendants,
@@ -253,9 +257,6 @@ async fn end_rest(leader: &Leader, orphans: Orphans, stopped: Option<Stopped>) -
         held.extend(descendants.into_iter().map(|held| (held, signal)));
     }
     leader.signal_group(Signal::SIGKILL);
-    if held.is_empty() {
-        return KillReceipt::default();
-    }
     task::blocking("sweep", move || sweep::end(held, || orphans.find())).await
 }
 

@@ -14,6 +14,8 @@ use super::{ATTEMPT_VARIABLE, number};
 /// How long a sweep goes on. Processes die of KILL in milliseconds; only one that hangs in the kernel, or a swarm that
 /// forks faster than it is killed, takes this long, and is reported as surviving.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a sweep looks for more while something it killed is not dead yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Processes of one attempt that its leader left behind: how to find them again after each round of kills.
 #[derive(Debug, Clone)]
@@ -44,8 +46,8 @@ impl Orphans {
     }
 }
 
-/// Kills `held` and whatever `find` finds, over and over, until `find` finds nothing alive or patience ends: the death
-/// of one process re-parents its children, which makes them visible.
+/// Kills `held` and whatever `find` finds, over and over, until everything known is dead and one more look finds nothing
+/// new, or patience ends: the death of one process re-parents its children, which makes them visible.
 ///
 /// With each process in `held` comes the last signal it got; one that is dead by now died of that.
 pub(super) fn end(held: Vec<(Held, Signal)>, find: impl Fn() -> Vec<Stat>) -> KillReceipt {
@@ -61,20 +63,23 @@ pub(super) fn end(held: Vec<(Held, Signal)>, find: impl Fn() -> Vec<Stat>) -> Ki
         ending.insert((held.stat.pid, held.stat.start_time), (held, signal));
     }
     loop {
-        let mut found = false;
+        // Death first, then the look: only what dies hands its children on.
+        let look_at = deadline.min(Instant::now() + LOOK_AGAIN);
+        let all_ended = ending.values().all(|(held, _)| held.has_ended_by(look_at));
+        let mut news = false;
         for stat in find() {
             let key = (stat.pid, stat.start_time);
             if ending.contains_key(&key) {
                 continue;
             }
+            // One that has died since it was found may have left children too.
+            news = true;
             if let Some(held) = Held::take(stat) {
                 held.signal(Signal::SIGKILL);
                 ending.insert(key, (held, Signal::SIGKILL));
-                found = true;
             }
         }
-        let all_ended = ending.values().all(|(held, _)| held.has_ended_by(deadline));
-        if !found || !all_ended || Instant::now() >= deadline {
+        if (all_ended && !news) || Instant::now() >= deadline {
             return receipt(ending.into_values());
         }
     }

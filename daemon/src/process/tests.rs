@@ -380,6 +380,53 @@ async fn who_leaves_the_group_is_found_by_its_tag() {
     assert_eq!(exited.receipt.processes[0].pid, pid);
 }
 
+/// Trees that a leader leaves behind, each process in a session of its own or below one; what they are made of says
+/// `sleep`, so that all of them would stay for long.
+const TREES: [&str; 4] = [
+    "setsid sh -c 'sleep 1001; sleep 1002'",
+    "setsid sh -c 'setsid sh -c \"sleep 1001; sleep 1002\"; sleep 1003'",
+    "setsid sh -c 'setsid sh -c \"setsid sh -c \\\"sleep 1001; sleep 1002\\\"; sleep 1003\"; sleep 1004'",
+    "setsid sh -c 'while :; do setsid sh -c \"sleep 1001; sleep 1002\" & sleep 0.002; done'",
+];
+
+#[tokio::test]
+async fn nothing_is_left_of_a_tree_that_dies_from_its_root() {
+    let bench = Bench::new();
+    for round in 0..3 {
+        for (shape, tree) in TREES.into_iter().enumerate() {
+            for end in ["exit 0", "exec sleep 1000"] {
+                let tag = format!("{}.{round}.{shape}.{end}", bench.tag());
+                let script = format!("({tree} > /dev/null 2>&1 &); sleep 0.1; {end}");
+                let stopper = Stopper::new();
+                let mut plan = bench.shell(&script);
+                plan.timeout = Duration::from_millis(200);
+                let running = bench.start(plan, &tag).await;
+                let exited = running.finish(stopper.listen()).await.unwrap();
+                let left: Vec<Stat> = procfs::all()
+                    .into_iter()
+                    .filter(|stat| {
+                        stat.is_alive() && stat.has_variable(ATTEMPT_VARIABLE, Some(&tag))
+                    })
+                    .collect();
+                for stat in &left {
+                    kill(Pid::from_raw(stat.pid), Signal::SIGKILL).unwrap();
+                }
+                assert_eq!(left, [], "{script}, round {round}: {:?}", exited.receipt);
+                assert_eq!(exited.receipt.survivors, [0; 0], "{script}");
+                let ended = |pid| {
+                    exited
+                        .receipt
+                        .processes
+                        .iter()
+                        .filter(|it| it.pid == pid)
+                        .count()
+                };
+                assert!(exited.receipt.processes.iter().all(|it| ended(it.pid) == 1));
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_has_left_group_and_tag_is_ended_if_seen_when_the_leader_was_stopped() {
     let bench = Bench::new();

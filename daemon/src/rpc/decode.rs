@@ -12,6 +12,7 @@ use rye_proto::v1;
 use serde_json::Value;
 use tonic::{Request, Status as Refusal};
 
+use super::encode::cursors_of;
 use super::status::invalid;
 use crate::supervisor::{Beginning, Start};
 
@@ -164,13 +165,13 @@ pub(super) fn format(format: v1::DiagramFormat) -> Format {
     }
 }
 
-/// The position behind which a stream begins; see [`encode::cursor`](super::encode::cursor).
-pub(super) fn cursor(text: &str) -> Result<Seq, Refusal> {
+/// The position in `run` behind which a stream begins; see [`encode::cursor`](super::encode::cursor).
+pub(super) fn cursor(run: &RunId, text: &str) -> Result<Seq, Refusal> {
     if text.is_empty() {
         return Ok(Seq(0));
     }
-    text.strip_prefix("1.")
+    text.strip_prefix(&cursors_of(run))
         .and_then(|seq| seq.parse().ok())
         .map(Seq)
-        .ok_or_else(|| invalid("cursor", "it is not a cursor this daemon gave out"))
+        .ok_or_else(|| invalid("cursor", format!("it is not a cursor of run `{run}`")))
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::cache::Entry;
 use crate::journal::{Line, StepLine, Summary};
+use crate::object::Digest;
 use crate::supervisor::Checked;
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
@@ -195,14 +196,20 @@ pub(super) fn receipt(run: &Run) -> v1::KillReceipt {
     }
 }
 
-/// The cursor of the wire: opaque to clients, the seq of the event it came with to us.
-pub(super) fn cursor(seq: Seq) -> String {
-    format!("1.{seq}")
+/// The cursor of the wire: opaque to clients; to us the run and the seq of the event it came with.
+pub(super) fn cursor(run: &RunId, seq: Seq) -> String {
+    format!("{}{seq}", cursors_of(run))
+}
+
+/// What every cursor of `run` begins with: its form, and a hash that tells runs apart.
+pub(super) fn cursors_of(run: &RunId) -> String {
+    let hash = Digest::of(&[run.as_str().as_bytes()]).to_string();
+    format!("2.{}.", &hash[..12])
 }
 
 pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
     v1::Event {
-        cursor: cursor(line.seq),
+        cursor: cursor(run, line.seq),
         seq: line.seq.0,
         run_id: run.to_string(),
         timestamp: Some(timestamp(line.timestamp)),

@@ -61,10 +61,10 @@ fn resumed_at(before: &Run, run: &Run) -> String {
     if run.id != before.id {
         String::new()
     } else if before.status() == RunStatus::Suspended {
-        encode::cursor(before.seq)
+        encode::cursor(&run.id, before.seq)
     } else {
         // It parked only after we looked.
-        encode::cursor(run.seq)
+        encode::cursor(&run.id, run.seq)
     }
 }
 
@@ -315,7 +315,7 @@ impl Runs for RunsService {
         let request = request.into_inner();
         let id = decode::run_id(&request.run_id)?;
         let run = self.supervisor.run_of(&id).await?;
-        let from = decode::cursor(&request.cursor)?;
+        let from = decode::cursor(&id, &request.cursor)?;
         let feed = self
             .supervisor
             .journal()

@@ -11,7 +11,7 @@ use rye_core::model::{Activity, Run, RunKind, StepStatus};
 
 use super::{Error, Supervisor, admission};
 use crate::chain::{self, Chain, Terminal};
-use crate::journal::{Filter, StepLine};
+use crate::journal::{Filter, Walked};
 use crate::libraries::Place;
 
 /// Records asked of the journal in one go.
@@ -72,9 +72,9 @@ impl Supervisor {
                 problem: format!("it runs `{}`, not `{item}`", run.birth.item),
             });
         };
-        let steps = self.journal().steps(&run.id).await?;
+        let walked = self.journal().walked(&run.id).await?;
         let name = format!("the graph of run {}", run.id);
-        draw(&graph.text, &name, format, &overlay(&run, &steps))
+        draw(&graph.text, &name, format, &overlay(&run, &walked))
     }
 
     /// The runs below `id`: each behind its parent, siblings oldest first.
@@ -162,9 +162,9 @@ fn draw(
 }
 
 /// What `run` did at each node.
-fn overlay(run: &Run, steps: &[StepLine]) -> BTreeMap<String, NodeState> {
+fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
     let mut nodes = BTreeMap::new();
-    for step in steps {
+    for step in &walked.steps {
         let visits = nodes
             .get(&step.node)
             .map_or(0, |seen: &NodeState| seen.visits);
@@ -193,6 +193,15 @@ fn overlay(run: &Run, steps: &[StepLine]) -> BTreeMap<String, NodeState> {
             elapsed_ms: 0,
         };
         nodes.insert(node, state);
+    }
+    if let (true, Some(node)) = (run.status().is_terminal(), &walked.open) {
+        let visits = nodes.get(node).map_or(0, |seen| seen.visits);
+        let state = NodeState {
+            status: NodeStatus::Interrupted,
+            visits: visits + 1,
+            elapsed_ms: 0,
+        };
+        nodes.insert(node.clone(), state);
     }
     nodes
 }

@@ -61,11 +61,13 @@ pub enum NodeStatus {
     Foreach,
     /// The run comes here next.
     Pending,
+    /// The run ended while it was here.
+    Interrupted,
 }
 
 impl NodeStatus {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ok,
         Self::Error,
         Self::Running,
@@ -74,6 +76,7 @@ impl NodeStatus {
         Self::Gate,
         Self::Foreach,
         Self::Pending,
+        Self::Interrupted,
     ];
 
     /// The word for it.
@@ -87,6 +90,7 @@ impl NodeStatus {
             Self::Gate => "gate",
             Self::Foreach => "foreach",
             Self::Pending => "pending",
+            Self::Interrupted => "interrupted",
         }
     }
 
@@ -103,6 +107,7 @@ impl NodeStatus {
             Self::Running => "…",
             Self::Return => "⏹",
             Self::Pending => "·",
+            Self::Interrupted => "⊘",
         }
     }
 
@@ -115,6 +120,7 @@ impl NodeStatus {
             Self::Cached => ("#e6dcfa", "#8250df"),
             Self::Return => ("#d6e9ff", "#0969da"),
             Self::Pending => ("#f3f4f6", "#8c959f"),
+            Self::Interrupted => ("#ffe7d1", "#bc4c00"),
         }
     }
 }

@@ -15,7 +15,7 @@ CONFIG_SCHEMA = {
 
 
 def execute(params, project_path):
-    print("what a tool prints goes to its log")
+    print("what a tool prints goes to async.log, beside the transcript of its run")
     files = params["files"]
     noun = "file" if files == 1 else "files"
     return {"greeting": f"Hello, {params['name']}: {files} {noun} here."}

@@ -106,12 +106,51 @@ fn every_node_has_a_row_in_the_order_of_the_file_and_shows_where_it_stands() {
         "entry_type: \"graph_transcript\"",
         "category: \"agent/threads/demo/graph\"",
         "tags: [\"graph\",\"graph\"]",
-        "step_count: 4",
+        "**Step:** 4",
+        "step_count: 3",
         "### Step 1 – failed → tool:rye/core/echo",
         "❌ error after 1.2s: no",
         "receipts: 3",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_step_a_run_ended_in_is_interrupted_and_not_counted() {
+    for end in [
+        Event::RunKilled {
+            cause: "uid:0".into(),
+            receipt: rye_core::model::KillReceipt::default(),
+        },
+        Event::GraphCancelled {
+            cause: "uid:0".into(),
+            steps: 1,
+            elapsed_ms: 1,
+        },
+    ] {
+        let mut page = page(&["one", "two", "three"]);
+        take(
+            &mut page,
+            [
+                started(1, "one"),
+                completed(1, "one", None),
+                started(2, "two"),
+                end,
+            ],
+        );
+        let text = page.render(1);
+        assert_eq!(
+            rows(&text),
+            [
+                "| 1 | one | ✅ | 1 | 1.2s | rye/core/echo |  |",
+                "| 2 | two | ⛔ | 1 |  | rye/core/echo |  |",
+                "| 3 | three | ⏳ | 0 |  | rye/core/echo |  |",
+            ]
+        );
+        for part in ["step_count: 1", "**Step:** 1", "Steps: 1"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
     }
 }
 

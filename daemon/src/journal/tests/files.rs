@@ -1,10 +1,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use rye_core::id::Seq;
 use serde_json::{Value, json};
 
-use super::super::Error;
+use super::super::{Error, Journal};
 use super::rig::*;
 
 #[tokio::test]
@@ -55,6 +56,127 @@ async fn a_transcript_that_is_behind_comes_back_byte_for_byte() {
     let journal = rig.open().await;
     assert_eq!(transcript(&path, 12).await, whole);
     drop(journal);
+}
+
+/// Removes a directory into which the journal may be writing.
+fn remove(directory: &Path) {
+    let removed = (0..100).any(|_| fs::remove_dir_all(directory).is_ok());
+    assert!(removed, "{} is not removed", directory.display());
+}
+
+#[tokio::test]
+async fn a_transcript_that_is_taken_away_under_a_live_run_comes_back_whole() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 2).await;
+    let path = rig.transcript_path(&run);
+    let directory = path.parent().unwrap();
+    let away = rig.root.path().join("away");
+    let harm: [(&str, &dyn Fn()); 5] = [
+        ("removed", &|| remove(directory)),
+        ("state removed", &|| remove(&rig.ai().join("state"))),
+        ("moved", &|| fs::rename(directory, &away).unwrap()),
+        ("cut", &|| {
+            let half = fs::metadata(&path).unwrap().len() / 2;
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_len(half).unwrap();
+        }),
+        ("replaced", &|| {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, "mine\n").unwrap();
+        }),
+    ];
+    let mut step = 2;
+    for (what, harm) in harm {
+        let before = transcript(&path, 4 + 2 * u64::from(step)).await;
+        harm();
+        step += 1;
+        journal.put(turn(&run, step)).await;
+        let text = transcript(&path, 4 + 2 * u64::from(step)).await;
+        assert!(text.starts_with(&before), "{what}");
+        check_transcript(&run, &text);
+    }
+    let aside = directory.join("transcript.lost-1.jsonl");
+    assert_eq!(fs::read_to_string(aside).unwrap(), "mine\n");
+}
+
+#[tokio::test]
+async fn the_log_is_not_shortened_for_a_transcript_that_was_taken_away() {
+    let rig = Rig::with_segments_of(256 * 1024);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 20).await;
+    let path = rig.transcript_path(&run);
+    let whole = transcript(&path, 44).await;
+    remove(path.parent().unwrap());
+    // Nothing is appended to it any more: only the checkpoint looks.
+    journal.close().await.unwrap();
+    drop(journal);
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    let journal = rig.open().await;
+    assert_eq!(journal.history(&run).await.unwrap().len(), 44);
+}
+
+#[tokio::test]
+async fn what_neither_file_nor_log_holds_is_lost_and_named_and_the_rest_is_kept() {
+    for kept in [0, 1, 2] {
+        let rig = Rig::new();
+        let journal = rig.open().await;
+        let run = journal.put_run(&rig, "run-a", 20).await;
+        let path = rig.transcript_path(&run);
+        let whole = transcript(&path, 44).await;
+        journal.close().await.unwrap();
+        drop(journal);
+        // The log has let go of all this.
+        let journal = rig.open().await;
+        if kept == 0 {
+            remove(path.parent().unwrap());
+        } else {
+            let part = rig.root.path().join("part");
+            fs::write(&part, &whole[..whole.len() * kept / 3]).unwrap();
+            fs::rename(&part, &path).unwrap();
+        }
+        for step in 21..=23 {
+            journal.put(turn(&run, step)).await;
+        }
+        let text = eventually(async || {
+            let text = fs::read_to_string(&path).ok()?;
+            text.contains(r#""step":24,"#).then_some(text)
+        })
+        .await;
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let gap = lines
+            .iter()
+            .find(|line| line["event_type"] == "events_lost");
+        let lost = &gap.unwrap()["payload"];
+        assert_eq!(lost["last"], 44);
+        let first = lost["first"].as_u64().unwrap();
+        assert_eq!(first == 1, kept == 0, "what was still there is kept");
+        let seen = async |journal: &Journal| -> Vec<u64> {
+            let lines = journal.history(&run).await.unwrap();
+            lines.iter().map(|line| line.seq.0).collect()
+        };
+        let expected: Vec<u64> = (1..first).chain(44..=50).collect();
+        assert_eq!(seen(&journal).await, expected);
+        let told = rye_core::error::chain(&journal.steps(&run).await.unwrap_err());
+        let range = format!("events {first} to 44 are lost");
+        assert!(
+            told.contains(&range) && told.contains(path.to_str().unwrap()),
+            "{told}"
+        );
+        journal.put(vec![change(&run, finish())]).await;
+        journal.close().await.unwrap();
+        drop(journal);
+        let journal = rig.open().await;
+        let expected: Vec<u64> = (1..first).chain(44..=51).collect();
+        assert_eq!(
+            seen(&journal).await,
+            expected,
+            "after the end and a restart"
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,33 +1,37 @@
-//! What the tools of a detached run complain about: nobody waits for it, so it goes to `async.log` beside its transcript.
+//! What the tools of a run write to stderr: it goes to `async.log` beside the transcript of the run.
+//!
+//! **Owns** `state/threads/<run>/async.log` below the run's `files` directory, which is there once a tool had something to say, and
+//! which its user alone may read. **Failure**: what cannot be written is lost, with a warning; a run never waits for it.
 
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
-use rye_core::walker::Call;
+use rye_core::model::Birth;
 
-use super::attend::Bench;
 use crate::beneath::Dir;
 use crate::task;
 
 /// Longest file; what comes after is dropped.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// Appends `stderr` of the process that carried out `call`. What cannot be written is lost, with a warning.
-pub(super) async fn keep(bench: &Bench<'_>, call: &Call, stderr: &[u8]) {
-    let now = bench.ports.journal.now();
-    let head = format!("[{now} step {} {} {}]\n", call.step, call.node, call.item);
-    let mut text = head.into_bytes();
+/// Appends what a tool of the run `run` wrote, below a line that says that `caller` had ended its call at `now`.
+pub async fn keep(run: &RunId, birth: &Birth, now: Timestamp, caller: &str, stderr: &[u8]) {
+    if stderr.is_empty() {
+        return;
+    }
+    let mut text = format!("[{now} {caller}]\n").into_bytes();
     text.extend_from_slice(stderr);
     if !stderr.ends_with(b"\n") {
         text.push(b'\n');
     }
-    let (files, run) = (bench.birth.files.clone(), bench.run.clone());
+    let (files, id) = (birth.files.clone(), run.clone());
     let appended = task::blocking("append to async.log", move || {
-        append(Path::new(&files), &run, &text)
+        append(Path::new(&files), &id, &text)
     });
     if let Err(error) = appended.await {
-        tracing::warn!(run = %bench.run, %error, "what a tool wrote to stderr was not kept");
+        tracing::warn!(%run, %error, "what a tool wrote to stderr was not kept");
     }
 }
 
@@ -45,6 +49,7 @@ fn append(files: &Path, run: &RunId, text: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn the_file_grows_to_its_limit_and_no_further() {
@@ -54,6 +59,8 @@ mod tests {
         append(files.path(), &run, b"one\n").unwrap();
         append(files.path(), &run, b"two\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\n");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
         for _ in 0..2 {
             append(
                 files.path(),

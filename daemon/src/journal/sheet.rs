@@ -1,0 +1,246 @@
+//! The file of one transcript, open to be appended to.
+//!
+//! **Owns** `state/threads/<run>/transcript.jsonl`. **Never** trusts that it is still there, or still whole: others may remove, move
+//! or cut it at any time. What of it is missing is made again from the log, in a file of its own that then takes its name,
+//! so that readers find a whole transcript or none. **Failure**: events that are in no file any more, nor in the log, are lost; a
+//! line says which, as long as they were (see [`transcript`]), and everything behind it stays where it belongs. A tail that
+//! differs from the log moves to `transcript.lost-<n>.jsonl`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+
+use super::log::size;
+use super::track::Track;
+use super::transcript::{self, Cursor, Head};
+use super::{Shared, history};
+use crate::beneath::Dir;
+
+/// Most of an existing file that is compared with the log: more than the log can hold.
+const TAIL_BYTES: u64 = 256 << 20;
+
+const TRANSCRIPT: &str = "transcript.jsonl";
+const TEMPORARY: &str = ".transcript.jsonl.tmp";
+pub(super) const THREADS: &str = "state/threads";
+
+/// An open transcript.
+#[derive(Debug)]
+pub(super) struct Sheet {
+    track: Arc<Track>,
+    file: File,
+    dir: Dir,
+    length: u64,
+    /// Written since its last sync.
+    dirty: bool,
+    /// Made by us and its name not yet synced.
+    fresh: bool,
+    /// When it was used, by the count of its owner.
+    pub(super) used: u64,
+}
+
+impl Sheet {
+    /// Opens the transcript to take lines behind `start`; what is missing before is made again first.
+    pub(super) fn open(shared: &Shared, track: &Arc<Track>, start: &Head) -> io::Result<Self> {
+        let root = Dir::root(Path::new(&track.birth.files))?;
+        let dir = run_dir(&root, &track.id)?;
+        let there = dir.open(TRANSCRIPT)?;
+        let length = there.as_ref().map_or(Ok(0), length)?;
+        let (file, fresh) = match there {
+            Some(file) if length >= start.bytes => (file, false),
+            there => (make_again(shared, track, &dir, there, start)?, true),
+        };
+        let length = self::length(&file)?;
+        Ok(Self {
+            track: Arc::clone(track),
+            file,
+            dir,
+            length,
+            // Who wrote what is there may not have synced it.
+            dirty: true,
+            fresh,
+            used: 0,
+        })
+    }
+
+    /// Whether its name still means this file.
+    pub(super) fn is_in_place(&self) -> io::Result<bool> {
+        let found = match existing_transcript(&self.track.birth.files, &self.track.id) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            found => found?.metadata()?,
+        };
+        let ours = self.file.metadata()?;
+        Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino()) && ours.len() == self.length)
+    }
+
+    /// Puts `lines` at offset `at`, up to which it reaches at least.
+    pub(super) fn put(&mut self, at: u64, lines: &[u8]) -> io::Result<()> {
+        let there = if self.length == at {
+            0
+        } else {
+            self.meet(at, lines)?
+        };
+        let rest = &lines[there..];
+        if !rest.is_empty() {
+            let at = at + size(there);
+            self.file.write_all_at(rest, at)?;
+            self.length = at + size(rest.len());
+            self.dirty = true;
+        }
+        Ok(())
+    }
+
+    /// Compares what follows `at` with `lines`; what differs, or goes beyond, is moved aside. Answers how many bytes of
+    /// `lines` it holds.
+    fn meet(&mut self, at: u64, lines: &[u8]) -> io::Result<usize> {
+        let Some(behind) = self.length.checked_sub(at) else {
+            return Err(io::Error::other(
+                "the transcript is shorter than its record",
+            ));
+        };
+        if behind > TAIL_BYTES {
+            return Err(io::Error::other(
+                "the transcript is far longer than its run",
+            ));
+        }
+        let mut tail = vec![0; usize::try_from(behind).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut tail, at)?;
+        let same = tail.iter().zip(lines).take_while(|(a, b)| a == b).count();
+        if same == tail.len() {
+            return Ok(same);
+        }
+        let kept = tail[..same]
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        set_aside(&self.dir, &tail[kept..])?;
+        self.file.set_len(at + size(kept))?;
+        self.length = at + size(kept);
+        self.dirty = true;
+        Ok(kept)
+    }
+
+    /// Whether there is something to sync.
+    pub(super) const fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Makes what was written survive a power cut.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if self.fresh {
+            let root = Dir::root(Path::new(&self.track.birth.files))?;
+            self.dir.sync()?;
+            root.make(Path::new(THREADS))?.sync()?;
+            root.make(Path::new("state"))?.sync()?;
+            self.fresh = false;
+        }
+        if self.dirty {
+            self.file.sync_data()?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+}
+
+fn length(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.len())
+}
+
+/// Makes the transcript up to `start` of what `there` has of it and what the log has.
+fn make_again(
+    shared: &Shared,
+    track: &Arc<Track>,
+    dir: &Dir,
+    mut there: Option<File>,
+    start: &Head,
+) -> io::Result<File> {
+    let run = &track.id;
+    let mut anchor = track.published().anchor;
+    if anchor.bytes > start.bytes {
+        anchor = *start;
+    }
+    let now = shared.clock.now();
+    let kept = there.as_ref().map_or_else(Cursor::default, |file| {
+        let room = |cursor: &Cursor| transcript::gap(run, cursor, &anchor, now).is_some();
+        transcript::intact(BufReader::new(file), run, &anchor, room)
+    });
+    dir.remove(TEMPORARY)?;
+    let mut file = dir.create(TEMPORARY)?;
+    if let Some(old) = &mut there {
+        old.seek(SeekFrom::Start(0))?;
+        io::copy(&mut io::Read::by_ref(old).take(kept.at), &mut file)?;
+    }
+    if kept.at < anchor.bytes {
+        let gap = transcript::gap(run, &kept, &anchor, now).ok_or_else(|| {
+            io::Error::other("the lost events leave no room for the line that says so")
+        })?;
+        tracing::warn!(run = %run, first = kept.seq.next().0, last = anchor.seq.0,
+            "events of a run are lost: its transcript was removed or cut, and the log does not hold them any more");
+        let mut out = BufWriter::new(&file);
+        out.write_all(gap.text.as_bytes())?;
+        io::copy(&mut io::repeat(b' ').take(gap.padding), &mut out)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+    } else if start.bytes > 0 {
+        tracing::warn!(run = %run, "the transcript of a run was removed or cut; it is made again from the log");
+    }
+    history::render_again(shared, track, anchor, *start, |at, lines| {
+        file.write_all_at(lines, at)
+    })?;
+    if let Some(old) = there {
+        let mut rest = Vec::new();
+        old.take(TAIL_BYTES).read_to_end(&mut rest)?;
+        let mut now = vec![0; rest.len()];
+        file.read_exact_at(&mut now, kept.at)?;
+        if rest != now {
+            set_aside(dir, &rest)?;
+        }
+    }
+    dir.rename(TEMPORARY, TRANSCRIPT)?;
+    Ok(file)
+}
+
+/// Keeps what stood in a transcript and does not belong there.
+fn set_aside(dir: &Dir, tail: &[u8]) -> io::Result<()> {
+    for number in 1_u32.. {
+        let name = format!("transcript.lost-{number}.jsonl");
+        match dir.create(&name) {
+            Ok(file) => {
+                file.write_all_at(tail, 0)?;
+                file.sync_all()?;
+                dir.sync()?;
+                tracing::warn!(
+                    file = name,
+                    bytes = tail.len(),
+                    "a transcript held lines the log does not know; they were moved aside"
+                );
+                return Ok(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("no name is left for a lost tail"))
+}
+
+/// The directory of a run's files, which is made if it is not there.
+pub(super) fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
+    root.state()?.make(&Path::new("threads").join(id.as_str()))
+}
+
+/// Where the transcript of a run is whose files are below `files`.
+pub(super) fn transcript_path(files: &str, id: &RunId) -> PathBuf {
+    let directory = Path::new(files).join(THREADS).join(id.as_str());
+    directory.join(TRANSCRIPT)
+}
+
+/// The transcript of a run whose files are below `files`, to be read.
+pub(super) fn existing_transcript(files: &str, id: &RunId) -> io::Result<File> {
+    Dir::root(Path::new(files))?
+        .enter(&Path::new(THREADS).join(id.as_str()))?
+        .open(TRANSCRIPT)?
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+}
