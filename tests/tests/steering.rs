@@ -246,6 +246,43 @@ fn the_time_of_a_graph_ends_the_call_in_flight() {
 }
 
 #[test]
+fn what_the_time_of_a_graph_cut_off_is_repeated_only_if_somebody_says_so() {
+    for (kind, open, charged) in [
+        ("", "charge", 1),
+        (
+            "type: foreach, over: [0, 1], parallel: true, ",
+            "charge[0]",
+            2,
+        ),
+    ] {
+        for hooks in [
+            "",
+            "hooks: [{event: graph_completed, action: {item_id: rye/core/echo}}]\n",
+        ] {
+            let world = World::new();
+            let config = format!(
+                "start: charge\ntimeout: 0.5\n{hooks}nodes:\n  charge: {{{kind}effect: at_most_once, action: {{item_id: rye/bash, \
+                 params: {{command: 'echo charged >>ran; [ -e ok ] || sleep 600'}}}}}}"
+            );
+            world.graph("t/late", &config);
+            let ended = world.ryectl("run t/late --json").run().code(1).json();
+            assert_eq!(ended["error"]["code"], "duration_exceeded");
+            let run = ended["run_id"].as_str().unwrap();
+            world.write("ok", "");
+            let _asks = world
+                .ryectl("resume")
+                .arg(run)
+                .run()
+                .code(5)
+                .tells(&[&format!("--uncertain '{open}=retry'")]);
+            assert_eq!(world.read("ran").lines().count(), charged);
+            let _again = world.ryectl("resume --uncertain *=retry").arg(run).ok();
+            assert_eq!(world.read("ran").lines().count(), 2 * charged);
+        }
+    }
+}
+
+#[test]
 fn a_single_step_shows_what_a_node_does_and_what_would_follow() {
     let (world, old) = failed();
     let out = world

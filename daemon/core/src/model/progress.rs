@@ -9,6 +9,7 @@ use super::{
     Event, FailedAttempt, Failure, HookRound, InFlight, ItemResult, Items, Object, Slot,
     SuppressedError,
 };
+use crate::id::RunId;
 use crate::model::Effect;
 
 /// What a run has done so far.
@@ -48,6 +49,9 @@ pub struct Progress {
     /// [`Run::uncertain`](super::Run::uncertain).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
+    /// The run that carries out, or last carried out, the action of the node in hand; a further try goes on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<RunId>,
     /// Where the walk stood when the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stood_at: Option<String>,
@@ -84,6 +88,7 @@ impl Default for Progress {
             hooks: None,
             unfinished: None,
             unknown: Vec::new(),
+            below: None,
             stood_at: None,
             last_step: None,
         }
@@ -133,7 +138,9 @@ impl Progress {
     /// Takes in one event that the run's phase allows.
     pub(super) fn take_in(&mut self, event: &Event) {
         match event {
-            Event::StepStarted { step, items, .. } => self.begin_step(*step, *items),
+            Event::StepStarted {
+                step, items, child, ..
+            } => self.begin_step(*step, *items, child.as_ref()),
             Event::StepFailed {
                 error,
                 result,
@@ -213,9 +220,10 @@ impl Progress {
         self.hooks = None;
     }
 
-    fn begin_step(&mut self, step: u32, items: Option<u32>) {
+    fn begin_step(&mut self, step: u32, items: Option<u32>, child: Option<&RunId>) {
         self.hooks = None;
         self.failed = None;
+        self.below = child.cloned().or(self.below.take());
         match (items, &mut self.items) {
             (Some(count), Some(items)) if items.count() == count => {
                 items.reopen();
@@ -239,6 +247,9 @@ impl Progress {
         } = event
         {
             items.next = items.next.max(item + 1);
+            items
+                .below
+                .extend(child.clone().map(|child| (*item, child)));
             let work = InFlight::new(*attempt, *effect).announced(key, child.as_ref());
             items.running.insert(*item, work);
         }
@@ -250,6 +261,7 @@ impl Progress {
             collected,
             error,
             never_began,
+            cut_off,
             suppressed,
             ..
         } = event
@@ -259,6 +271,7 @@ impl Progress {
                 value: collected.as_ref().unwrap_or(result).clone(),
                 error: error.clone(),
                 never_began: *never_began,
+                cut_off: *cut_off,
                 attempt: 0,
             };
             items.end(*item, done);
@@ -331,6 +344,7 @@ impl Progress {
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
         if !ended_the_run {
             self.unfinished = None;
+            self.below = None;
             *self.visits.entry(node.clone()).or_default() += 1;
         }
         for (key, value) in assigned {

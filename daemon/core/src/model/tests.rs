@@ -118,6 +118,7 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         collected: None,
         error,
         never_began: false,
+        cut_off: false,
         suppressed,
         node_input_hash: None,
     }

@@ -37,7 +37,7 @@ impl Repeat {
         let began = certainty != Certainty::NeverBegan;
         let refused = !began && !failure.retryable;
         let twice = began && effect == Effect::AtMostOnce;
-        if refused || twice {
+        if refused || twice || certainty == Certainty::CutOff {
             Self::Useless
         } else {
             Self::Possible

@@ -187,7 +187,7 @@ fn after_a_failed_item_none_starts_and_those_running_end() {
         .filter(|name| *name == "item_completed");
     assert_eq!(ended.count(), 4);
     assert_eq!(stage.path(), "each:error");
-    assert_eq!(stage.failure().message, "item 1 of 6 failed: no");
+    assert_eq!(stage.failure().message, "item 1 of 6 failed: no (tool_failed)");
     assert!(
         stage.state().get("all").is_none(),
         "a failed node assigns nothing"
@@ -268,7 +268,7 @@ fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
         [0, 1, 1],
         "1 was running and ends, 2 never starts"
     );
-    assert_eq!(stage.failure().message, "item 0 of 3 failed: no");
+    assert_eq!(stage.failure().message, "item 0 of 3 failed: no (tool_failed)");
 }
 
 #[test]
