@@ -162,6 +162,7 @@ impl Progress {
                 self.retries.insert(node.clone(), *retries);
                 self.show_retries();
             }
+            Event::ForeachCompleted { step, node, .. } => self.order_item_errors(*step, node),
             Event::ItemStarted { .. } | Event::ItemCompleted { .. } => self.take_in_item(event),
             Event::HooksBegun { .. } | Event::HookStarted { .. } | Event::HookCompleted { .. } => {
                 self.take_in_hook(event);
@@ -196,7 +197,6 @@ impl Progress {
             Event::RunCreated(_)
             | Event::RunStarted { .. }
             | Event::GraphStarted { .. }
-            | Event::ForeachCompleted { .. }
             | Event::Emitted { .. }
             | Event::CancelRequested { .. }
             | Event::RunResumed { .. }
@@ -276,13 +276,18 @@ impl Progress {
             };
             items.end(*item, done);
             if let (true, Some(error)) = (*suppressed, error) {
-                self.suppressed.push(SuppressedError {
-                    step: *step,
-                    node: node.clone(),
-                    error: format!("item {item}: {}", error.message),
-                });
+                self.suppressed.push(item_error(*step, node, *item, error));
             }
         }
+    }
+
+    /// The errors of items were noted as they came; told are they in the order of the items.
+    fn order_item_errors(&mut self, step: u32, node: &str) {
+        let Some(items) = &self.items else { return };
+        self.suppressed.retain(|error| error.step != step);
+        let failed = items.failures();
+        let failed = failed.map(|(item, _, error)| item_error(step, node, item, error));
+        self.suppressed.extend(failed);
     }
 
     fn take_in_hook(&mut self, event: &Event) {
@@ -371,5 +376,13 @@ impl Progress {
             next_node: next_node.clone(),
             error: error.clone(),
         });
+    }
+}
+
+fn item_error(step: u32, node: &str, item: u32, error: &Failure) -> SuppressedError {
+    SuppressedError {
+        step,
+        node: node.to_owned(),
+        error: format!("item {item}: {}", error.message),
     }
 }
