@@ -275,7 +275,8 @@ impl HookRound {
 
     /// Whether the run parks for `why` because the answer of this round says so.
     pub(super) fn asked(&self, why: &Suspension) -> bool {
-        let wanted = self.answer.as_ref().and_then(Control::parks);
+        let wanted = self.answer.as_ref();
+        let wanted = wanted.and_then(|answer| answer.parks(&self.event));
         self.is_over() && wanted == Some(why.reason)
     }
 }

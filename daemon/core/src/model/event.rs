@@ -496,7 +496,8 @@ impl Event {
             } => Some(Outcome::Completed {
                 output: result.clone(),
             }),
-            Self::RunKilled { receipt, .. } => Some(Outcome::Killed {
+            Self::RunKilled { cause, receipt } => Some(Outcome::Killed {
+                cause: cause.clone(),
                 receipt: receipt.clone(),
             }),
             Self::RunCreated(_)

@@ -183,6 +183,10 @@ impl Progress {
             }
             Event::StepCompleted { .. } => self.take_in_step(event),
             Event::RunSuspended(why) => {
+                if let Some(failure) = &why.failure {
+                    let error = json!({"node": failure.node, "error": failure.message});
+                    self.set("_last_error", error);
+                }
                 // The round that asked for it has had its will; any other goes on later.
                 if self.hooks.as_ref().is_some_and(|round| round.asked(why)) {
                     self.hooks = None;

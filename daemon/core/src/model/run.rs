@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Activity, Birth, Effect, Event, Illegal, InFlight, Items, Outcome, Phase, Progress, RunKind,
-    Slot, Status, Verdict,
+    Activity, Birth, Effect, Event, Failure, Illegal, InFlight, Items, Outcome, Phase, Progress,
+    RunKind, Slot, Status, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId, Seq};
@@ -159,6 +159,31 @@ impl Run {
             .collect()
     }
 
+    /// Why it did not succeed, or behind which failure it is parked.
+    pub fn failure(&self) -> Option<Failure> {
+        let stopped = |code: &str, message: String| Failure {
+            node: self.progress.stood_at.clone(),
+            ..Failure::permanent(code, message)
+        };
+        match &self.phase {
+            Phase::Ended { outcome } => match outcome {
+                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+                Outcome::Error { error } => Some(error.clone()),
+                Outcome::Cancelled { cause } => {
+                    Some(stopped("cancelled", format!("cancelled by {cause}")))
+                }
+                Outcome::Killed { cause, .. } if cause.is_empty() => {
+                    Some(stopped("killed", "killed".to_owned()))
+                }
+                Outcome::Killed { cause, .. } => {
+                    Some(stopped("killed", format!("killed by {cause}")))
+                }
+            },
+            Phase::Suspended { why, .. } => why.failure.as_deref().cloned(),
+            Phase::Created | Phase::Running { .. } => None,
+        }
+    }
+
     /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
     /// nested run would be; for a tool run `output` is the tool's result.
     pub fn result(&self) -> Value {
@@ -166,15 +191,15 @@ impl Run {
         let status = self.status();
         let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
         let mut document = json!({"success": success, "status": status.as_str()});
-        let (output, error) = match &self.phase {
+        let output = match &self.phase {
             Phase::Ended { outcome } => match outcome {
                 Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                    (Some(output), None)
+                    Some(output)
                 }
-                Outcome::Error { error } => (progress.result.as_ref(), Some(error)),
-                Outcome::Cancelled { .. } | Outcome::Killed { .. } => (None, None),
+                Outcome::Error { .. } => progress.result.as_ref(),
+                Outcome::Cancelled { .. } | Outcome::Killed { .. } => None,
             },
-            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => (None, None),
+            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => None,
         };
         if self.birth.is_single_step() {
             return self.single_step(success);
@@ -188,7 +213,7 @@ impl Run {
             }
             RunKind::Tool => document["run_id"] = json!(self.id),
         }
-        if let Some(error) = error {
+        if let Some(error) = self.failure() {
             document["error"] = json!(error.message);
             document["code"] = json!(error.code);
             document["node"] = json!(error.node);

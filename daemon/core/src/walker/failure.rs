@@ -175,15 +175,13 @@ impl Walker {
                 self.give_up(now, step, Onward::Fatal, events);
             }
             Control::Abort => self.give_up(now, step, Onward::Fatal, events),
-            Control::Suspend { reason } => {
-                let why = Suspension::new(reason);
-                return self.suspend(now, why, events);
-            }
-            Control::Escalate => {
-                let code = self.failed().map(|failed| failed.error.code.clone());
+            Control::Suspend { .. } | Control::Escalate => {
+                let reason = control.parks(HookEvent::Error.as_str());
+                let failure = self.failed().map(|failed| failed.error.clone());
                 let why = Suspension {
-                    code,
-                    ..Suspension::new(SuspendReason::Limit)
+                    code: failure.as_ref().map(|failure| failure.code.clone()),
+                    failure: failure.map(Box::new),
+                    ..Suspension::new(reason.unwrap_or(SuspendReason::Error))
                 };
                 return self.suspend(now, why, events);
             }

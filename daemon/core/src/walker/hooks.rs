@@ -278,10 +278,9 @@ impl Walker {
                 let error = self.at_node(stopped_by(&by, "aborted", None));
                 Some(self.finish(now, Outcome::Error { error }, events))
             }
-            Control::Suspend { reason } => Some(self.suspend(now, Suspension::new(reason), events)),
-            Control::Escalate => {
-                let why = Suspension::new(SuspendReason::Limit);
-                Some(self.suspend(now, why, events))
+            Control::Suspend { .. } | Control::Escalate => {
+                let reason = control.parks(HookEvent::AfterStep.as_str())?;
+                Some(self.suspend(now, Suspension::new(reason), events))
             }
             Control::Retry { .. } | Control::Continue { .. } | Control::Skip => None,
         }
@@ -313,7 +312,10 @@ impl Walker {
                 };
                 self.suspend(now, why, events)
             }
-            Control::Suspend { reason } => self.suspend(now, Suspension::new(reason), events),
+            Control::Suspend { reason } => {
+                let why = Suspension::new(reason.unwrap_or(SuspendReason::User));
+                self.suspend(now, why, events)
+            }
             Control::Fail { error } => {
                 let mut failure = self.limit_failure();
                 failure.message = error.unwrap_or(failure.message);
