@@ -36,7 +36,7 @@ pub struct Run {
     pub outputs: Option<Value>,
     /// A thread's result.
     pub result: Option<Value>,
-    /// Why it failed.
+    /// Why it failed, what stopped it, or behind which failure it is parked.
     pub error: Option<RunError>,
     /// How many errors it went on after.
     pub errors_suppressed: usize,
@@ -91,8 +91,11 @@ pub struct Suspension {
     pub current: Option<String>,
     /// The value allowed.
     pub max: Option<String>,
-    /// The node it parked before.
+    /// The node it parked at.
     pub node: Option<String>,
+    /// Whether it parked in the step of that node, not before it.
+    #[serde(skip)]
+    pub begun: bool,
     /// The parked run below that it waits for.
     pub child: Option<String>,
     /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
@@ -368,6 +371,7 @@ impl Suspension {
             current: some(&suspension.current),
             max: some(&suspension.max),
             node: some(&suspension.node),
+            begun: suspension.begun,
             child: some(&suspension.child),
             uncertain: suspension.uncertain.clone(),
         }

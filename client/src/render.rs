@@ -161,7 +161,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
     parts.join("\n")
 }
 
-/// Why a run is parked: `limit (max_steps_exceeded) before node x`.
+/// Why a run is parked: `limit (max_steps_exceeded), before node x`.
 pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     let code = suspension.code.as_ref().map(|code| format!(" ({code})"));
     let reached = match (&suspension.current, &suspension.max) {
@@ -169,7 +169,8 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
         (Some(_) | None, _) => None,
     };
     let node = suspension.node.as_ref();
-    let node = node.map(|node| format!(", before node {node}"));
+    let place = if suspension.begun { "in" } else { "before" };
+    let node = node.map(|node| format!(", {place} node {node}"));
     let parts = [Some(suspension.reason.clone()), code, reached, node];
     parts.into_iter().flatten().collect()
 }
@@ -192,7 +193,8 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
             let answers = answers.join(" ");
             format!("find out what became of it, then say so: {resume} {answers}")
         }
-        "limit" => format!("{resume} --raise steps=N"),
+        "limit" if suspension.max.is_some() => format!("{resume} --raise steps=N"),
+        "error" => format!("{resume} tries the node again, `ryectl cancel {run_id}` ends the run"),
         "storage" => "it goes on by itself when the disk has room again".to_owned(),
         _ => format!("{resume} lets it go on, `ryectl cancel {run_id}` ends it"),
     }
@@ -251,8 +253,9 @@ mod tests {
             reason: reason.to_owned(),
             code: None,
             current: None,
-            max: None,
+            max: (reason == "limit").then(|| "9".to_owned()),
             node: None,
+            begun: false,
             child: None,
             uncertain: uncertain.iter().map(ToString::to_string).collect(),
         };

@@ -90,6 +90,10 @@ pub async fn drive(
                     return Ok(left);
                 }
             }
+            Err(journal::Error::KeyTaken { run }) => {
+                tracing::info!(%run, "somebody else goes on with a run below");
+                drive.draw_up_anew(&mut calls).await?;
+            }
             walked => return walked,
         }
     }
@@ -236,12 +240,11 @@ impl<'a> Drive<'a> {
                 created,
                 node_input_hash,
             } => {
-                let child = created.as_ref().map(|created| created.run.clone());
+                let child = errand.run().cloned();
                 let hash = node_input_hash.clone();
                 let events = self.walker.start(now, &call, child, hash);
                 self.plan(events);
-                self.plans
-                    .extend(created.into_iter().flat_map(|created| created.changes));
+                self.plans.extend(created);
                 self.strict |= call.effect == Effect::AtMostOnce;
                 self.errands.push(Errand {
                     call,
@@ -379,6 +382,23 @@ impl<'a> Drive<'a> {
         }
         // The log may have room where the store of long payloads has none.
         sleep(Some(SPACE_PAUSE)).await;
+        self.begin_anew().await?;
+        Ok(None)
+    }
+
+    /// What was to happen next can no longer happen: what is in flight ends and is written down, and the walk goes on from
+    /// the record.
+    async fn draw_up_anew(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
+        self.plans.clear();
+        self.errands.clear();
+        while let Some((call, ended)) = calls.next().await {
+            self.take(&call, ended);
+        }
+        self.commit().await?;
+        self.begin_anew().await
+    }
+
+    async fn begin_anew(&mut self) -> Result<(), journal::Error> {
         let id = self.walker.run().id.clone();
         let Some(run) = self.ports.journal.run(&id).await? else {
             return Err(journal::Error::Unknown { run: id });
@@ -386,7 +406,7 @@ impl<'a> Drive<'a> {
         let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
         self.walker = Walker::new(graph, policy, Run::clone(&run));
         self.take_up();
-        Ok(None)
+        Ok(())
     }
 }
 

@@ -44,6 +44,10 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// The run that `run` was continued by, and so on to the last one; `run` itself if it was not.
     fn newest(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
+    /// Whether something that must not happen twice was cut off in this ended run, or in a run below that it waited for, and
+    /// nobody has said what became of it.
+    fn is_unsettled(&self, run: RunId) -> Answering<'_, bool>;
+
     /// Asks a run and those below it to stop.
     fn cancel(&self, run: RunId, cause: String) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
@@ -73,6 +77,8 @@ pub struct Nest<'a> {
     pub params: Object,
     /// The idempotency key of the step, from which those of the new run derive.
     pub key: &'a str,
+    /// The ended run of an earlier try of the step, to go on with.
+    pub continues: Option<Arc<Run>>,
 }
 
 /// What came of asking for a run.

@@ -577,3 +577,185 @@ fn a_detached_run_that_is_refused_fails_its_node() {
     world.graph("t/parent", &calls("t/child", "{async: true}"));
     let _told = world.ryectl("run t/parent").run().code(1).tells(&["`n`"]);
 }
+
+/// Charges, which must not happen twice and waits for the file `go`, and then fails as long as the file `ok` is missing.
+const CHARGES: &str = r#"start: charge
+nodes:
+  charge:
+    effect: at_most_once
+    action: {item_id: rye/bash, params: {command: "echo charged >>ran; until [ -e go ]; do sleep 0.01; done"}}
+    next: after
+  after:
+    action: {item_id: rye/bash, params: {command: "echo after >>ran; [ -e ok ]"}}
+    next: out
+  out: {type: return, output: 5}"#;
+
+/// A world with the graph `t/top`, which calls `t/middle`, which calls [`CHARGES`]; `keys` are those of the call in the middle.
+fn charging(keys: &str) -> World {
+    let world = World::new();
+    world.graph("t/charges", CHARGES);
+    let middle = calls("t/charges", "{}").replace("    next: out", &format!("{keys}    next: out"));
+    world.graph("t/middle", &middle);
+    world.graph("t/top", &calls("t/middle", "{}"));
+    world
+}
+
+/// Resumes `run`, which is refused until somebody says that the charge may happen again.
+fn assert_asks_about_the_charge(world: &World, run: &str) {
+    world.write("go", "");
+    world.write("ok", "");
+    let _asks = world.ryectl("resume").arg(run).run().code(5).tells(&[
+        "`charge` of the run below `t-charges-",
+        "--uncertain 'charge=retry'",
+    ]);
+    let _ended = world
+        .ryectl("resume --uncertain charge=done")
+        .arg(run)
+        .run()
+        .code(5);
+    assert_eq!(lines(world, "ran"), ["charged"]);
+    let out = world
+        .ryectl("resume --uncertain charge=retry")
+        .arg(run)
+        .ok();
+    assert_eq!(out.json()["output"]["output"]["output"], 5);
+    assert_eq!(lines(world, "ran"), ["charged", "charged", "after"]);
+}
+
+#[test]
+fn what_the_end_of_a_parent_cut_off_below_is_repeated_only_if_somebody_says_so() {
+    for (keys, verb) in [
+        ("", "kill --grace 0"),
+        ("", "cancel"),
+        ("    effect: at_most_once\n", "kill --grace 0"),
+    ] {
+        let world = charging(keys);
+        let run = world.start_run("t/top");
+        until_lines(&world, "ran", 1);
+        let _stopped = world.ryectl(verb).arg(&run).ok();
+        let _over = world.settled(&run);
+        assert_asks_about_the_charge(&world, &run);
+    }
+}
+
+#[test]
+fn a_line_that_nobody_knows_about_and_that_was_killed_still_asks() {
+    let world = charging("");
+    let daemon = world.start("");
+    let run = world.start_run("t/top");
+    until_lines(&world, "ran", 1);
+    let _daemon = restart(&world, daemon);
+    assert_eq!(world.settled(&run)["suspend"]["reason"], "child");
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    assert_asks_about_the_charge(&world, &run);
+}
+
+#[test]
+fn no_finished_step_of_a_run_below_runs_twice_when_the_line_goes_on() {
+    let world = charging("");
+    world.write("go", "");
+    let failed = ran(&world, "t/top");
+    assert_eq!(failed["error"]["node"], "call", "{failed}");
+    let run = failed["run_id"].as_str().unwrap();
+    let below = child(&world, run);
+    world.write("ok", "");
+    let out = world.ryectl("resume").arg(run).ok();
+    assert_eq!(out.json()["output"]["output"]["output"], 5);
+    assert_eq!(lines(&world, "ran"), ["charged", "after", "after"]);
+    let next = child(&world, out.json()["graph_run_id"].as_str().unwrap());
+    assert_eq!(world.record(&next)["continuation_of"], below);
+    assert_eq!(world.record(&below)["continued_by"], next);
+}
+
+#[test]
+fn a_run_below_that_went_on_by_itself_is_neither_repeated_nor_overtaken() {
+    let world = charging("");
+    let run = world.start_run("t/top");
+    until_lines(&world, "ran", 1);
+    let middle = child(&world, &run);
+    let below = child(&world, &middle);
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    let _goes_on = world
+        .ryectl("resume --detach --uncertain charge=retry")
+        .arg(&below)
+        .ok();
+    until_lines(&world, "ran", 2);
+    let _busy = world
+        .ryectl("resume")
+        .arg(&run)
+        .run()
+        .code(5)
+        .tells(&["goes on by itself"]);
+    world.write("go", "");
+    world.write("ok", "");
+    let own = world.record(&below)["continued_by"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(world.settled(&own)["status"], "completed");
+    let out = world.ryectl("resume").arg(&run).ok();
+    assert_eq!(out.json()["output"]["output"]["graph_run_id"], own);
+    assert_eq!(lines(&world, "ran"), ["charged", "charged", "after"]);
+}
+
+#[test]
+fn another_try_of_a_node_goes_on_with_the_run_below() {
+    for keys in [
+        "    retry: {max: 2, delay: 0.01}\n",
+        "    effect: at_most_once\n    retry: {max: 2, delay: 0.01}\n",
+    ] {
+        let world = charging(keys);
+        world.write("go", "");
+        let failed = ran(&world, "t/middle");
+        assert_eq!(failed["status"], "error");
+        let ran = lines(&world, "ran");
+        assert_eq!(
+            ran.iter().filter(|line| *line == "charged").count(),
+            1,
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_charge_cut_off_below_is_not_tried_again_unasked() {
+    let world = charging("    timeout: 0.5\n    retry: {max: 2, delay: 0.01}\n");
+    let failed = ran(&world, "t/middle");
+    assert_eq!(failed["error"]["code"], "timeout", "{failed}");
+    assert_eq!(lines(&world, "ran"), ["charged"]);
+    let run = failed["run_id"].as_str().unwrap();
+    let _asks = world
+        .ryectl("resume")
+        .arg(run)
+        .run()
+        .code(5)
+        .tells(&["`charge`"]);
+}
+
+#[test]
+fn items_go_on_with_their_runs_below() {
+    let world = World::new();
+    world.graph("t/charges", CHARGES);
+    world.graph(
+        "t/each",
+        "start: each\nnodes:\n  each:\n    type: foreach\n    over: [0, 1]\n    parallel: true\n    \
+         action: {item_id: t/charges}\n    collect: all\n    next: out\n  \
+         out: {type: return, output: \"${state.all | length}\"}",
+    );
+    let run = world.start_run("t/each");
+    until_lines(&world, "ran", 2);
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    world.write("go", "");
+    let _asks = world.ryectl("resume").arg(&run).run().code(5);
+    let again = "resume --uncertain charge=retry";
+    let failed = world.ryectl(again).arg(&run).run().code(1);
+    assert_eq!(failed.json()["code"], "item_failed");
+    world.write("ok", "");
+    assert_eq!(world.ryectl("resume").arg(&run).ok().json()["output"], 2);
+    let ran = lines(&world, "ran");
+    assert_eq!(
+        ran.iter().filter(|line| *line == "charged").count(),
+        4,
+        "{ran:?}"
+    );
+}

@@ -246,6 +246,121 @@ fn the_time_of_a_graph_ends_the_call_in_flight() {
 }
 
 #[test]
+fn what_the_time_of_a_graph_cut_off_is_repeated_only_if_somebody_says_so() {
+    for (kind, open, charged) in [
+        ("", "charge", 1),
+        (
+            "type: foreach, over: [0, 1], parallel: true, ",
+            "charge[0]",
+            2,
+        ),
+    ] {
+        for hooks in [
+            "",
+            "hooks: [{event: graph_completed, action: {item_id: rye/core/echo}}]\n",
+        ] {
+            let world = World::new();
+            let config = format!(
+                "start: charge\ntimeout: 0.5\n{hooks}nodes:\n  charge: {{{kind}effect: at_most_once, action: {{item_id: rye/bash, \
+                 params: {{command: 'echo charged >>ran; [ -e ok ] || sleep 600'}}}}}}"
+            );
+            world.graph("t/late", &config);
+            let ended = world.ryectl("run t/late --json").run().code(1).json();
+            assert_eq!(ended["error"]["code"], "duration_exceeded");
+            let run = ended["run_id"].as_str().unwrap();
+            world.write("ok", "");
+            let _asks = world
+                .ryectl("resume")
+                .arg(run)
+                .run()
+                .code(5)
+                .tells(&[&format!("--uncertain '{open}=retry'")]);
+            assert_eq!(world.read("ran").lines().count(), charged);
+            let _again = world.ryectl("resume --uncertain *=retry").arg(run).ok();
+            assert_eq!(world.read("ran").lines().count(), 2 * charged);
+        }
+    }
+}
+
+#[test]
+fn whoever_is_asked_sees_the_failure_behind_which_a_run_is_parked() {
+    for (answer, reason, way) in [
+        ("action: escalate", "error", "tries the node again"),
+        ("action: suspend", "error", "tries the node again"),
+        (
+            "action: suspend, suspend_reason: approval",
+            "approval",
+            "lets it go on",
+        ),
+    ] {
+        let world = World::new();
+        let config = format!(
+            "start: a\nhooks:\n  - {{event: error, action: {{item_id: rye/agent/threads/internal/control, params: {{{answer}}}}}}}\n\
+             nodes:\n  a: {{action: {{item_id: rye/bash, params: {{command: '[ -e ok ] || {{ echo no card >&2; exit 3; }}'}}}}}}"
+        );
+        world.graph("t/asks", &config);
+        let out = world.ryectl("run t/asks").run().code(75).tells(&[
+            &format!("parked: {reason}"),
+            "in node a",
+            "it failed: node a: ",
+            "no card",
+            way,
+        ]);
+        let out = out.does_not_tell("--raise").json();
+        assert_eq!(out["node"], "a");
+        let run = out["graph_run_id"].as_str().unwrap();
+        let record = world.record(run);
+        assert_eq!(record["suspend"]["reason"], reason);
+        let error = &record["error"];
+        assert_eq!(error["node"], "a", "{record}");
+        assert_eq!(error["code"], record["suspend"]["code"]);
+        assert_eq!(record["state"]["_last_error"]["error"], error["message"]);
+        let status = world
+            .ryectl("execute tool rye/core/processes/status --json --params -")
+            .stdin(json!({"run_id": run}).to_string())
+            .ok()
+            .json();
+        assert_eq!(status["data"]["error"], error["message"], "{status}");
+        world.write("ok", "");
+        let _goes_on = world
+            .ryectl("resume")
+            .arg(run)
+            .ok()
+            .tells(&["a retry 1"])
+            .does_not_tell("()");
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_tells_by_whom_and_where() {
+    for (verb, status) in [("cancel", "cancelled"), ("kill --grace 0", "killed")] {
+        let world = World::new();
+        world.graph("t/two", TWO);
+        let run = world.start_run("t/two");
+        until("a step", || (!world.read("ran").is_empty()).then_some(()));
+        let _stopped = world.ryectl(verb).arg(&run).ok();
+        let record = world.settled(&run);
+        assert_eq!(record["status"], status);
+        let error = &record["error"];
+        assert_eq!(
+            (&error["code"], &error["node"], &error["retryable"]),
+            (&json!(status), &json!("one"), &json!(false)),
+            "{record}"
+        );
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("{status} by ")), "{message}");
+        let _told = world.ryectl("get").arg(&run).ok().prints(&[message]);
+        world.write("go", "");
+        world.write("ok", "");
+        let _goes_on = world
+            .ryectl("resume")
+            .arg(&run)
+            .ok()
+            .tells(&["from where it stood"]);
+    }
+}
+
+#[test]
 fn a_single_step_shows_what_a_node_does_and_what_would_follow() {
     let (world, old) = failed();
     let out = world

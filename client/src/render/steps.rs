@@ -33,6 +33,8 @@ pub(crate) struct Steps {
     known: HashSet<String>,
     /// Why the try failed that is told about next.
     failed: Option<String>,
+    /// Items of the foreach node that is told about next, and how many of them failed.
+    items: Option<(u32, u32)>,
 }
 
 impl Steps {
@@ -44,6 +46,7 @@ impl Steps {
             style,
             known: HashSet::new(),
             failed: None,
+            items: None,
         }
     }
 
@@ -72,6 +75,9 @@ impl Steps {
         if let Event::StepFailed { error, .. } = event {
             self.failed = Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
+        if let Event::ForeachCompleted { items, failed, .. } = event {
+            self.items = Some((*items, *failed));
+        }
         if let Event::RetryScheduled {
             step,
             node,
@@ -81,11 +87,11 @@ impl Steps {
         } = event
         {
             let wait = at.map_or(0, |at| due.ms_since(at));
-            let why = self.failed.take().unwrap_or_default();
             let (head, icon, wait) = (self.head(*step, node), self.style.red("✗"), elapsed(wait));
-            return Some(Line::Done(format!(
-                "{head} {icon} ({why}) retry {retries} in {wait}"
-            )));
+            // The failure behind which a run was parked was told when it parked.
+            let why = self.failed.take();
+            let why = why.map_or_else(String::new, |why| format!("{icon} ({why}) "));
+            return Some(Line::Done(format!("{head} {why}retry {retries} in {wait}")));
         }
         let Event::StepCompleted {
             step,
@@ -139,9 +145,13 @@ impl Steps {
             return Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
         match status {
-            StepStatus::Gate | StepStatus::Foreach | StepStatus::Cached => {
-                Some(status.as_str().to_owned())
-            }
+            StepStatus::Foreach => Some(match self.items.take() {
+                Some((items, failed)) if failed > 0 => {
+                    format!("foreach, {failed} of {items} failed")
+                }
+                Some(_) | None => status.as_str().to_owned(),
+            }),
+            StepStatus::Gate | StepStatus::Cached => Some(status.as_str().to_owned()),
             StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
                 (!new.is_empty()).then(|| format!("+{}", new.join(", ")))
             }
@@ -246,6 +256,37 @@ mod tests {
             Some(Line::Done(
                 "[graph:g] step 2/2 scrape ✗ (no route) retry 1 in 2.0s".to_owned()
             ))
+        );
+    }
+
+    #[test]
+    fn a_retry_of_a_failure_told_before_tells_no_empty_reason() {
+        let retry = event(
+            "retry_scheduled",
+            &json!({"step": 2, "node": "scrape", "attempt": 2, "retries": 1, "due": 0, "by": "resume"}),
+        );
+        assert_eq!(
+            done(&mut Steps::new("g", 2, Style::Plain), &retry),
+            "[graph:g] step 2/2 scrape retry 1 in 0.0s"
+        );
+    }
+
+    #[test]
+    fn a_foreach_tells_how_many_items_failed() {
+        let mut steps = Steps::new("g", 2, Style::Plain);
+        let closed = event(
+            "foreach_completed",
+            &json!({"step": 2, "node": "scrape", "items": 5, "failed": 2, "next_node": null}),
+        );
+        assert_eq!(steps.line(&closed, None), None);
+        let ended = completed("foreach", 3, &json!({}), &Value::Null);
+        assert_eq!(
+            done(&mut steps, &ended),
+            "[graph:g] step 2/2 scrape ✓ (foreach, 2 of 5 failed)"
+        );
+        assert_eq!(
+            done(&mut steps, &ended),
+            "[graph:g] step 2/2 scrape ✓ (foreach)"
         );
     }
 

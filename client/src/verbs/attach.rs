@@ -25,7 +25,7 @@ use crate::render::steps::{Line, Steps};
 pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
         output.note(&format!(
-            "{old} has ended; {run_id} goes on from where it failed"
+            "{old} has ended; {run_id} goes on from where it stood"
         ));
     }
 }
@@ -234,15 +234,25 @@ pub(super) async fn tell_parked(
         return Ok(());
     };
     output.note(&format!("parked: {}", render::suspension(why)));
+    if let Some(error) = &run.error {
+        output.note(&format!("it failed: {}", render::failure(error)));
+    }
     // What a run below waits for is what it takes.
     let below = match &why.child {
-        Some(child) => json::Run::new(&client.get(child).await?)?.suspend,
+        Some(child) => Some(json::Run::new(&client.get(child).await?)?),
         None => None,
     };
-    if let (Some(child), Some(below)) = (&why.child, &below) {
-        output.note(&format!("{child} is parked: {}", render::suspension(below)));
+    let mut needed = why;
+    if let Some(below) = &below
+        && let Some(why) = &below.suspend
+    {
+        let text = format!("{} is parked: {}", below.run_id, render::suspension(why));
+        output.note(&text);
+        if let Some(error) = &below.error {
+            output.note(&format!("it failed: {}", render::failure(error)));
+        }
+        needed = why;
     }
-    let needed = below.as_ref().unwrap_or(why);
     output.hint(&render::way_on(&run.run_id, needed));
     Ok(())
 }

@@ -48,7 +48,7 @@ async fn resume_tells_when_another_run_goes_on() {
     assert_eq!((ended.code, ended.stdout), (Some(0), format!("{RUN}\n")));
     assert_eq!(
         ended.stderr,
-        format!("x-g-0-aaaaaaaaaa has ended; {RUN} goes on from where it failed\n")
+        format!("x-g-0-aaaaaaaaaa has ended; {RUN} goes on from where it stood\n")
     );
 }
 

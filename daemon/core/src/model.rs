@@ -400,6 +400,9 @@ pub struct Suspension {
     /// Attempts whose outcome nobody knows: node names, with the item's position where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncertain: Vec<String>,
+    /// The failure that it parked behind, for whoever is asked about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Box<Failure>>,
 }
 
 impl Suspension {
@@ -413,6 +416,7 @@ impl Suspension {
             max: None,
             child: None,
             uncertain: Vec::new(),
+            failure: None,
         }
     }
 
@@ -480,6 +484,9 @@ pub enum Outcome {
     },
     /// It was ended by force.
     Killed {
+        /// Who or what asked; empty in old records.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
         /// What was ended.
         receipt: KillReceipt,
     },

@@ -86,6 +86,8 @@ pub struct Call {
     pub authority: Authority,
     /// The run that carries it out already: attach to it instead of starting anything.
     pub attached: Option<RunId>,
+    /// The run that an earlier try of it was carried out by: go on with that one, if it can.
+    pub continues: Option<RunId>,
 }
 
 /// What an action came to.
@@ -112,6 +114,9 @@ pub enum Certainty {
     Answered,
     /// It was ended, or vanished: it may have happened, wholly or in part.
     Unknown,
+    /// The run that carried it out is over, and something that must not happen twice was cut off in it or below it: no
+    /// further try without an answer to what became of that.
+    CutOff,
 }
 
 /// What the driver is to do.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::chain::Origin;
 use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
 use crate::journal::Change;
-use crate::port::{Nest, Nested};
+use crate::port::{Nest, Nested, Refusal};
 use crate::stop::{Stop, Urgency};
 use crate::{async_log, cache};
 
@@ -48,8 +48,18 @@ pub(super) enum What {
     Effect(Box<Prepared>),
     /// A run that this call creates.
     Launch(RunId),
-    /// A run that it created in an earlier life of the daemon.
+    /// A run that is there already: from an earlier life of the daemon, or of an earlier try.
     Attach(RunId),
+}
+
+impl What {
+    /// The run that carries the call out, if it is one.
+    pub(super) const fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Effect(_) => None,
+            Self::Launch(run) | Self::Attach(run) => Some(run),
+        }
+    }
 }
 
 /// What a call needs.
@@ -59,15 +69,10 @@ pub(super) enum Job {
     /// To be carried out.
     Begin {
         errand: What,
-        created: Option<Created>,
+        /// The changes that create its run, if it is to be created: part of the commit that starts the step.
+        created: Vec<Change>,
         node_input_hash: Option<String>,
     },
-}
-
-/// A run to be created together with the start of its step.
-pub(super) struct Created {
-    pub(super) run: RunId,
-    pub(super) changes: Vec<Change>,
 }
 
 /// How a call ended.
@@ -86,7 +91,7 @@ pub(super) async fn look_up(bench: &Bench<'_>, run: &Run, call: &Call) -> Job {
     if let Some(child) = &call.attached {
         return Job::Begin {
             errand: What::Attach(child.clone()),
-            created: None,
+            created: Vec::new(),
             node_input_hash: None,
         };
     }
@@ -110,14 +115,14 @@ pub(super) async fn look_up(bench: &Bench<'_>, run: &Run, call: &Call) -> Job {
         if call.caching == Caching::On {
             tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that calls a graph");
         }
-        return nest(ports, run, call, node_input_hash);
+        return nest(ports, run, call, node_input_hash).await;
     }
     if let Some(answer) = bench.remembered(call, node_input_hash.as_deref()).await {
         return Job::Answered(Box::new(answer), false);
     }
     Job::Begin {
         errand: What::Effect(Box::new(prepared)),
-        created: None,
+        created: Vec::new(),
         node_input_hash,
     }
 }
@@ -164,13 +169,82 @@ impl Bench<'_> {
     }
 }
 
-/// A graph within a graph becomes a run of its own.
-fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<String>) -> Job {
-    let nested = ports.runs.nest(Nest {
-        parent: run,
-        item: &call.item,
-        params: call.params.clone(),
-        key: &call.key,
+/// The run below that an earlier try of a call was carried out by.
+enum Earlier {
+    /// There is none, or none that anything can go on with.
+    None,
+    /// It has been brought to a good end, or nobody waits for it: what it came to counts.
+    Counts(RunId),
+    /// It ended without success: its finished steps are not repeated.
+    Continues(Arc<Run>),
+}
+
+impl Earlier {
+    async fn of(ports: Ports<'_>, call: &Call) -> Result<Self, Failure> {
+        let Some(first) = &call.continues else {
+            return Ok(Self::None);
+        };
+        let gone = |error: Refusal| Failure::permanent("child_lost", error.message);
+        let first = ports.runs.get(first.clone()).await.map_err(gone)?;
+        let same_call = first.birth.effect_scope.as_ref() == Some(&call.key);
+        if !same_call || first.birth.item != call.item.canonical() {
+            return Ok(Self::None);
+        }
+        if first.birth.detached {
+            let begun = first.started_at.is_some();
+            return Ok(if begun {
+                Self::Counts(first.id.clone())
+            } else {
+                Self::None
+            });
+        }
+        let last = ports.runs.newest(first.id.clone()).await.map_err(gone)?;
+        match &last.phase {
+            Phase::Ended { outcome } => Ok(match outcome {
+                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
+                    Self::Counts(last.id.clone())
+                }
+                Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
+                    if last.resumption_node().is_some() && !last.birth.is_single_step() {
+                        Self::Continues(last)
+                    } else {
+                        Self::None
+                    }
+                }
+            }),
+            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => {
+                let text = format!(
+                    "the run `{}` goes on with what an earlier try began; wait until it has ended",
+                    last.id
+                );
+                Err(Failure::permanent("child_busy", text))
+            }
+        }
+    }
+}
+
+/// A graph within a graph becomes a run of its own, which goes on with that of an earlier try.
+async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<String>) -> Job {
+    let nested = match Earlier::of(ports, call).await {
+        Ok(Earlier::Counts(child)) => {
+            return Job::Begin {
+                errand: What::Attach(child),
+                created: Vec::new(),
+                node_input_hash,
+            };
+        }
+        Ok(Earlier::None) => Ok(None),
+        Ok(Earlier::Continues(earlier)) => Ok(Some(earlier)),
+        Err(failure) => Err(failure),
+    };
+    let nested = nested.and_then(|continues| {
+        ports.runs.nest(Nest {
+            parent: run,
+            item: &call.item,
+            params: call.params.clone(),
+            key: &call.key,
+            continues,
+        })
     });
     match nested {
         Err(failure) => {
@@ -200,8 +274,8 @@ fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<String
                 Change::event(&run, end)
             }));
             Job::Begin {
-                errand: What::Launch(run.clone()),
-                created: Some(Created { run, changes }),
+                errand: What::Launch(run),
+                created: changes,
                 node_input_hash,
             }
         }
@@ -359,7 +433,7 @@ async fn child_run(
             let failure = Failure::permanent("child_lost", error.message);
             return Ended::Answered(Box::new(Answer {
                 failure: Some(failure),
-                certainty: Certainty::Unknown,
+                certainty: Certainty::CutOff,
                 ..answered(Value::Null)
             }));
         }
@@ -374,8 +448,14 @@ async fn child_run(
         Some(timeout) if overdue => timed_out(timeout),
         Some(_) | None => failure,
     });
+    let certainty = if failure.is_some() && ports.runs.is_unsettled(run.id.clone()).await {
+        Certainty::CutOff
+    } else {
+        Certainty::Answered
+    };
     Ended::Answered(Box::new(Answer {
         failure,
+        certainty,
         ..answered(run.result())
     }))
 }

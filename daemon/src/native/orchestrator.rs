@@ -141,7 +141,7 @@ async fn kill(
     let run = run.map_err(refused)?;
     let receipt = match &run.phase {
         Phase::Ended {
-            outcome: Outcome::Killed { receipt },
+            outcome: Outcome::Killed { receipt, .. },
         } => json!(receipt),
         Phase::Ended { .. } | Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => {
             Value::Null

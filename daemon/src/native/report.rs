@@ -1,6 +1,6 @@
 //! Runs in words: the documents that native tools answer with.
 
-use rye_core::model::{Activity, Failure, Outcome, Phase, Run, Status};
+use rye_core::model::{Activity, Failure, Phase, Run, Status};
 use serde_json::{Value, json};
 
 /// Everything a caller may know about a run, without its state.
@@ -72,15 +72,7 @@ pub(super) fn is_success(run: &Run) -> bool {
     )
 }
 
-/// Why it did not end well, for people.
+/// Why it did not end well, or behind which failure it is parked, for people.
 fn error(run: &Run) -> Option<String> {
-    let Phase::Ended { outcome } = &run.phase else {
-        return None;
-    };
-    match outcome {
-        Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
-        Outcome::Error { error } => Some(error.message.clone()),
-        Outcome::Cancelled { cause } => Some(format!("cancelled by {cause}")),
-        Outcome::Killed { .. } => Some("killed".to_owned()),
-    }
+    run.failure().map(|failure| failure.message)
 }

@@ -3,7 +3,9 @@
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::model::{Failure, KillReceipt, Outcome, Phase, Run, RunKind, Status, Suspension};
+use rye_core::model::{
+    Activity, Failure, KillReceipt, Outcome, Phase, Run, RunKind, Status, Suspension,
+};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -50,12 +52,9 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
 /// A record, whole; `continued_by` is the run that goes on from it, if one does.
 pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     let progress = &run.progress;
-    let (error, suspend) = match &run.phase {
-        Phase::Ended {
-            outcome: Outcome::Error { error },
-        } => (Some(failure(error)), None),
-        Phase::Suspended { why, .. } => (None, Some(suspension(why))),
-        Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => (None, None),
+    let suspend = match &run.phase {
+        Phase::Suspended { why, at } => Some(suspension(why, at)),
+        Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => None,
     };
     v1::Run {
         state_json: match run.birth.kind {
@@ -63,7 +62,7 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
             RunKind::Tool => String::new(),
         },
         output_json: output(run).map(ToString::to_string).unwrap_or_default(),
-        error,
+        error: run.failure().as_ref().map(failure),
         errors: progress
             .suppressed
             .iter()
@@ -159,7 +158,7 @@ fn failure(error: &Failure) -> v1::RunError {
     }
 }
 
-fn suspension(why: &Suspension) -> v1::Suspension {
+fn suspension(why: &Suspension, at: &Activity) -> v1::Suspension {
     v1::Suspension {
         reason: why.reason.as_str().to_owned(),
         code: why.code.clone().unwrap_or_default(),
@@ -168,6 +167,7 @@ fn suspension(why: &Suspension) -> v1::Suspension {
         node: why.node.clone().unwrap_or_default(),
         child: text(why.child.as_ref()),
         uncertain: why.uncertain.clone(),
+        begun: at.step().is_some(),
     }
 }
 
@@ -175,7 +175,7 @@ pub(super) fn receipt(run: &Run) -> v1::KillReceipt {
     let empty = KillReceipt::default();
     let receipt = match &run.phase {
         Phase::Ended {
-            outcome: Outcome::Killed { receipt },
+            outcome: Outcome::Killed { receipt, .. },
         } => receipt,
         Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } | Phase::Ended { .. } => {
             &empty

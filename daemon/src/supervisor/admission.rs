@@ -12,9 +12,7 @@ use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{
-    Birth, Extent, Failure, GraphSource, Object, Outcome, Phase, Progress, Run, RunKind, Seed,
-};
+use rye_core::model::{Birth, Extent, Failure, GraphSource, Object, Progress, Run, RunKind, Seed};
 use rye_item::Library;
 use serde_json::Value;
 
@@ -327,16 +325,8 @@ fn continued_limit(beginning: &Beginning) -> u32 {
 
 /// The node at which a run that ended goes on: the one that failed, or the one it stood before.
 fn resumption_node(run: &Run) -> Result<String, Failure> {
-    let failed = match &run.phase {
-        Phase::Ended {
-            outcome: Outcome::Error { error },
-        } => error.node.clone(),
-        Phase::Ended { .. } | Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => {
-            None
-        }
-    };
-    let stood_at = run.progress.stood_at.clone();
-    failed.or(stood_at).ok_or_else(|| {
+    let node = run.resumption_node().map(str::to_owned);
+    node.ok_or_else(|| {
         let text = format!(
             "run `{}` ended before its first node; start it anew",
             run.id

@@ -14,7 +14,8 @@ use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
-use super::{Error, Lineage, Start, Supervisor, admission};
+use super::resume::continuation_key;
+use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
 use crate::journal::{Change, Filter, Page};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
 
@@ -59,6 +60,7 @@ impl Supervisor {
             shared.journal.random(),
         );
         let id = asked.node.as_ref().map_or(id.clone(), |_| id.single_step());
+        let continues = order.continues.clone().filter(|_| asked.node.is_none());
         let start = Start {
             item: order.item.clone(),
             directory: PathBuf::from(&parent.birth.project),
@@ -70,12 +72,18 @@ impl Supervisor {
                 depth: Some(depth),
             },
             durability: None,
-            start_key: None,
+            start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
             caller: rye_core::capability::Layer {
                 source: parent.birth.principal.clone(),
                 patterns: Vec::new(),
             },
-            beginning: Asked::beginning(asked.node, asked.inject_state),
+            beginning: match continues {
+                Some(run) => Beginning::Continue {
+                    run,
+                    layers: Vec::new(),
+                },
+                None => Asked::beginning(asked.node, asked.inject_state),
+            },
             lineage: Some(Lineage {
                 parent: parent.id.clone(),
                 birth: Arc::clone(&parent.birth),
@@ -176,6 +184,16 @@ impl Runs for Supervisor {
 
     fn newest(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>> {
         Box::pin(async move { Ok(Supervisor::newest(self, &run).await?) })
+    }
+
+    fn is_unsettled(&self, run: RunId) -> Answering<'_, bool> {
+        Box::pin(async move {
+            let Ok(run) = self.run_of(&run).await else {
+                return true;
+            };
+            let open = self.questions(&run).await;
+            open.map_or(true, |open| !open.is_empty())
+        })
     }
 
     fn cancel(&self, run: RunId, cause: String) -> Answering<'_, Result<Arc<Run>, Refusal>> {

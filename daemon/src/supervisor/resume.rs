@@ -11,9 +11,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict};
+use rye_core::model::{
+    Activity, Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict,
+};
 
 use super::{Beginning, Error, Start, Supervisor};
 use crate::journal::{self, Change, Summary};
@@ -145,7 +149,7 @@ impl Supervisor {
     }
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
-        settle_unknown(&run, &request)?;
+        self.settle_unknown(&run, &request).await?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
             source: request.by.clone(),
@@ -182,8 +186,9 @@ impl Supervisor {
             Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => None,
         };
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
-        let target = leaf.unwrap_or(&run).id.clone();
-        let mut changes = go_on(leaf.unwrap_or(&run), &request, self.shared.epoch)?;
+        let target = Arc::clone(leaf.unwrap_or(&run));
+        let request = self.settle_failed(&target, request).await?;
+        let mut changes = go_on(&target, &request, self.shared.epoch)?;
         let mut line = Vec::new();
         let plain = Resume::default();
         for parked in below
@@ -191,7 +196,7 @@ impl Supervisor {
             .chain([&run])
             .chain(&self.parked_above(&run).await?)
         {
-            if parked.id != target {
+            if parked.id != target.id {
                 // What is uncertain on the way stays parked until somebody answers.
                 match go_on(parked, &plain, self.shared.epoch) {
                     Ok(more) => changes.extend(more),
@@ -326,7 +331,7 @@ fn children(run: &Run) -> Vec<RunId> {
 }
 
 /// The key under which the one run that continues `id` is found.
-fn continuation_key(id: &RunId) -> String {
+pub(super) fn continuation_key(id: &RunId) -> String {
     format!("continues:{id}")
 }
 
@@ -385,34 +390,138 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     Ok(events)
 }
 
-/// What the end of `run` cut off and must not happen twice is repeated only if whoever asks says that it did not happen.
-fn settle_unknown(run: &Run, request: &Resume) -> Result<(), Error> {
-    let unfit = |problem: String| Error::Unfit {
-        run: run.id.clone(),
-        problem,
-    };
-    let unknown = &run.progress.unknown;
-    for (name, verdict) in &request.verdicts {
-        if name != "*" && !unknown.contains(name) {
-            return Err(unfit(format!("`{name}` is not uncertain")));
+/// An attempt that must not happen twice and was cut off by the end of its run.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// Its name, and those of the attempts above it that must not happen twice either: an answer to one is an answer to it.
+    names: Vec<String>,
+    /// The run it belongs to.
+    run: RunId,
+}
+
+impl Question {
+    fn is_answered_by(&self, given: &str) -> bool {
+        given == "*" || self.names.iter().any(|name| name == given)
+    }
+}
+
+impl Supervisor {
+    /// What nobody knows about `run`, which has ended or stands behind a failure, and about the runs below with which
+    /// another try of its last step goes on.
+    pub(super) fn questions<'a>(
+        &'a self,
+        run: &'a Run,
+    ) -> BoxFuture<'a, Result<Vec<Question>, Error>> {
+        let work = async move {
+            let mut own = run.progress.unknown.clone();
+            let mut open = Vec::new();
+            for (name, child) in run.unfinished_below() {
+                let once = own.iter().position(|own| *own == name);
+                let once = once.map(|place| own.remove(place));
+                let Some(child) = self.ended_below(run, child).await? else {
+                    continue;
+                };
+                let mut below = self.questions(&child).await?;
+                if let Some(name) = once {
+                    if below.is_empty() {
+                        below.push(Question {
+                            names: Vec::new(),
+                            run: run.id.clone(),
+                        });
+                    }
+                    for question in &mut below {
+                        question.names.push(name.clone());
+                    }
+                }
+                open.extend(below);
+            }
+            open.extend(own.into_iter().map(|name| Question {
+                names: vec![name],
+                run: run.id.clone(),
+            }));
+            Ok(open)
+        };
+        work.boxed()
+    }
+
+    /// The run with which a step of `run` goes on that `child` carried out; `None` if nothing of it is repeated.
+    async fn ended_below(&self, run: &Run, child: &RunId) -> Result<Option<Arc<Run>>, Error> {
+        let mut child = self.newest(child).await?;
+        if child.birth.detached {
+            return Ok(None);
         }
-        if *verdict != Verdict::Retry {
-            return Err(unfit(format!(
-                "it has ended, and can only go on by doing `{name}` again; if that is wrong, start a new run"
-            )));
+        if child.birth.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {
+            // It is being ended together with the run that waited for it.
+            self.shared.journal.ended(&child.id).await?;
+            child = self.run_of(&child.id).await?;
+        }
+        match child.status() {
+            Status::Completed | Status::CompletedWithErrors => Ok(None),
+            Status::Error | Status::Cancelled | Status::Killed => Ok(Some(child)),
+            Status::Created | Status::Running | Status::Suspended => Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: format!(
+                    "the run below `{}` goes on by itself; wait until it has ended, or end it, and resume this one then",
+                    child.id
+                ),
+            }),
         }
     }
-    let told = |name: &String| {
-        request
-            .verdicts
-            .iter()
-            .any(|(given, _)| given == "*" || given == name)
-    };
-    match unknown.iter().find(|name| !told(name)) {
-        None => Ok(()),
-        Some(name) => Err(unfit(format!(
-            "nobody knows whether `{name}` took effect before the run was stopped; if it may happen again, say so: \
+
+    /// What the end of `run`, or of a run below, cut off and must not happen twice is repeated only if whoever asks says
+    /// that it did not happen.
+    async fn settle_unknown(&self, run: &Run, request: &Resume) -> Result<(), Error> {
+        let unfit = |problem: String| Error::Unfit {
+            run: run.id.clone(),
+            problem,
+        };
+        let open = self.questions(run).await?;
+        for (name, verdict) in &request.verdicts {
+            if name != "*" && !open.iter().any(|question| question.is_answered_by(name)) {
+                return Err(unfit(format!("`{name}` is not uncertain")));
+            }
+            if *verdict != Verdict::Retry {
+                return Err(unfit(format!(
+                    "it has ended, and can only go on by doing `{name}` again; if that is wrong, start a new run"
+                )));
+            }
+        }
+        let mut open = open.iter().filter(|question| {
+            let mut given = request.verdicts.iter();
+            !given.any(|(name, _)| question.is_answered_by(name))
+        });
+        let Some(question) = open.next() else {
+            return Ok(());
+        };
+        let name = question.names.first().map_or("", String::as_str);
+        let of = if question.run == run.id {
+            String::new()
+        } else {
+            format!(" of the run below `{}`", question.run)
+        };
+        Err(unfit(format!(
+            "nobody knows whether `{name}`{of} took effect before the run was stopped; if it may happen again, say so: \
              --uncertain '{name}=retry'"
-        ))),
+        )))
+    }
+
+    /// The same for a run that is parked behind a failure, with what is left of the request.
+    async fn settle_failed(&self, run: &Run, request: Resume) -> Result<Resume, Error> {
+        match &run.phase {
+            Phase::Suspended {
+                at: Activity::Failed(_),
+                ..
+            } if !self.questions(run).await?.is_empty() => {
+                self.settle_unknown(run, &request).await?;
+                Ok(Resume {
+                    verdicts: Vec::new(),
+                    ..request
+                })
+            }
+            Phase::Suspended { .. }
+            | Phase::Created
+            | Phase::Running { .. }
+            | Phase::Ended { .. } => Ok(request),
+        }
     }
 }

@@ -499,6 +499,9 @@ pub struct Suspension {
     /// Attempts whose outcome nobody knows, as `ResumeRequest` answers them: the node, or `node\[3\]` for an item of it.
     #[prost(string, repeated, tag = "7")]
     pub uncertain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether the run parked in the step of its node, not before it.
+    #[prost(bool, tag = "8")]
+    pub begun: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cost {

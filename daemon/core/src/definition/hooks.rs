@@ -266,18 +266,54 @@ impl<'d> Reader<'d> {
         let HookAction::Control(template) = action else {
             return;
         };
-        if event != HookEvent::Error
-            && let Ok(Some(control @ (Control::Retry { .. } | Control::Skip))) =
-                Control::parse(template)
-            && let Some(at) = hook.child("action")
-        {
+        let Ok(Some(control)) = Control::parse(template) else {
+            return;
+        };
+        let Some(why) = pointless(&control, event) else {
+            return;
+        };
+        if let Some(at) = hook.child("action") {
             let message = format!(
-                "`{}` answers the event `error`; at `{}` it has no effect",
+                "`{}` {why}; at `{}` it has no effect",
                 control.as_str(),
                 event.as_str()
             );
             self.warn("no_effect", &at, message);
         }
+    }
+}
+
+/// Why `control` changes nothing at `event`, if it does not.
+const fn pointless(control: &Control, event: HookEvent) -> Option<&'static str> {
+    match (event, control) {
+        (HookEvent::Error, _)
+        | (
+            HookEvent::Limit,
+            Control::Continue { .. }
+            | Control::Fail { .. }
+            | Control::Abort
+            | Control::Suspend { .. }
+            | Control::Escalate,
+        )
+        | (
+            HookEvent::GraphStarted | HookEvent::AfterStep,
+            Control::Fail { .. } | Control::Abort | Control::Suspend { .. } | Control::Escalate,
+        ) => None,
+        (
+            HookEvent::GraphStarted
+            | HookEvent::AfterStep
+            | HookEvent::Limit
+            | HookEvent::GraphCompleted,
+            Control::Retry { .. } | Control::Skip,
+        ) => Some("answers the event `error`"),
+        (
+            HookEvent::GraphStarted | HookEvent::AfterStep | HookEvent::GraphCompleted,
+            Control::Continue { .. },
+        ) => Some("answers the events `error` and `limit`"),
+        (
+            HookEvent::GraphCompleted,
+            Control::Fail { .. } | Control::Abort | Control::Suspend { .. } | Control::Escalate,
+        ) => Some("stops a run that goes on"),
     }
 }
 

@@ -74,6 +74,7 @@ impl<'d> Reader<'d> {
         }
         let kind = self.node_kind(at, map)?;
         self.unused_keys(at, kind);
+        self.muted_keys(at, kind);
         let work = self.work(at, kind);
         let handling = match kind {
             Kind::Action | Kind::Foreach => self.handling(at)?,
@@ -174,6 +175,35 @@ impl<'d> Reader<'d> {
                 _ => format!("`{key}` has no effect on {}", kind.as_str()),
             };
             self.key_warn("no_effect", &child, message);
+        }
+    }
+
+    /// Warns of keys that another key leaves without effect.
+    fn muted_keys(&mut self, at: &At<'d>, kind: Kind) {
+        let says = |key: &str, word: &str| {
+            at.given(key)
+                .is_some_and(|given| given.value.as_str() == Some(word))
+        };
+        let runs = matches!(kind, Kind::Action | Kind::Foreach);
+        let collects = kind == Kind::Foreach && says("on_item_error", "collect");
+        let retry = at.given("retry").filter(|_| runs);
+        if let Some(retry) = &retry
+            && collects
+        {
+            let message = "`retry` has no effect beside `on_item_error: collect`: what an item fails with is collected, \
+                           and the item is not tried again";
+            self.key_warn("no_effect", retry, message);
+        } else if let Some(retry) = &retry
+            && says("effect", "at_most_once")
+        {
+            let message = "`retry` beside `effect: at_most_once`: there is no second try unless the first one provably \
+                           never began";
+            self.key_warn("no_effect", retry, message);
+        }
+        if let Some(on_error) = at.given("on_error").filter(|_| collects) {
+            let message = "no failed item leads to `on_error` beside `on_item_error: collect`: only an `over` or `assign` \
+                           that cannot be evaluated does";
+            self.key_warn("no_effect", &on_error, message);
         }
     }
 

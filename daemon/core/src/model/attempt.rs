@@ -136,6 +136,9 @@ pub struct Items {
     /// Tries of items that are to be tried again, where there were any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tries: BTreeMap<u32, u32>,
+    /// The runs that carry out, or last carried out, items; a further try of an item goes on with its run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub below: BTreeMap<u32, RunId>,
 }
 
 /// What an item came to.
@@ -149,6 +152,9 @@ pub struct ItemResult {
     /// Whether its effect provably did not begin.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never_began: bool,
+    /// Whether something that must not happen twice was cut off in the run that carried it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     /// The try it ended with; 0 if it was never announced.
     pub attempt: u32,
 }
@@ -173,6 +179,23 @@ impl Items {
             .ok()
             .and_then(|item| self.done.get(item))
             .is_some_and(Option::is_some)
+    }
+
+    /// Items that have not succeeded, with the runs that last carried them out.
+    pub fn unfinished_below(&self) -> impl Iterator<Item = (u32, &RunId)> {
+        let below = self.below.iter().map(|(item, run)| (*item, run));
+        below.filter(|(item, _)| {
+            let done = usize::try_from(*item).ok().and_then(|at| self.done.get(at));
+            !matches!(done, Some(Some(done)) if done.error.is_none())
+        })
+    }
+
+    /// The items that failed, in order: position, what each came to, and why it failed.
+    pub fn failures(&self) -> impl Iterator<Item = (u32, &ItemResult, &Failure)> {
+        (0_u32..).zip(&self.done).filter_map(|(item, done)| {
+            let done = done.as_ref()?;
+            Some((item, done, done.error.as_ref()?))
+        })
     }
 
     /// The number of the next try of an item.
@@ -257,7 +280,8 @@ impl HookRound {
 
     /// Whether the run parks for `why` because the answer of this round says so.
     pub(super) fn asked(&self, why: &Suspension) -> bool {
-        let wanted = self.answer.as_ref().and_then(Control::parks);
+        let wanted = self.answer.as_ref();
+        let wanted = wanted.and_then(|answer| answer.parks(&self.event));
         self.is_over() && wanted == Some(why.reason)
     }
 }

@@ -32,10 +32,11 @@ pub enum Control {
     Abort,
     /// Park the run.
     Suspend {
-        /// Why.
-        reason: SuspendReason,
+        /// Why, if the hook says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<SuspendReason>,
     },
-    /// Park the run at its limit, for whoever may raise it.
+    /// Park the run at its limit or behind its failure, for whoever may do something about it.
     Escalate,
     /// Go on: past the failed node, or beyond the limit.
     Continue {
@@ -70,10 +71,9 @@ impl Control {
             },
             Some("abort") => Self::Abort,
             Some("suspend") => Self::Suspend {
-                reason: match word("suspend_reason") {
-                    None => SuspendReason::User,
-                    Some(reason) => SuspendReason::asked(reason)?,
-                },
+                reason: word("suspend_reason")
+                    .map(SuspendReason::asked)
+                    .transpose()?,
             },
             Some("escalate") => Self::Escalate,
             Some("continue") => Self::Continue {
@@ -90,11 +90,12 @@ impl Control {
         Ok(Some(control))
     }
 
-    /// The reason for which this answer parks a run, if it does.
-    pub const fn parks(&self) -> Option<SuspendReason> {
+    /// The reason for which this answer to `event` parks a run, if it does.
+    pub fn parks(&self, event: &str) -> Option<SuspendReason> {
+        let of_failure = (event == "error").then_some(SuspendReason::Error);
         match self {
-            Self::Suspend { reason } => Some(*reason),
-            Self::Escalate => Some(SuspendReason::Limit),
+            Self::Suspend { reason } => reason.or(of_failure).or(Some(SuspendReason::User)),
+            Self::Escalate => of_failure.or(Some(SuspendReason::Limit)),
             Self::Retry { .. }
             | Self::Fail { .. }
             | Self::Abort

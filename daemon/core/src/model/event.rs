@@ -156,6 +156,9 @@ pub enum Event {
         /// Whether its effect provably did not begin.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         never_began: bool,
+        /// Whether something that must not happen twice was cut off in the run that carried it out.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cut_off: bool,
         /// Whether the node goes on although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,
@@ -504,7 +507,8 @@ impl Event {
             } => Some(Outcome::Completed {
                 output: result.clone(),
             }),
-            Self::RunKilled { receipt, .. } => Some(Outcome::Killed {
+            Self::RunKilled { cause, receipt } => Some(Outcome::Killed {
+                cause: cause.clone(),
                 receipt: receipt.clone(),
             }),
             Self::RunCreated(_)

@@ -9,6 +9,7 @@ use super::{
     Event, FailedAttempt, Failure, HookRound, InFlight, ItemResult, Items, Object, Slot,
     SuppressedError,
 };
+use crate::id::RunId;
 use crate::model::Effect;
 
 /// What a run has done so far.
@@ -48,6 +49,9 @@ pub struct Progress {
     /// [`Run::uncertain`](super::Run::uncertain).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
+    /// The run that carries out, or last carried out, the action of the node in hand; a further try goes on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<RunId>,
     /// Where the walk stood when the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stood_at: Option<String>,
@@ -84,6 +88,7 @@ impl Default for Progress {
             hooks: None,
             unfinished: None,
             unknown: Vec::new(),
+            below: None,
             stood_at: None,
             last_step: None,
         }
@@ -133,7 +138,9 @@ impl Progress {
     /// Takes in one event that the run's phase allows.
     pub(super) fn take_in(&mut self, event: &Event) {
         match event {
-            Event::StepStarted { step, items, .. } => self.begin_step(*step, *items),
+            Event::StepStarted {
+                step, items, child, ..
+            } => self.begin_step(*step, *items, child.as_ref()),
             Event::StepFailed {
                 error,
                 result,
@@ -155,6 +162,7 @@ impl Progress {
                 self.retries.insert(node.clone(), *retries);
                 self.show_retries();
             }
+            Event::ForeachCompleted { step, node, .. } => self.order_item_errors(*step, node),
             Event::ItemStarted { .. } | Event::ItemCompleted { .. } => self.take_in_item(event),
             Event::HooksBegun { .. } | Event::HookStarted { .. } | Event::HookCompleted { .. } => {
                 self.take_in_hook(event);
@@ -175,6 +183,10 @@ impl Progress {
             }
             Event::StepCompleted { .. } => self.take_in_step(event),
             Event::RunSuspended(why) => {
+                if let Some(failure) = &why.failure {
+                    let error = json!({"node": failure.node, "error": failure.message});
+                    self.set("_last_error", error);
+                }
                 // The round that asked for it has had its will; any other goes on later.
                 if self.hooks.as_ref().is_some_and(|round| round.asked(why)) {
                     self.hooks = None;
@@ -189,7 +201,6 @@ impl Progress {
             Event::RunCreated(_)
             | Event::RunStarted { .. }
             | Event::GraphStarted { .. }
-            | Event::ForeachCompleted { .. }
             | Event::Emitted { .. }
             | Event::Warning { .. }
             | Event::CancelRequested { .. }
@@ -214,9 +225,10 @@ impl Progress {
         self.hooks = None;
     }
 
-    fn begin_step(&mut self, step: u32, items: Option<u32>) {
+    fn begin_step(&mut self, step: u32, items: Option<u32>, child: Option<&RunId>) {
         self.hooks = None;
         self.failed = None;
+        self.below = child.cloned().or(self.below.take());
         match (items, &mut self.items) {
             (Some(count), Some(items)) if items.count() == count => {
                 items.reopen();
@@ -240,6 +252,9 @@ impl Progress {
         } = event
         {
             items.next = items.next.max(item + 1);
+            items
+                .below
+                .extend(child.clone().map(|child| (*item, child)));
             let work = InFlight::new(*attempt, *effect).announced(key, child.as_ref());
             items.running.insert(*item, work);
         }
@@ -251,6 +266,7 @@ impl Progress {
             collected,
             error,
             never_began,
+            cut_off,
             suppressed,
             ..
         } = event
@@ -260,17 +276,23 @@ impl Progress {
                 value: collected.as_ref().unwrap_or(result).clone(),
                 error: error.clone(),
                 never_began: *never_began,
+                cut_off: *cut_off,
                 attempt: 0,
             };
             items.end(*item, done);
             if let (true, Some(error)) = (*suppressed, error) {
-                self.suppressed.push(SuppressedError {
-                    step: *step,
-                    node: node.clone(),
-                    error: format!("item {item}: {}", error.message),
-                });
+                self.suppressed.push(item_error(*step, node, *item, error));
             }
         }
+    }
+
+    /// The errors of items were noted as they came; told are they in the order of the items.
+    fn order_item_errors(&mut self, step: u32, node: &str) {
+        let Some(items) = &self.items else { return };
+        self.suppressed.retain(|error| error.step != step);
+        let failed = items.failures();
+        let failed = failed.map(|(item, _, error)| item_error(step, node, item, error));
+        self.suppressed.extend(failed);
     }
 
     fn take_in_hook(&mut self, event: &Event) {
@@ -332,6 +354,7 @@ impl Progress {
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
         if !ended_the_run {
             self.unfinished = None;
+            self.below = None;
             *self.visits.entry(node.clone()).or_default() += 1;
         }
         for (key, value) in assigned {
@@ -358,5 +381,13 @@ impl Progress {
             next_node: next_node.clone(),
             error: error.clone(),
         });
+    }
+}
+
+fn item_error(step: u32, node: &str, item: u32, error: &Failure) -> SuppressedError {
+    SuppressedError {
+        step,
+        node: node.to_owned(),
+        error: format!("item {item}: {}", error.message),
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Activity, Birth, Effect, Event, Illegal, InFlight, Outcome, Phase, Progress, RunKind, Slot,
-    Status,
+    Activity, Birth, Effect, Event, Failure, Illegal, InFlight, Items, Outcome, Phase, Progress,
+    RunKind, Slot, Status, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId, Seq};
@@ -108,17 +108,80 @@ impl Run {
     /// Attempts in flight that must not happen twice and about which nobody has said what became of them: the node, with the
     /// position where it is an item (`fan[3]`).
     pub fn uncertain(&self) -> Vec<(String, Slot)> {
+        self.once(|work| work.verdict.is_none() && work.child.is_none())
+    }
+
+    /// The names of attempts in flight that must not happen twice, and of which nobody has said that they did not happen:
+    /// those that an end of the run cuts off, the ones that runs below carry out included.
+    fn cut_off(&self) -> Vec<String> {
+        let open = self.once(|work| work.verdict != Some(Verdict::Retry));
+        open.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// The attempts in flight that must not happen twice and are `wanted`.
+    fn once(&self, wanted: impl Fn(&InFlight) -> bool) -> Vec<(String, Slot)> {
         let Some(step) = self.phase.activity().and_then(Activity::step) else {
             return Vec::new();
         };
-        let open = self.in_flight().filter(|(_, work)| {
-            work.effect == Effect::AtMostOnce && work.verdict.is_none() && work.child.is_none()
-        });
-        open.map(|(slot, _)| match slot {
-            Slot::Item(item) => (format!("{}[{item}]", step.node), slot),
-            Slot::Action | Slot::Hook(_) => (step.node.clone(), slot),
-        })
-        .collect()
+        self.in_flight()
+            .filter(|(_, work)| work.effect == Effect::AtMostOnce && wanted(work))
+            .map(|(slot, _)| (attempt_name(&step.node, slot), slot))
+            .collect()
+    }
+
+    /// The node at which a run that goes on where this one ended begins: the one that failed, or the one it stood at.
+    pub fn resumption_node(&self) -> Option<&str> {
+        let failed = match &self.phase {
+            Phase::Ended {
+                outcome: Outcome::Error { error },
+            } => error.node.as_deref(),
+            Phase::Ended { .. }
+            | Phase::Created
+            | Phase::Running { .. }
+            | Phase::Suspended { .. } => None,
+        };
+        failed.or(self.progress.stood_at.as_deref())
+    }
+
+    /// The runs below that carried out what is not done of the step at which the run stands or ended, by the names of
+    /// [`Run::uncertain`]. Another try of the step goes on with them.
+    pub fn unfinished_below(&self) -> Vec<(String, &RunId)> {
+        let here = self.phase.activity().and_then(Activity::node);
+        let node = here.or(self.resumption_node()).unwrap_or_default();
+        let progress = &self.progress;
+        let items = progress.items.as_ref().or(progress.unfinished.as_ref());
+        let items = items.into_iter().flat_map(Items::unfinished_below);
+        let items = items.map(|(item, run)| (Slot::Item(item), run));
+        let action = progress.below.iter().map(|run| (Slot::Action, run));
+        action
+            .chain(items)
+            .map(|(slot, run)| (attempt_name(node, slot), run))
+            .collect()
+    }
+
+    /// Why it did not succeed, or behind which failure it is parked.
+    pub fn failure(&self) -> Option<Failure> {
+        let stopped = |code: &str, message: String| Failure {
+            node: self.progress.stood_at.clone(),
+            ..Failure::permanent(code, message)
+        };
+        match &self.phase {
+            Phase::Ended { outcome } => match outcome {
+                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+                Outcome::Error { error } => Some(error.clone()),
+                Outcome::Cancelled { cause } => {
+                    Some(stopped("cancelled", format!("cancelled by {cause}")))
+                }
+                Outcome::Killed { cause, .. } if cause.is_empty() => {
+                    Some(stopped("killed", "killed".to_owned()))
+                }
+                Outcome::Killed { cause, .. } => {
+                    Some(stopped("killed", format!("killed by {cause}")))
+                }
+            },
+            Phase::Suspended { why, .. } => why.failure.as_deref().cloned(),
+            Phase::Created | Phase::Running { .. } => None,
+        }
     }
 
     /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
@@ -128,15 +191,15 @@ impl Run {
         let status = self.status();
         let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
         let mut document = json!({"success": success, "status": status.as_str()});
-        let (output, error) = match &self.phase {
+        let output = match &self.phase {
             Phase::Ended { outcome } => match outcome {
                 Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                    (Some(output), None)
+                    Some(output)
                 }
-                Outcome::Error { error } => (progress.result.as_ref(), Some(error)),
-                Outcome::Cancelled { .. } | Outcome::Killed { .. } => (None, None),
+                Outcome::Error { .. } => progress.result.as_ref(),
+                Outcome::Cancelled { .. } | Outcome::Killed { .. } => None,
             },
-            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => (None, None),
+            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => None,
         };
         if self.birth.is_single_step() {
             return self.single_step(success);
@@ -150,7 +213,7 @@ impl Run {
             }
             RunKind::Tool => document["run_id"] = json!(self.id),
         }
-        if let Some(error) = error {
+        if let Some(error) = self.failure() {
             document["error"] = json!(error.message);
             document["code"] = json!(error.code);
             document["node"] = json!(error.node);
@@ -198,28 +261,17 @@ impl Run {
     /// Takes in an event whose phase was computed by [`Phase::next`]; cannot fail, so that a commit of several
     /// events is checked whole before any of it is applied.
     pub fn enter(&mut self, phase: Phase, at: Timestamp, event: &Event) {
-        let unknown = match event.outcome() {
-            Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }) => self.uncertain(),
-            Some(
-                Outcome::Completed { .. }
-                | Outcome::CompletedWithErrors { .. }
-                | Outcome::Error { .. },
-            )
-            | None => Vec::new(),
-        };
-        if !unknown.is_empty() {
-            self.progress.unknown = unknown.into_iter().map(|(name, _)| name).collect();
+        // The walk is over with the first of these; where it stood is known only now.
+        let was_over = matches!(self.phase.activity(), Some(Activity::Ending { .. }));
+        let has_ended = phase.status().is_terminal();
+        if !was_over && (has_ended || matches!(event, Event::GraphEnding { .. })) {
+            let node = self.phase.activity().and_then(Activity::node);
+            self.progress.stood_at = node.map(str::to_owned);
+            self.progress.unknown = self.cut_off();
         }
-        let before = std::mem::replace(&mut self.phase, phase);
+        self.phase = phase;
         self.seq = self.seq.next();
         self.updated_at = at;
-        // The walk is over with the first of these; where it stood is known only then.
-        let was_over = matches!(before.activity(), Some(Activity::Ending { .. }));
-        let has_ended = self.phase.status().is_terminal();
-        if !was_over && (has_ended || matches!(event, Event::GraphEnding { .. })) {
-            let node = before.activity().and_then(Activity::node);
-            self.progress.stood_at = node.map(str::to_owned);
-        }
         if has_ended {
             self.ended_at = Some(at);
         }
@@ -274,5 +326,13 @@ impl Run {
             | Event::RunKilled { .. } => {}
         }
         self.progress.take_in(event);
+    }
+}
+
+/// What people call an attempt: its node, with the position where it is an item (`fan[3]`).
+fn attempt_name(node: &str, slot: Slot) -> String {
+    match slot {
+        Slot::Item(item) => format!("{node}[{item}]"),
+        Slot::Action | Slot::Hook(_) => node.to_owned(),
     }
 }

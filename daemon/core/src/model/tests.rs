@@ -118,6 +118,7 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         collected: None,
         error,
         never_began: false,
+        cut_off: false,
         suppressed,
         node_input_hash: None,
     }
@@ -536,7 +537,7 @@ fn hooks_answer_in_turn_and_the_first_answer_stays() {
 fn a_round_ends_with_what_follows_from_it() {
     let asks = |answer| [hooks_begun(&[0]), hook_completed(0, Some(answer))];
     let user = Control::Suspend {
-        reason: SuspendReason::User,
+        reason: Some(SuspendReason::User),
     };
     for (answer, event, over) in [
         (user.clone(), suspended(SuspendReason::User), true),

@@ -137,10 +137,7 @@ impl Walker {
                 steps,
                 elapsed_ms,
             },
-            Outcome::Killed { receipt } => Event::RunKilled {
-                cause: String::new(),
-                receipt,
-            },
+            Outcome::Killed { cause, receipt } => Event::RunKilled { cause, receipt },
         };
         self.record(now, event, events);
         Turn::Again

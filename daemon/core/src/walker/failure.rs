@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::items::ITEM_FAILED;
 use super::step::Done;
 use super::{Certainty, Turn, Walker, spread};
 use crate::clock::Timestamp;
@@ -10,6 +11,7 @@ use crate::model::{
     Control, Effect, Event, FailedAttempt, Failure, Object, Outcome, StepInFlight, StepStatus,
     SuspendReason, Suspension,
 };
+use crate::policy::Classification;
 
 /// Where the walk goes after a failure that is not tried again.
 enum Onward {
@@ -37,7 +39,7 @@ impl Repeat {
         let began = certainty != Certainty::NeverBegan;
         let refused = !began && !failure.retryable;
         let twice = began && effect == Effect::AtMostOnce;
-        if refused || twice {
+        if refused || twice || certainty == Certainty::CutOff {
             Self::Useless
         } else {
             Self::Possible
@@ -57,7 +59,7 @@ impl Walker {
         events: &mut Vec<Event>,
     ) {
         let failure = failure.at(&step.node);
-        let class = self.policy.classify(&failure, result);
+        let class = self.classify(&failure, result);
         let event = Event::StepFailed {
             step: step.step,
             node: step.node.clone(),
@@ -78,6 +80,16 @@ impl Walker {
             self.retry(now, step, retry.backoff, "node", events);
         } else if !self.ask_about_failure(now, step, events) {
             self.give_up(now, step, Onward::AsDeclared, events);
+        }
+    }
+
+    /// What kind of failure it is; that of a node whose items failed is what the first failed item tells.
+    fn classify(&self, failure: &Failure, result: &Value) -> Classification {
+        let items = self.run.progress.items.as_ref();
+        let items = items.filter(|_| failure.code == ITEM_FAILED);
+        match items.and_then(|items| items.failures().next()) {
+            Some((_, item, error)) => self.policy.classify(error, &item.value),
+            None => self.policy.classify(failure, result),
         }
     }
 
@@ -151,7 +163,7 @@ impl Walker {
         match control {
             Control::Retry { max_retries } if self.may_retry(&step.node, max_retries) => {
                 let backoff = self.failed().map_or(Backoff::None, |failed| {
-                    self.policy.classify(&failed.error, &failed.result).backoff
+                    self.classify(&failed.error, &failed.result).backoff
                 });
                 self.retry(now, step, backoff, &by, events);
             }
@@ -163,15 +175,13 @@ impl Walker {
                 self.give_up(now, step, Onward::Fatal, events);
             }
             Control::Abort => self.give_up(now, step, Onward::Fatal, events),
-            Control::Suspend { reason } => {
-                let why = Suspension::new(reason);
-                return self.suspend(now, why, events);
-            }
-            Control::Escalate => {
-                let code = self.failed().map(|failed| failed.error.code.clone());
+            Control::Suspend { .. } | Control::Escalate => {
+                let reason = control.parks(HookEvent::Error.as_str());
+                let failure = self.failed().map(|failed| failed.error.clone());
                 let why = Suspension {
-                    code,
-                    ..Suspension::new(SuspendReason::Limit)
+                    code: failure.as_ref().map(|failure| failure.code.clone()),
+                    failure: failure.map(Box::new),
+                    ..Suspension::new(reason.unwrap_or(SuspendReason::Error))
                 };
                 return self.suspend(now, why, events);
             }

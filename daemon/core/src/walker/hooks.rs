@@ -24,7 +24,7 @@ enum Asked {
     /// It answered, if it had anything to say.
     Answered(Option<Control>),
     /// Its action is to be carried out.
-    Calls(Call),
+    Calls(Box<Call>),
 }
 
 impl Walker {
@@ -137,11 +137,11 @@ impl Walker {
                 .map(Asked::Answered),
             HookAction::Call(action) => self
                 .in_round(|names| resolve(action, names, &mut notes))
-                .map(|target| Asked::Calls(self.hook_call(index, &hook, action, target))),
+                .map(|target| Asked::Calls(Box::new(self.hook_call(index, &hook, action, target)))),
         };
         self.notes.append(&mut notes);
         match asked {
-            Ok(Asked::Calls(call)) => return Turn::Call(Box::new(call)),
+            Ok(Asked::Calls(call)) => return Turn::Call(call),
             Ok(Asked::Answered(control)) => self.hook_done(now, index, control, None, 0, events),
             Err(failure) => self.hook_done(now, index, None, Some(failure), 0, events),
         }
@@ -191,6 +191,7 @@ impl Walker {
             timeout: None,
             authority: hook.authority,
             attached,
+            continues: None,
         }
     }
 
@@ -277,10 +278,9 @@ impl Walker {
                 let error = self.at_node(stopped_by(&by, "aborted", None));
                 Some(self.finish(now, Outcome::Error { error }, events))
             }
-            Control::Suspend { reason } => Some(self.suspend(now, Suspension::new(reason), events)),
-            Control::Escalate => {
-                let why = Suspension::new(SuspendReason::Limit);
-                Some(self.suspend(now, why, events))
+            Control::Suspend { .. } | Control::Escalate => {
+                let reason = control.parks(HookEvent::AfterStep.as_str())?;
+                Some(self.suspend(now, Suspension::new(reason), events))
             }
             Control::Retry { .. } | Control::Continue { .. } | Control::Skip => None,
         }
@@ -312,7 +312,10 @@ impl Walker {
                 };
                 self.suspend(now, why, events)
             }
-            Control::Suspend { reason } => self.suspend(now, Suspension::new(reason), events),
+            Control::Suspend { reason } => {
+                let why = Suspension::new(reason.unwrap_or(SuspendReason::User));
+                self.suspend(now, why, events)
+            }
             Control::Fail { error } => {
                 let mut failure = self.limit_failure();
                 failure.message = error.unwrap_or(failure.message);

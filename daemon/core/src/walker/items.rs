@@ -19,6 +19,8 @@ use crate::expr::{self, parse_json};
 use crate::id::RunId;
 use crate::model::{Effect, Event, Failure, Items, Object, Slot, StepInFlight, StepStatus};
 
+/// The code of a node that failed because one of its items did.
+pub(super) const ITEM_FAILED: &str = "item_failed";
 /// Items of a parallel node that run at once if nobody says.
 const AT_ONCE: u32 = 10;
 
@@ -227,6 +229,12 @@ impl Walker {
             .progress_of_items()
             .map_or(1, |items| items.next_attempt(item));
         let attempt = next - u32::from(attached.is_some());
+        let continues = match attached {
+            Some(_) => None,
+            None => self
+                .progress_of_items()
+                .and_then(|items| items.below.get(&item).cloned()),
+        };
         let resolved = self.resolve_item(foreach, step, item);
         match resolved {
             Ok((target, params)) => Turn::Call(Box::new(Call {
@@ -245,6 +253,7 @@ impl Walker {
                 timeout: node.timeout,
                 authority: Authority::Run,
                 attached,
+                continues,
             })),
             Err(failure) => {
                 let answer = Answer {
@@ -313,6 +322,7 @@ impl Walker {
             collected: collected(answer),
             error: answer.failure.clone(),
             never_began: answer.certainty == Certainty::NeverBegan,
+            cut_off: answer.certainty == Certainty::CutOff,
             suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
         };
@@ -396,22 +406,29 @@ fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
             Certainty::Answered,
         );
     }
-    let mut failed = (0_u32..).zip(&items.done).filter_map(|(item, done)| {
-        let done = done.as_ref()?;
-        Some((item, done.error.as_ref()?, done.never_began))
-    });
-    let first = failed.next();
-    let never_began = first.is_some_and(|(_, _, never)| never)
-        && (effect != Effect::AtMostOnce || failed.all(|(_, _, never)| never));
-    let mut failure = Failure::permanent("item_failed", "an item failed");
-    if let Some((item, error, _)) = first {
-        failure.message = format!("item {item} of {count} failed: {}", error.message);
-        failure.retryable = error.retryable;
+    let mut failed = items.failures();
+    let mut failure = Failure::permanent(ITEM_FAILED, "an item failed");
+    let Some((item, first, error)) = failed.next() else {
+        return (failure, Certainty::Answered);
+    };
+    failure.message = format!(
+        "item {item} of {count} failed: {} ({})",
+        error.message, error.code
+    );
+    failure.retryable = error.retryable;
+    let (mut cut_off, mut all_never_began) = (first.cut_off, first.never_began);
+    for (_, done, _) in failed {
+        cut_off |= done.cut_off;
+        all_never_began &= done.never_began;
     }
-    let certainty = if never_began {
-        Certainty::NeverBegan
-    } else {
-        Certainty::Answered
+    let never_began = match effect {
+        Effect::AtMostOnce => all_never_began,
+        Effect::Idempotent | Effect::Pure => first.never_began,
+    };
+    let certainty = match (cut_off, never_began) {
+        (true, _) => Certainty::CutOff,
+        (false, true) => Certainty::NeverBegan,
+        (false, false) => Certainty::Answered,
     };
     (failure, certainty)
 }

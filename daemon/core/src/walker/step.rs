@@ -78,6 +78,7 @@ impl Walker {
                 timeout: node.timeout,
                 authority: Authority::Run,
                 attached: None,
+                continues: self.run.progress.below.clone(),
             })),
             Err(failure) => {
                 self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
@@ -128,6 +129,7 @@ impl Walker {
                 let mut turn = self.call_action(now, node, action, step, events);
                 if let Turn::Call(call) = &mut turn {
                     call.attached = Some(child);
+                    call.continues = None;
                 }
                 turn
             }

@@ -800,6 +800,30 @@ fn keys_a_node_does_not_read_are_told() {
 }
 
 #[test]
+fn keys_that_another_key_mutes_are_told() {
+    for (keys, column, part) in [
+        (
+            "type: foreach, over: [], action: {item_id: x}, on_item_error: collect, retry: 2",
+            80,
+            "is not tried again",
+        ),
+        (
+            "type: foreach, over: [], action: {item_id: x}, on_item_error: collect, on_error: b",
+            80,
+            "no failed item leads to `on_error`",
+        ),
+        (
+            "action: {item_id: x}, effect: at_most_once, retry: 2",
+            53,
+            "provably never began",
+        ),
+    ] {
+        let text = with_nodes(&format!("a: {{{keys}, next: b}}\nb: {{type: return}}"));
+        expect(&text, Severity::Warning, "no_effect", (9, column), part);
+    }
+}
+
+#[test]
 fn a_hook_that_answers_what_nobody_asked_is_told() {
     for (hook, place) in [
         ("{event: after_step, action: {retry: true}}", (8, 39)),
@@ -814,6 +838,43 @@ fn a_hook_that_answers_what_nobody_asked_is_told() {
             "no_effect",
             place,
             "answers the event `error`",
+        );
+    }
+    for (event, answer, why) in [
+        (
+            "graph_completed",
+            "action: fail",
+            "stops a run that goes on",
+        ),
+        (
+            "graph_completed",
+            "action: abort",
+            "stops a run that goes on",
+        ),
+        (
+            "graph_completed",
+            "action: suspend",
+            "stops a run that goes on",
+        ),
+        (
+            "graph_completed",
+            "action: escalate",
+            "stops a run that goes on",
+        ),
+        ("graph_completed", "action: continue", "`error` and `limit`"),
+        ("graph_started", "action: continue", "`error` and `limit`"),
+        ("after_step", "action: continue", "`error` and `limit`"),
+    ] {
+        let hook = format!(
+            "{{event: {event}, action: {{item_id: rye/agent/threads/internal/control, params: {{{answer}}}}}}}"
+        );
+        let column = 29 + event.len();
+        expect(
+            &hooks(&hook),
+            Severity::Warning,
+            "no_effect",
+            (8, column),
+            why,
         );
     }
     let pasted = hooks(

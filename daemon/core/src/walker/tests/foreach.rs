@@ -189,7 +189,10 @@ fn after_a_failed_item_none_starts_and_those_running_end() {
         .filter(|name| *name == "item_completed");
     assert_eq!(ended.count(), 4);
     assert_eq!(stage.path(), "each:error");
-    assert_eq!(stage.failure().message, "item 1 of 6 failed: no");
+    assert_eq!(
+        stage.failure().message,
+        "item 1 of 6 failed: no (tool_failed)"
+    );
     assert!(
         stage.state().get("all").is_none(),
         "a failed node assigns nothing"
@@ -270,7 +273,10 @@ fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
         [0, 1, 1],
         "1 was running and ends, 2 never starts"
     );
-    assert_eq!(stage.failure().message, "item 0 of 3 failed: no");
+    assert_eq!(
+        stage.failure().message,
+        "item 0 of 3 failed: no (tool_failed)"
+    );
 }
 
 #[test]
@@ -332,4 +338,66 @@ fn a_request_to_stop_or_rest_is_looked_at_between_items() {
     held.resume(None);
     assert_eq!(held.play(), Rest::Ended);
     assert_eq!(held.items(), [0, 1, 2]);
+}
+
+#[test]
+fn a_failed_item_is_classified_by_what_it_told() {
+    let configuration = json!({
+        "hook_conditions": {"builtin_hooks": [
+            {"id": "again", "event": "error", "condition": {"path": "classification.retryable", "op": "eq", "value": true},
+             "action": {"retry": true}}
+        ]},
+        "error_classification": {"patterns": [
+            {"id": "busy", "category": "rate_limited", "match": {"path": "status_code", "op": "eq", "value": 429},
+             "retry_policy": {"type": "fixed", "delay": 5}}
+        ]},
+    });
+    let config = over("");
+    let mut stage = Stage::under(&config, run(json!({"list": [0, 1]}), None), &configuration);
+    let tries = std::cell::Cell::new(0);
+    let busy_once = |call: &Call| {
+        tries.set(tries.get() + 1);
+        if tries.get() > 1 {
+            return echo(call);
+        }
+        Answer {
+            failure: Some(Failure::permanent("tool_failed", "busy")),
+            ..answered(json!({"success": false, "status_code": 429}))
+        }
+    };
+    assert_eq!(stage.play_with(busy_once), Rest::Ended);
+    assert_eq!(stage.path(), "each:foreach end:return");
+    assert_eq!(stage.items(), [0, 0, 1]);
+    assert!(stage.clock >= 5000, "{}", stage.clock);
+    let failed = stage.log.iter().find_map(|(_, event)| {
+        let Event::StepFailed {
+            error,
+            classification,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        Some((error.message.as_str(), &classification["code"]))
+    });
+    assert_eq!(
+        failed,
+        Some(("item 0 of 2 failed: busy (tool_failed)", &json!("busy")))
+    );
+}
+
+#[test]
+fn collected_errors_are_told_in_the_order_of_the_items() {
+    let config = over("parallel: true\n      on_item_error: collect");
+    let mut stage = Stage::of(&config, run(json!({"list": [0, 1, 2]}), None));
+    stage.settle();
+    stage.in_flight.rotate_left(1);
+    let fails = |call: &Call| Answer {
+        failure: Some(Failure::permanent("tool_failed", "no")),
+        ..echo(call)
+    };
+    assert_eq!(stage.play_with(fails), Rest::Ended);
+    let errors = stage.run().progress.suppressed.iter();
+    let errors: Vec<_> = errors.map(|error| error.error.as_str()).collect();
+    assert_eq!(errors, ["item 0: no", "item 1: no", "item 2: no"]);
 }

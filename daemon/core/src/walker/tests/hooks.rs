@@ -301,7 +301,8 @@ fn a_run_parked_behind_a_failure_tries_again_when_it_goes_on() {
             "action: suspend, suspend_reason: approval",
             SuspendReason::Approval,
         ),
-        ("action: escalate", SuspendReason::Limit),
+        ("action: suspend", SuspendReason::Error),
+        ("action: escalate", SuspendReason::Error),
     ] {
         let hook = control("error", answer);
         let nodes = FAILING.replace(
@@ -316,6 +317,19 @@ fn a_run_parked_behind_a_failure_tries_again_when_it_goes_on() {
                 stage.why_parked().node.as_deref()
             ),
             (reason, Some("a"))
+        );
+        let told = stage.run().failure().unwrap();
+        assert_eq!(
+            (
+                told.message.as_str(),
+                told.code.as_str(),
+                told.node.as_deref()
+            ),
+            ("boom", "tool_failed", Some("a"))
+        );
+        assert_eq!(
+            stage.state()["_last_error"],
+            json!({"node": "a", "error": "boom"})
         );
         stage.resume(None);
         assert_eq!(stage.play(), Rest::Ended);
