@@ -304,3 +304,73 @@ async fn a_cursor_goes_on_behind_its_event() {
         Code::InvalidArgument
     );
 }
+
+#[tokio::test]
+async fn an_idempotency_key_is_no_name_of_a_continuation_and_at_most_255_bytes_long() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    let keyed = |key: String| v1::StartRequest {
+        idempotency_key: key,
+        ..start_request(&world, "rye/core/echo")
+    };
+    for key in ["continues:x-1-aaaaaaaaaa".to_owned(), "k".repeat(256)] {
+        let refused = runs.start(keyed(key)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains("idempotency_key"), "{refused}");
+    }
+    let _started = runs.start(keyed("k".repeat(255))).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_idempotency_key_belongs_to_one_item_and_its_inputs() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let text = "start: a\nnodes:\n  a: {type: return}";
+    world.graph("t/one", text);
+    world.graph("t/other", text);
+    let mut runs = RunsClient::new(channel(&world));
+    let keyed = |key: &str, item: &str, inputs: &str| v1::StartRequest {
+        idempotency_key: key.to_owned(),
+        inputs_json: inputs.to_owned(),
+        ..start_request(&world, item)
+    };
+    for item in ["t/one", "rye/core/echo"] {
+        let first = keyed(item, item, r#"{"a": 1, "b": 2}"#);
+        let first = runs.start(first).await.unwrap().into_inner();
+        let same = keyed(item, item, r#"{"b": 2, "a": 1}"#);
+        let same = runs.start(same).await.unwrap().into_inner();
+        assert_eq!((&same.run_id, same.existed), (&first.run_id, true));
+        let texts = v1::StartRequest {
+            text_inputs: [("c".to_owned(), "3".to_owned())].into(),
+            ..keyed(item, item, r#"{"a": 1, "b": 2}"#)
+        };
+        for (request, what) in [
+            (keyed(item, item, r#"{"a": 1}"#), "other inputs"),
+            (texts, "other inputs"),
+            (
+                keyed(item, "t/other", r#"{"a": 1, "b": 2}"#),
+                "another item",
+            ),
+        ] {
+            let refused = runs.start(request).await.unwrap_err();
+            assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+            let text = refused.message();
+            assert!(
+                text.contains(&first.run_id) && text.contains(what),
+                "{text}"
+            );
+        }
+    }
+    for round in 0..20 {
+        let mut other = runs.clone();
+        let key = format!("race-{round}");
+        let (one, two) = tokio::join!(
+            runs.start(keyed(&key, "t/one", r#"{"n": 1}"#)),
+            other.start(keyed(&key, "t/one", r#"{"n": 2}"#)),
+        );
+        let refused = [one.err(), two.err()].into_iter().flatten();
+        let refused: Vec<_> = refused.map(|status| status.code()).collect();
+        assert_eq!(refused, [Code::FailedPrecondition]);
+    }
+}

@@ -329,3 +329,10 @@ async fn the_cache_is_listed_and_dropped_and_objects_are_printed() {
     let ended = ask(&daemon, &["objects", "get", "abc"]).await;
     assert_eq!(ended.stdout, "{\"kind\":\"state\",\"hash\":\"abc\"}\n");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_key_is_no_key() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["run", "x/g", "--idempotency-key", ""]).await;
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+}

@@ -63,11 +63,7 @@ pub(super) fn admit(
         item,
         project: place.directory.to_string_lossy().into_owned(),
         files: place.files.to_string_lossy().into_owned(),
-        principal: match (lineage, continued) {
-            (Some(lineage), _) => lineage.birth.principal.clone(),
-            (None, Some(run)) => run.birth.principal.clone(),
-            (None, None) => request.caller.source.clone(),
-        },
+        principal: request.principal().to_owned(),
         parent: lineage.map(|lineage| lineage.parent.clone()),
         depth: lineage.map_or(0, |lineage| lineage.birth.depth + 1),
         detached: lineage.is_some_and(|lineage| lineage.detached),
@@ -87,6 +83,7 @@ pub(super) fn admit(
         content_hash: resolved.tool().content_hash.clone(),
         graph: None,
         start_key: request.start_key.clone(),
+        start_digest: request.start_key.is_some().then(|| request.digest()),
     };
     if birth.kind == RunKind::Tool && !matches!(request.beginning, Beginning::Start) {
         return Err(Error::NotAGraph { item: birth.item });

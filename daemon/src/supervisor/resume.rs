@@ -15,7 +15,7 @@ use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId};
 use rye_core::model::{Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict};
 
-use super::{Beginning, Error, Start, Supervisor};
+use super::{Beginning, CONTINUES, Error, Start, Supervisor};
 use crate::journal::{self, Change, Summary};
 use crate::port::Resume;
 
@@ -170,7 +170,7 @@ impl Supervisor {
             },
             lineage: None,
         };
-        let started = self.start(start).await?;
+        let started = self.admit_and_launch(start, None).await?;
         self.run_of(&started.run).await
     }
 
@@ -327,7 +327,7 @@ fn children(run: &Run) -> Vec<RunId> {
 
 /// The key under which the one run that continues `id` is found.
 fn continuation_key(id: &RunId) -> String {
-    format!("continues:{id}")
+    format!("{CONTINUES}{id}")
 }
 
 /// The answers to what is uncertain about `run`, as events. Each answer must mean something, and each open question must be
