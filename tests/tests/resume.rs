@@ -152,3 +152,27 @@ fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_mended() {
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return}");
     let _anew = resume(&world, &old).code(5).tells(&["start it anew"]);
 }
+
+#[test]
+fn a_new_limit_of_steps_is_above_the_steps_taken() {
+    let (world, ended) = failed();
+    world.graph(
+        "t/parks",
+        "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
+         action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  \
+         first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}",
+    );
+    let parked = world.start_run("t/parks");
+    assert_eq!(world.settled(&parked)["status"], "suspended");
+    for (run, taken) in [(&ended, 2), (&parked, 1)] {
+        let raise = format!("resume --raise steps={taken}");
+        let refused = world.ryectl(&raise).arg(run).run().code(5);
+        let _named = refused.tells(&[run, &format!("taken {taken} step")]);
+    }
+    assert_eq!(runs(&world).len(), 2);
+    world.write("ok", "");
+    for (run, limit) in [(&ended, 4), (&parked, 2)] {
+        let raise = format!("resume --raise steps={limit}");
+        let _done = world.ryectl(&raise).arg(run).ok();
+    }
+}

@@ -146,6 +146,7 @@ impl Supervisor {
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
         settle_unknown(&run, &request)?;
+        check_raise(&run, &request)?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
             source: request.by.clone(),
@@ -293,6 +294,7 @@ impl Supervisor {
 
 /// The events by which a parked run goes on.
 fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
+    check_raise(run, request)?;
     let mut events = verdicts(run, request)?;
     events.push(Event::RunResumed {
         epoch,
@@ -302,6 +304,20 @@ fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error
         .into_iter()
         .map(|event| Change::event(&run.id, event));
     Ok(changes.collect())
+}
+
+/// A new limit of steps must leave room for one.
+fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
+    let taken = run.progress.steps;
+    match request.max_steps {
+        Some(limit) if limit <= taken => Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!(
+                "it has taken {taken} steps, so with a limit of {limit} it could not go on; raise it to more than {taken}"
+            ),
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The run that asked for `run` and waits for it.
