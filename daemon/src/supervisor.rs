@@ -45,6 +45,7 @@ pub use self::error::Error;
 pub use self::execute::{Executed, Step, launched};
 pub use self::inspect::{Checked, Reach};
 pub use self::request::{Beginning, Lineage, Start, Started};
+use self::resume::Hold;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
@@ -75,6 +76,7 @@ struct Shared {
     config: Arc<Config>,
     epoch: Epoch,
     live: Mutex<HashMap<RunId, Stop>>,
+    holds: Mutex<Vec<Hold>>,
     launches: mpsc::Sender<Launch>,
     stopping: CancellationToken,
 }
@@ -142,6 +144,7 @@ impl Supervisor {
             config,
             epoch,
             live: Mutex::default(),
+            holds: Mutex::default(),
             launches,
             stopping: CancellationToken::new(),
         };
@@ -225,9 +228,13 @@ impl Supervisor {
         &self.shared.journal
     }
 
-    /// How many runs have a task.
+    /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
     pub fn live_count(&self) -> usize {
-        self.live().len()
+        let runs = self.shared.journal.live(|run| match run.phase {
+            Phase::Created | Phase::Running { .. } => Some(()),
+            Phase::Suspended { .. } | Phase::Ended { .. } => None,
+        });
+        runs.len()
     }
 
     /// Accepts a run; answers when it is durable.
@@ -365,18 +372,25 @@ impl Supervisor {
                 Phase::Suspended { .. } | Phase::Ended { .. } => return Ok(()),
                 Phase::Created | Phase::Running { .. } => {}
             }
-            let mut feed = self.shared.journal.subscribe(id, run.seq.next()).await?;
-            loop {
-                match feed.next().await {
-                    None => return Ok(()),
-                    Some(Ok(line)) if line.event_type == PARKED => return Ok(()),
-                    Some(Ok(_)) => {}
-                    // We read too slowly: the record tells what we missed.
-                    Some(Err(FeedError::Lagged { .. })) => break,
-                    Some(Err(FeedError::Closed { .. })) => {
-                        return Err(journal::Error::Closed.into());
-                    }
-                }
+            if self.comes_to_rest(&run).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Resolves when `run`, from where it stands there, ends or parks, even if it goes on at once. `false` if that was missed: the
+    /// record tells.
+    async fn comes_to_rest(&self, run: &Run) -> Result<bool, Error> {
+        let journal = &self.shared.journal;
+        let mut feed = journal.subscribe(&run.id, run.seq.next()).await?;
+        loop {
+            match feed.next().await {
+                None => return Ok(true),
+                Some(Ok(line)) if line.event_type == PARKED => return Ok(true),
+                Some(Ok(_)) => {}
+                // We read too slowly.
+                Some(Err(FeedError::Lagged { .. })) => return Ok(false),
+                Some(Err(FeedError::Closed { .. })) => return Err(journal::Error::Closed.into()),
             }
         }
     }

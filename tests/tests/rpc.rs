@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use rye_proto::v1;
 use rye_proto::v1::runs_client::RunsClient;
+use rye_tests::until::PATIENCE;
 use rye_tests::{World, until};
 use tokio::net::UnixStream;
 use tokio_stream::StreamExt as _;
@@ -372,5 +373,59 @@ async fn an_idempotency_key_belongs_to_one_item_and_its_inputs() {
         let refused = [one.err(), two.err()].into_iter().flatten();
         let refused: Vec<_> = refused.map(|status| status.code()).collect();
         assert_eq!(refused, [Code::FailedPrecondition]);
+    }
+}
+
+/// Fails at once, and waits for its next try: it runs, and no process does.
+const WAITS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e ok ]\"}}\n    \
+    retry: {max: 9, backoff: fixed, delay: 3600}\n    next: b\n  b: {type: return}";
+
+/// Asks `run` to park; its record when it has.
+async fn suspended(world: &World, run: &str) -> v1::Run {
+    let mut runs = RunsClient::new(channel(world));
+    let request = v1::SuspendRequest {
+        run_id: run.to_owned(),
+    };
+    let asked = tokio::time::timeout(PATIENCE, runs.suspend(request));
+    let answer = asked.await.expect("it parks").unwrap().into_inner();
+    let record = answer.run.unwrap();
+    assert_eq!(record.suspend.as_ref().unwrap().reason, "user");
+    record
+}
+
+#[tokio::test]
+async fn a_run_that_waits_to_be_taken_up_after_a_restart_counts_and_can_be_suspended() {
+    const RUNS: usize = 200;
+    let world = World::new();
+    world.graph("t/waits", WAITS);
+    let daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    let mut newest = String::new();
+    for _ in 0..RUNS {
+        let started = runs.start(start_request(&world, "t/waits")).await.unwrap();
+        newest = started.into_inner().run_id;
+    }
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let daemon = world.start("");
+    let _parked = suspended(&world, &newest).await;
+    assert_eq!(world.info()["live_runs"], RUNS - 1);
+    daemon.kill_both();
+    let _status = daemon.ended();
+}
+
+#[tokio::test]
+async fn a_run_that_was_just_resumed_can_be_suspended() {
+    let world = World::new();
+    world.graph("t/waits", WAITS);
+    let run_id = world.start_run("t/waits");
+    let mut runs = RunsClient::new(channel(&world));
+    for _ in 0..30 {
+        let _parked = suspended(&world, &run_id).await;
+        let request = v1::ResumeRequest {
+            run_id: run_id.clone(),
+            ..v1::ResumeRequest::default()
+        };
+        let _on = runs.resume(request).await.unwrap();
     }
 }
