@@ -1,6 +1,7 @@
 //! Going on at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
 
-use rye_tests::{Outcome, World, until};
+use nix::sys::signal::Signal;
+use rye_tests::{Daemon, Outcome, World, until};
 use serde_json::{Value, json};
 
 /// The permissions of the graphs here.
@@ -19,6 +20,14 @@ nodes:
     assign: {m: "${inputs.who}"}
     next: done
   done: {type: return, output: {n: "${state.n}", m: "${state.m}"}}"#;
+
+/// Waits in a process until there is the file `go`; each attempt notes that it began.
+const GATE: &str = r#"start: a
+nodes:
+  a:
+    action: {item_id: rye/bash, params: {command: "echo a >>ran; until [ -e go ]; do sleep 0.01; done"}}
+    next: b
+  b: {type: return}"#;
 
 /// A world whose first run of [`TWO`] has failed at its second step.
 fn failed() -> (World, String) {
@@ -175,4 +184,40 @@ fn a_new_limit_of_steps_is_above_the_steps_taken() {
         let raise = format!("resume --raise steps={limit}");
         let _done = world.ryectl(&raise).arg(run).ok();
     }
+}
+
+#[test]
+fn only_deaths_of_the_daemon_are_held_against_a_run() {
+    let world = World::new();
+    world.graph("t/gate", GATE);
+    let mut daemon = world.start("");
+    let run = world.start_run("t/gate");
+    let begun = |times: usize| {
+        until("the step to begin again", || {
+            (world.read("ran").lines().count() == times).then_some(())
+        });
+    };
+    begun(1);
+    let again = |daemon: Daemon, times: usize| {
+        let _status = daemon.ended();
+        let daemon = world.start("");
+        begun(times);
+        daemon
+    };
+    for times in 2..7 {
+        daemon.signal(Signal::SIGTERM);
+        daemon = again(daemon, times);
+    }
+    assert_eq!(world.record(&run)["status"], "running");
+    for times in 7..9 {
+        daemon.kill();
+        daemon = again(daemon, times);
+    }
+    daemon.kill();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    let record = world.settled(&run);
+    assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
+    world.write("go", "");
+    let _done = resume(&world, &run).code(0);
 }
