@@ -103,6 +103,7 @@ fn birth(project: &Path) -> Birth {
         content_hash: String::new(),
         graph: None,
         start_key: None,
+        start_digest: None,
     }
 }
 

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rye_core::id::{Epoch, RunId};
+use rye_core::id::{Epoch, ItemRef, RunId};
 use rye_core::model::{Event, Failure, Phase, Run, RunKind};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -45,6 +45,7 @@ pub use self::error::Error;
 pub use self::execute::{Executed, Step, launched};
 pub use self::inspect::{Checked, Reach};
 pub use self::request::{Beginning, Lineage, Start, Started};
+use self::resume::Hold;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
@@ -56,6 +57,10 @@ use crate::task::{self, Scope};
 const LAUNCH_QUEUE: usize = 256;
 /// The event by which a run parks.
 const PARKED: &str = "run_suspended";
+/// Longest idempotency key of a caller.
+const KEY_BYTES: usize = 255;
+/// What the start keys of runs that continue another one begin with.
+const CONTINUES: &str = "continues:";
 
 /// The owner of all runs; clones share it.
 #[derive(Debug, Clone)]
@@ -71,6 +76,7 @@ struct Shared {
     config: Arc<Config>,
     epoch: Epoch,
     live: Mutex<HashMap<RunId, Stop>>,
+    holds: Mutex<Vec<Hold>>,
     launches: mpsc::Sender<Launch>,
     stopping: CancellationToken,
 }
@@ -138,6 +144,7 @@ impl Supervisor {
             config,
             epoch,
             live: Mutex::default(),
+            holds: Mutex::default(),
             launches,
             stopping: CancellationToken::new(),
         };
@@ -221,16 +228,24 @@ impl Supervisor {
         &self.shared.journal
     }
 
-    /// How many runs have a task.
+    /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
     pub fn live_count(&self) -> usize {
-        self.live().len()
+        let runs = self.shared.journal.live(|run| match run.phase {
+            Phase::Created | Phase::Running { .. } => Some(()),
+            Phase::Suspended { .. } | Phase::Ended { .. } => None,
+        });
+        runs.len()
     }
 
     /// Accepts a run; answers when it is durable.
     pub async fn start(&self, request: Start) -> Result<Started, Error> {
+        if let Some(key) = &request.start_key {
+            check_key(key)?;
+        }
         self.admit_and_launch(request, None).await
     }
 
+    /// Accepts a run; the key of a continuation may be among its keys.
     async fn admit_and_launch(
         &self,
         request: Start,
@@ -241,13 +256,14 @@ impl Supervisor {
             return Err(Error::Stopping);
         }
         if let Some(key) = &request.start_key
-            && let Some(run) = journal.by_start_key(&request.caller.source, key).await?
+            && let Some(run) = journal.by_start_key(request.principal(), key).await?
         {
-            return Ok(Started {
-                run,
-                warnings: Vec::new(),
-                existed: true,
-            });
+            let place = self.shared.libraries.place(&request.directory)?;
+            let project = place.directory.to_string_lossy();
+            let item = request.item.canonical();
+            return self
+                .started_before(run, &item, &project, &request.digest())
+                .await;
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
         let id = match request.beginning {
@@ -263,6 +279,40 @@ impl Supervisor {
         };
         self.launch(Launch::Run(Beginner { begin, asker })).await?;
         created.await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Answers with `run`, which was started with the same key, if the same is asked for now: an item of a project with inputs
+    /// of that digest.
+    async fn started_before(
+        &self,
+        run: RunId,
+        item: &ItemRef,
+        project: &str,
+        digest: &str,
+    ) -> Result<Started, Error> {
+        let record = self.run_of(&run).await?;
+        let birth = &record.birth;
+        let what = if birth.item != *item {
+            Some(format!("another item, `{}`", birth.item))
+        } else if birth.project != project {
+            Some(format!("another project, `{}`", birth.project))
+        } else if birth
+            .start_digest
+            .as_deref()
+            .is_some_and(|old| old != digest)
+        {
+            Some("other inputs".to_owned())
+        } else {
+            None
+        };
+        match what {
+            Some(what) => Err(Error::KeyReused { run, what }),
+            None => Ok(Started {
+                run,
+                warnings: Vec::new(),
+                existed: true,
+            }),
+        }
     }
 
     /// Gives a run whose record exists its task.
@@ -297,14 +347,10 @@ impl Supervisor {
         }
         let ticket = match journal.commit(changes).await {
             Err(journal::Error::KeyTaken { run }) => {
-                let started = Started {
-                    run,
-                    warnings: Vec::new(),
-                    existed: true,
-                };
-                // It was not durable when we looked for the key; now it is.
-                self.run_of(&started.run).await?;
-                return Ok((started, None));
+                // It was not there when we looked for the key.
+                let digest = birth.start_digest.as_deref().unwrap_or_default();
+                let started = self.started_before(run, &birth.item, &birth.project, digest);
+                return Ok((started.await?, None));
             }
             committed => committed?,
         };
@@ -326,18 +372,25 @@ impl Supervisor {
                 Phase::Suspended { .. } | Phase::Ended { .. } => return Ok(()),
                 Phase::Created | Phase::Running { .. } => {}
             }
-            let mut feed = self.shared.journal.subscribe(id, run.seq.next()).await?;
-            loop {
-                match feed.next().await {
-                    None => return Ok(()),
-                    Some(Ok(line)) if line.event_type == PARKED => return Ok(()),
-                    Some(Ok(_)) => {}
-                    // We read too slowly: the record tells what we missed.
-                    Some(Err(FeedError::Lagged { .. })) => break,
-                    Some(Err(FeedError::Closed { .. })) => {
-                        return Err(journal::Error::Closed.into());
-                    }
-                }
+            if self.comes_to_rest(&run).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Resolves when `run`, from where it stands there, ends or parks, even if it goes on at once. `false` if that was missed: the
+    /// record tells.
+    async fn comes_to_rest(&self, run: &Run) -> Result<bool, Error> {
+        let journal = &self.shared.journal;
+        let mut feed = journal.subscribe(&run.id, run.seq.next()).await?;
+        loop {
+            match feed.next().await {
+                None => return Ok(true),
+                Some(Ok(line)) if line.event_type == PARKED => return Ok(true),
+                Some(Ok(_)) => {}
+                // We read too slowly.
+                Some(Err(FeedError::Lagged { .. })) => return Ok(false),
+                Some(Err(FeedError::Closed { .. })) => return Err(journal::Error::Closed.into()),
             }
         }
     }
@@ -402,6 +455,19 @@ impl Supervisor {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Refuses what is no key of a caller.
+fn check_key(key: &str) -> Result<(), Error> {
+    let problem = if key.len() > KEY_BYTES {
+        format!("it is longer than {KEY_BYTES} bytes")
+    } else if key.starts_with(CONTINUES) {
+        format!("keys that begin with `{CONTINUES}` are the daemon's own")
+    } else {
+        return Ok(());
+    };
+    let message = format!("`idempotency_key`: {problem}");
+    Err(Error::Params { message })
 }
 
 fn failed(run: &Run, error: Failure) -> Event {

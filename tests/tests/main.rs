@@ -31,6 +31,7 @@ mod trust;
 mod cli;
 mod daemon;
 mod permission;
+mod resume;
 mod rpc;
 mod steering;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use rye_proto::v1;
 use rye_proto::v1::runs_client::RunsClient;
+use rye_tests::until::PATIENCE;
 use rye_tests::{World, until};
 use tokio::net::UnixStream;
 use tokio_stream::StreamExt as _;
@@ -305,5 +306,129 @@ async fn a_cursor_goes_on_behind_its_event() {
         let refused = runs.stream(forged).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{cursor}");
         assert!(refused.message().contains(run_id), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_no_name_of_a_continuation_and_at_most_255_bytes_long() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    let keyed = |key: String| v1::StartRequest {
+        idempotency_key: key,
+        ..start_request(&world, "rye/core/echo")
+    };
+    for key in ["continues:x-1-aaaaaaaaaa".to_owned(), "k".repeat(256)] {
+        let refused = runs.start(keyed(key)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains("idempotency_key"), "{refused}");
+    }
+    let _started = runs.start(keyed("k".repeat(255))).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_idempotency_key_belongs_to_one_item_and_its_inputs() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let text = "start: a\nnodes:\n  a: {type: return}";
+    world.graph("t/one", text);
+    world.graph("t/other", text);
+    let mut runs = RunsClient::new(channel(&world));
+    let keyed = |key: &str, item: &str, inputs: &str| v1::StartRequest {
+        idempotency_key: key.to_owned(),
+        inputs_json: inputs.to_owned(),
+        ..start_request(&world, item)
+    };
+    for item in ["t/one", "rye/core/echo"] {
+        let first = keyed(item, item, r#"{"a": 1, "b": 2}"#);
+        let first = runs.start(first).await.unwrap().into_inner();
+        let same = keyed(item, item, r#"{"b": 2, "a": 1}"#);
+        let same = runs.start(same).await.unwrap().into_inner();
+        assert_eq!((&same.run_id, same.existed), (&first.run_id, true));
+        let texts = v1::StartRequest {
+            text_inputs: [("c".to_owned(), "3".to_owned())].into(),
+            ..keyed(item, item, r#"{"a": 1, "b": 2}"#)
+        };
+        for (request, what) in [
+            (keyed(item, item, r#"{"a": 1}"#), "other inputs"),
+            (texts, "other inputs"),
+            (
+                keyed(item, "t/other", r#"{"a": 1, "b": 2}"#),
+                "another item",
+            ),
+        ] {
+            let refused = runs.start(request).await.unwrap_err();
+            assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+            let text = refused.message();
+            assert!(
+                text.contains(&first.run_id) && text.contains(what),
+                "{text}"
+            );
+        }
+    }
+    for round in 0..20 {
+        let mut other = runs.clone();
+        let key = format!("race-{round}");
+        let (one, two) = tokio::join!(
+            runs.start(keyed(&key, "t/one", r#"{"n": 1}"#)),
+            other.start(keyed(&key, "t/one", r#"{"n": 2}"#)),
+        );
+        let refused = [one.err(), two.err()].into_iter().flatten();
+        let refused: Vec<_> = refused.map(|status| status.code()).collect();
+        assert_eq!(refused, [Code::FailedPrecondition]);
+    }
+}
+
+/// Fails at once, and waits for its next try: it runs, and no process does.
+const WAITS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e ok ]\"}}\n    \
+    retry: {max: 9, backoff: fixed, delay: 3600}\n    next: b\n  b: {type: return}";
+
+/// Asks `run` to park; its record when it has.
+async fn suspended(world: &World, run: &str) -> v1::Run {
+    let mut runs = RunsClient::new(channel(world));
+    let request = v1::SuspendRequest {
+        run_id: run.to_owned(),
+    };
+    let asked = tokio::time::timeout(PATIENCE, runs.suspend(request));
+    let answer = asked.await.expect("it parks").unwrap().into_inner();
+    let record = answer.run.unwrap();
+    assert_eq!(record.suspend.as_ref().unwrap().reason, "user");
+    record
+}
+
+#[tokio::test]
+async fn a_run_that_waits_to_be_taken_up_after_a_restart_counts_and_can_be_suspended() {
+    const RUNS: usize = 200;
+    let world = World::new();
+    world.graph("t/waits", WAITS);
+    let daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    let mut newest = String::new();
+    for _ in 0..RUNS {
+        let started = runs.start(start_request(&world, "t/waits")).await.unwrap();
+        newest = started.into_inner().run_id;
+    }
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let daemon = world.start("");
+    let _parked = suspended(&world, &newest).await;
+    assert_eq!(world.info()["live_runs"], RUNS - 1);
+    daemon.kill_both();
+    let _status = daemon.ended();
+}
+
+#[tokio::test]
+async fn a_run_that_was_just_resumed_can_be_suspended() {
+    let world = World::new();
+    world.graph("t/waits", WAITS);
+    let run_id = world.start_run("t/waits");
+    let mut runs = RunsClient::new(channel(&world));
+    for _ in 0..30 {
+        let _parked = suspended(&world, &run_id).await;
+        let request = v1::ResumeRequest {
+            run_id: run_id.clone(),
+            ..v1::ResumeRequest::default()
+        };
+        let _on = runs.resume(request).await.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments of verbs about graphs.
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use rye_core::id::{ItemRef, RunId};
 
@@ -59,7 +59,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input", "capabilities", "durability", "idempotency_key"])]
     pub(crate) resume: Option<RunId>,
     /// Start at most one run with this key: a second start finds the first.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) idempotency_key: Option<String>,
     #[command(flatten)]
     pub(crate) attach: Attach,

@@ -227,8 +227,8 @@ pub(super) async fn cancel(runs: &[RunId], session: &mut Session) -> Result<Exit
 }
 
 pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
-    let record = session.client().await?.suspend(run.as_str()).await?;
-    let record = json::Run::new(&record)?;
+    let answer = session.client().await?.suspend(run.as_str()).await?;
+    let record = json::Run::new(&answer)?;
     let output = &mut session.output;
     match (&record.suspend, output.format()) {
         (_, Format::Json) => output.json(&record)?,
@@ -236,7 +236,13 @@ pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, 
             output.line(&format!("{run} is parked: {}", render::suspension(why)))?;
             output.hint(&render::way_on(run.as_str(), why));
         }
-        (None, Format::Text) => output.error(&format!("{run} has ended: {}", record.status)),
+        (None, Format::Text) if wire::status_of(&answer)?.is_terminal() => {
+            output.error(&format!("{run} has ended: {}", record.status));
+        }
+        (None, Format::Text) => output.error(&format!(
+            "{run} was parked, and goes on already: {}",
+            record.status
+        )),
     }
     Ok(match record.suspend {
         Some(_) => Exit::Done,

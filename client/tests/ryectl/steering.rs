@@ -329,3 +329,24 @@ async fn the_cache_is_listed_and_dropped_and_objects_are_printed() {
     let ended = ask(&daemon, &["objects", "get", "abc"]).await;
     assert_eq!(ended.stdout, "{\"kind\":\"state\",\"hash\":\"abc\"}\n");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspend_says_what_has_become_of_a_run_that_is_not_parked() {
+    for (status, told) in [
+        (RunStatus::Running, "goes on already: running"),
+        (RunStatus::Completed, "has ended: completed"),
+    ] {
+        let daemon = Daemon::serve(good());
+        daemon.script.run.lock().unwrap().set_status(status);
+        let ended = ask(&daemon, &["suspend", RUN]).await;
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_key_is_no_key() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["run", "x/g", "--idempotency-key", ""]).await;
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+}

@@ -176,6 +176,9 @@ pub struct Birth {
     pub graph: Option<GraphSource>,
     /// The caller's key: a second start with the same key is the same run.
     pub start_key: Option<String>,
+    /// SHA-256 of the inputs as they were asked for, beside a key: with others the key is refused. Older records have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_digest: Option<String>,
 }
 
 impl Birth {

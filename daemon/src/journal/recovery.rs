@@ -77,6 +77,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
 
     let mut replay = Replay::new(base.unwrap_or_default(), &objects);
     let tail = scan(&dir, &ids, &mut replay)?;
+    replay.forgive();
 
     // From here on we write.
     let known = trim_archive(&archive, expected).map_err(files("repair", state))?;
@@ -232,6 +233,8 @@ struct Replay<'a> {
     base: Lsn,
     last: Option<Lsn>,
     epoch: Epoch,
+    /// Whether the life read last ended in good order.
+    closed: bool,
     runs: HashMap<RunId, Live>,
     backlog: Vec<Commit>,
     places: Places,
@@ -257,12 +260,22 @@ impl<'a> Replay<'a> {
             base: base.lsn,
             last: None,
             epoch: base.epoch,
+            closed: false,
             runs: base.runs.into_iter().map(live).collect(),
             backlog: Vec::new(),
             places: Places {
                 first: base.lsn.next(),
                 ..Places::default()
             },
+        }
+    }
+
+    /// A life begins: if the one before it ended in good order, no run has brought the daemon down.
+    fn forgive(&mut self) {
+        if std::mem::take(&mut self.closed) {
+            for live in self.runs.values_mut().filter(|live| live.run.revivals > 0) {
+                Arc::make_mut(&mut live.run).revivals = 0;
+            }
         }
     }
 
@@ -290,8 +303,11 @@ impl<'a> Replay<'a> {
             source,
         };
         match serde_json::from_slice(frame.payload).map_err(|source| unreadable(source.into()))? {
-            Body::Epoch { epoch, .. } => self.epoch = self.epoch.max(epoch),
-            Body::Closed { .. } => {}
+            Body::Epoch { epoch, .. } => {
+                self.epoch = self.epoch.max(epoch);
+                self.forgive();
+            }
+            Body::Closed { .. } => self.closed = true,
             Body::Commit { at, records } => {
                 let entries = records
                     .into_iter()

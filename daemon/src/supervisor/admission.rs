@@ -2,7 +2,8 @@
 //!
 //! **Rule.** An item that is refused (unknown, unsigned, modified, untrusted, not permitted) makes no run. A graph that does
 //! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
-//! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made.
+//! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made. A run that is
+//! to continue an ended one and would fail so is not made either: the ended one stays as it is, and can be continued later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,9 @@ use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{Birth, Extent, Failure, GraphSource, Object, Progress, Run, RunKind, Seed};
+use rye_core::model::{
+    Birth, Extent, Failure, GraphSource, LastStep, Object, Progress, Run, RunKind, Seed,
+};
 use rye_item::Library;
 use serde_json::Value;
 
@@ -59,11 +62,7 @@ pub(super) fn admit(
         item,
         project: place.directory.to_string_lossy().into_owned(),
         files: place.files.to_string_lossy().into_owned(),
-        principal: match (lineage, continued) {
-            (Some(lineage), _) => lineage.birth.principal.clone(),
-            (None, Some(run)) => run.birth.principal.clone(),
-            (None, None) => request.caller.source.clone(),
-        },
+        principal: request.principal().to_owned(),
         parent: lineage.map(|lineage| lineage.parent.clone()),
         depth: lineage.map_or(0, |lineage| lineage.birth.depth + 1),
         detached: lineage.is_some_and(|lineage| lineage.detached),
@@ -83,13 +82,24 @@ pub(super) fn admit(
         content_hash: resolved.tool().content_hash.clone(),
         graph: None,
         start_key: request.start_key.clone(),
+        start_digest: request.start_key.is_some().then(|| request.digest()),
     };
     if birth.kind == RunKind::Tool && !matches!(request.beginning, Beginning::Start) {
         return Err(Error::NotAGraph { item: birth.item });
     }
-    match birth.kind {
-        RunKind::Graph => admit_graph(birth, &resolved, libraries, &place.library, config, request),
-        RunKind::Tool => admit_tool(birth, &resolved, request),
+    let continued = birth.continuation_of.clone();
+    let admitted = match birth.kind {
+        RunKind::Graph => {
+            admit_graph(birth, &resolved, libraries, &place.library, config, request)?
+        }
+        RunKind::Tool => admit_tool(birth, &resolved, request)?,
+    };
+    match (continued, &admitted.fault) {
+        (Some(run), Some(fault)) => Err(Error::Unfit {
+            run,
+            problem: format!("it cannot go on as things are: {}", fault.message),
+        }),
+        (Some(_) | None, _) => Ok(admitted),
     }
 }
 
@@ -217,13 +227,8 @@ fn admit_graph(
             Some(*failure)
         }
     };
-    let astray = match seed(&graph, &birth.content_hash, request.beginning) {
-        Ok(seed) => {
-            birth.seed = seed.map(Arc::new);
-            None
-        }
-        Err(failure) => Some(failure),
-    };
+    let (seed, astray) = seed(&graph, &birth.content_hash, request.beginning)?;
+    birth.seed = seed.map(Arc::new);
     let unset = unset_variables(&birth, &graph, library, config);
     Ok(Admitted {
         birth,
@@ -233,7 +238,7 @@ fn admit_graph(
 }
 
 /// The inputs of the run with warnings about undeclared ones; or as they were given, and why they do not fit. A run that
-/// takes over another one has that one's inputs.
+/// takes over another one has that one's inputs; those of one that never began may not have fitted.
 fn inputs(
     graph: &Graph,
     mut given: Object,
@@ -242,6 +247,9 @@ fn inputs(
 ) -> Result<(Object, Vec<String>), (Object, Box<Failure>)> {
     match beginning {
         Beginning::Start | Beginning::Injected(_) | Beginning::Node { from: None, .. } => {}
+        Beginning::Continue { run, .. } if run.started_at.is_none() => {
+            given.clone_from(&run.birth.inputs);
+        }
         Beginning::Node {
             from: Some(run), ..
         }
@@ -255,20 +263,26 @@ fn inputs(
     fitted.map_err(|failure| (given, Box::new(failure)))
 }
 
-/// Where the run begins, if not at the start node with the graph's own state.
-fn seed(graph: &Graph, content_hash: &str, beginning: Beginning) -> Result<Option<Seed>, Failure> {
+/// Where the run begins, if not at the start node with the graph's own state; and why it cannot begin there.
+fn seed(
+    graph: &Graph,
+    content_hash: &str,
+    beginning: Beginning,
+) -> Result<(Option<Seed>, Option<Failure>), Error> {
+    let mut misfit = None;
     let (node, progress, extent) = match beginning {
-        Beginning::Start => return Ok(None),
+        Beginning::Start => return Ok((None, None)),
         Beginning::Continue { run, .. } => {
-            let mut progress = run.progress.inherited();
+            let (node, mut progress) = resumption(&run, graph)?;
             if run.birth.content_hash != content_hash {
                 // Items of another text of the graph need not be those of this one.
                 progress.items = None;
             }
-            (resumption_node(&run)?, progress, Extent::Rest)
+            (node, progress, Extent::Rest)
         }
         Beginning::Injected(state) => {
-            let progress = laid_over(fresh(graph), state)?;
+            let mut progress = fresh(graph);
+            misfit = lay_over(&mut progress, state);
             (graph.start.clone(), progress, Extent::Rest)
         }
         Beginning::Node {
@@ -278,18 +292,22 @@ fn seed(graph: &Graph, content_hash: &str, beginning: Beginning) -> Result<Optio
         } => {
             let mut progress = from.map_or_else(|| fresh(graph), |run| run.progress.inherited());
             progress.steps = 0;
-            (node, laid_over(progress, inject_state)?, Extent::OneNode)
+            misfit = lay_over(&mut progress, inject_state);
+            (node, progress, Extent::OneNode)
         }
     };
-    if graph.nodes.get(&node).is_none() {
-        let text = format!("the graph has no node `{node}`");
-        return Err(Failure::permanent("target_node_not_found", text).at(&node));
-    }
-    Ok(Some(Seed {
+    let missing = graph.nodes.get(&node).is_none().then(|| {
+        let text = format!(
+            "the graph has no node `{node}` for the run to begin at; give it one, or start a new run"
+        );
+        Failure::permanent("target_node_not_found", text).at(&node)
+    });
+    let seed = Seed {
         node,
         progress,
         extent,
-    }))
+    };
+    Ok((Some(seed), misfit.or(missing)))
 }
 
 /// Nothing done yet, in the graph's own state.
@@ -300,16 +318,18 @@ fn fresh(graph: &Graph) -> Progress {
     }
 }
 
-/// `progress` with the keys of `state` set.
-fn laid_over(mut progress: Progress, state: Object) -> Result<Progress, Failure> {
+/// Sets the keys of `state` in `progress`; all but one, if that is none of its own.
+fn lay_over(progress: &mut Progress, state: Object) -> Option<Failure> {
+    let mut misfit = None;
     for (key, value) in state {
         if key == "inputs" {
             let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
-            return Err(Failure::permanent("invalid_inject_state", text));
+            misfit = Some(Failure::permanent("invalid_inject_state", text));
+        } else {
+            progress.set(&key, value);
         }
-        progress.set(&key, value);
     }
-    Ok(progress)
+    misfit
 }
 
 /// The limit of steps that a run had which is to go on, raises included: going on never has less room.
@@ -323,16 +343,43 @@ fn continued_limit(beginning: &Beginning) -> u32 {
     }
 }
 
-/// The node at which a run that ended goes on: the one that failed, or the one it stood before.
-fn resumption_node(run: &Run) -> Result<String, Failure> {
-    let node = run.resumption_node().map(str::to_owned);
-    node.ok_or_else(|| {
-        let text = format!(
-            "run `{}` ended before its first node; start it anew",
-            run.id
-        );
-        Failure::permanent("resume_no_current_node", text)
-    })
+/// Where a run that has ended goes on, and with what: at the node that failed, or the one it stood before; at its beginning, if
+/// it never took a step.
+fn resumption(run: &Run, graph: &Graph) -> Result<(String, Progress), Error> {
+    let unfit = |problem: &str| Error::Unfit {
+        run: run.id.clone(),
+        problem: problem.to_owned(),
+    };
+    let birth = &run.birth;
+    if birth.continuation_of.is_some() && birth.seed.is_none() {
+        return Err(unfit(
+            "it took over nothing of the run it was to continue; start it anew",
+        ));
+    }
+    let progress = run.progress.inherited();
+    if let Some(node) = run.resumption_node() {
+        return Ok((node.to_owned(), progress));
+    }
+    match (&run.progress.last_step, &birth.seed) {
+        (Some(last), _) if ended_at_it(&run.progress, last) => Ok((last.node.clone(), progress)),
+        (Some(_), _) => Err(unfit(
+            "its nodes were all done when it ended; nothing is left to do",
+        )),
+        (None, Some(seed)) => Ok((seed.node.clone(), progress)),
+        // Inputs given as text were read as the graph declares them, so not at all.
+        (None, None) if birth.graph.is_none() => Err(unfit(
+            "it ended because its graph could not be read; start it anew",
+        )),
+        (None, None) => Ok((graph.start.clone(), fresh(graph))),
+    }
+}
+
+/// Whether the failure of `last` is what the run ended with.
+fn ended_at_it(progress: &Progress, last: &LastStep) -> bool {
+    let mut suppressed = progress.suppressed.iter();
+    last.error.is_some()
+        && last.next_node.is_none()
+        && suppressed.all(|error| error.step != progress.steps)
 }
 
 /// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.

@@ -74,6 +74,16 @@ pub enum Error {
         /// What does not fit, and the mend.
         problem: String,
     },
+    /// The idempotency key was used for something else.
+    #[error(
+        "the idempotency key belongs to run `{run}`, which was started with {what}; use another key"
+    )]
+    KeyReused {
+        /// The run it started.
+        run: RunId,
+        /// What is not the same, as it was then.
+        what: String,
+    },
     /// The run is not parked.
     #[error(
         "run `{run}` is {status}; only a parked run, or one that ended without success, can be resumed"
@@ -103,9 +113,10 @@ impl Kinded for Error {
             | Self::NotAGraph { .. }
             | Self::Params { .. }
             | Self::Broken { .. } => ErrorKind::Invalid,
-            Self::Over { .. } | Self::Unfit { .. } | Self::NotParked { .. } => {
-                ErrorKind::Precondition
-            }
+            Self::Over { .. }
+            | Self::Unfit { .. }
+            | Self::KeyReused { .. }
+            | Self::NotParked { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rye_core::error::chain as told;
-use rye_core::id::RunId;
 use rye_core::model::{Event, Failure, Run, RunKind};
 
 use super::{Asker, Begin, Beginner, Shared, Supervisor, failed};
@@ -32,7 +31,7 @@ impl Supervisor {
                     Ok((started, run)) => (Ok(started), run),
                     Err(error) => (Err(error), None),
                 };
-                let stop = run.as_ref().map(|run| self.enter(&run.id));
+                let stop = run.as_ref().map(|run| self.enter(run));
                 task::reply(reply, answer);
                 match (run, stop) {
                     (Some(run), Some(stop)) => return self.own_run(run, stop, asker).await,
@@ -40,14 +39,17 @@ impl Supervisor {
                 }
             }
         };
-        let stop = self.enter(&run.id);
+        let stop = self.enter(&run);
         self.own_run(run, stop, asker).await;
     }
 
     /// From here on the run has a task that can be told to stop.
-    fn enter(&self, id: &RunId) -> Stop {
+    fn enter(&self, run: &Run) -> Stop {
         let stop = Stop::new();
-        self.live().insert(id.clone(), stop.clone());
+        self.live().insert(run.id.clone(), stop.clone());
+        if self.is_to_park(run) {
+            stop.hold();
+        }
         if self.shared.stopping.is_cancelled() {
             stop.shut_down();
         }

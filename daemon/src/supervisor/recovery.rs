@@ -1,7 +1,8 @@
 //! What becomes of live runs when the daemon starts again.
 //!
 //! A running run goes on, or parks if it asked for that; a parked one stays parked, unless it waited for disk space or for a run
-//! that is over. One whose parent is gone ends, and one that brought the daemon down again and again parks.
+//! that is over. One whose parent is gone ends, and one that brought the daemon down again and again parks. **Order.** Runs
+//! above before those below, older ones before younger ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,9 @@ const MOST_REVIVALS: u32 = 3;
 
 impl Supervisor {
     /// Takes up what was live when the daemon went down.
-    pub async fn recover(&self, live: Vec<Arc<Run>>) {
+    pub async fn recover(&self, mut live: Vec<Arc<Run>>) {
+        // A run may be as old as the one above it, to the millisecond; whether it is an orphan shows when that one is settled.
+        live.sort_by_key(|run| run.birth.depth);
         for run in live {
             if let Err(error) = self.take_up(&run).await {
                 tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");

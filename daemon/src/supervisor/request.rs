@@ -7,6 +7,8 @@ use std::sync::Arc;
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Birth, Durability, Limits, Object, Run};
+use rye_core::seal::{canonical, sha256_hex};
+use serde_json::json;
 
 /// What a caller asks for.
 #[derive(Debug, Clone)]
@@ -25,7 +27,7 @@ pub struct Start {
     pub limits: Limits,
     /// Durability, where the caller has a wish.
     pub durability: Option<Durability>,
-    /// A second start with this key is the first one.
+    /// A second start with this key is the first one; it must ask for the same.
     pub start_key: Option<String>,
     /// Who asks, and what they may do.
     pub caller: Layer,
@@ -33,6 +35,25 @@ pub struct Start {
     pub beginning: Beginning,
     /// The run that asks, if one does.
     pub lineage: Option<Lineage>,
+}
+
+impl Start {
+    /// Who the run is for; its start key is one of theirs.
+    pub(super) fn principal(&self) -> &str {
+        match (&self.lineage, &self.beginning) {
+            (Some(lineage), _) => &lineage.birth.principal,
+            (None, Beginning::Continue { run, .. }) => &run.birth.principal,
+            (None, Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. }) => {
+                &self.caller.source
+            }
+        }
+    }
+
+    /// SHA-256 of the inputs as they are asked for.
+    pub(super) fn digest(&self) -> String {
+        let asked = json!({"inputs": self.inputs, "text_inputs": self.text_inputs});
+        sha256_hex(canonical(&asked))
+    }
 }
 
 /// Where a run begins.

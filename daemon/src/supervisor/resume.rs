@@ -4,38 +4,86 @@
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
 //! ask at once. **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is
 //! resumed, its parked ancestors that wait for it, and the parked runs it waits for itself. If a parked run is ended instead,
-//! those that wait for it go on with that. **Race.** It may be ended while its parent is about to park: whoever ends it looks
-//! at the parent afterwards, and the parent looks at it after it has parked.
+//! those that wait for it go on with that. **Races.** It may be ended while its parent is about to park: whoever ends it looks
+//! at the parent afterwards, and the parent looks at it after it has parked. A run may be asked to park while it has no task yet
+//! (it was let go on just now, or waits to be taken up after a restart): whoever asks writes that down and then looks for a
+//! task to tell, and a task enters itself and then looks for such a request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::capability::Layer;
-use rye_core::id::{Epoch, RunId};
+use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{
     Activity, Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict,
 };
 
-use super::{Beginning, Error, Start, Supervisor};
+use super::{Beginning, CONTINUES, Error, Start, Supervisor};
 use crate::journal::{self, Change, Summary};
 use crate::port::Resume;
+
+/// A run that is to park, and its last event when that was asked.
+pub(super) type Hold = (RunId, Seq);
+
+/// A request to park that somebody waits for.
+struct Held<'a> {
+    supervisor: &'a Supervisor,
+    hold: Hold,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut holds = self.supervisor.holds();
+        if let Some(place) = holds.iter().position(|hold| *hold == self.hold) {
+            holds.swap_remove(place);
+        }
+    }
+}
 
 impl Supervisor {
     /// Asks a run to park before its next attempt; resolves when it has parked or ended.
     pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
-        let run = self.live_run(id, "suspended").await?;
-        if let Phase::Suspended { .. } = run.phase {
-            return Ok(run);
+        loop {
+            let run = self.live_run(id, "suspended").await?;
+            if let Phase::Suspended { .. } = run.phase {
+                return Ok(run);
+            }
+            let _held = self.hold(&run);
+            if self.comes_to_rest(&run).await? {
+                return self.run_of(id).await;
+            }
         }
-        let stop = self.live().get(id).cloned();
-        if let Some(stop) = stop {
+    }
+
+    /// Asks the task of `run` to park, whether it has one already or is yet to get it.
+    fn hold(&self, run: &Run) -> Held<'_> {
+        let hold = (run.id.clone(), run.seq);
+        self.holds().push(hold.clone());
+        if let Some(stop) = self.live().get(&run.id) {
             stop.hold();
         }
-        self.settled(id).await?;
-        self.run_of(id).await
+        Held {
+            supervisor: self,
+            hold,
+        }
+    }
+
+    /// Whether somebody waits for `run`, which gets its task now, to park. Who asked before it was parked and let go on again
+    /// has had his will.
+    pub(super) fn is_to_park(&self, run: &Run) -> bool {
+        let holds = self.holds();
+        holds
+            .iter()
+            .any(|(id, since)| *id == run.id && *since >= run.seq)
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Vec<Hold>> {
+        // A panic elsewhere leaves the list whole: every use is one insert, remove or read.
+        let holds = self.shared.holds.lock();
+        holds.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Goes on with `id` instead of the fresh run that `request` asks for. The run keeps its inputs and its authority; a
@@ -150,6 +198,7 @@ impl Supervisor {
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
         self.settle_unknown(&run, &request).await?;
+        check_raise(&run, &request)?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
             source: request.by.clone(),
@@ -174,7 +223,7 @@ impl Supervisor {
             },
             lineage: None,
         };
-        let started = self.start(start).await?;
+        let started = self.admit_and_launch(start, None).await?;
         self.run_of(&started.run).await
     }
 
@@ -298,6 +347,7 @@ impl Supervisor {
 
 /// The events by which a parked run goes on.
 fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
+    check_raise(run, request)?;
     let mut events = verdicts(run, request)?;
     events.push(Event::RunResumed {
         epoch,
@@ -307,6 +357,20 @@ fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error
         .into_iter()
         .map(|event| Change::event(&run.id, event));
     Ok(changes.collect())
+}
+
+/// A new limit of steps must leave room for one.
+fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
+    let taken = run.progress.steps;
+    match request.max_steps {
+        Some(limit) if limit <= taken => Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!(
+                "it has taken {taken} steps, so with a limit of {limit} it could not go on; raise it to more than {taken}"
+            ),
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The run that asked for `run` and waits for it.
@@ -332,7 +396,7 @@ fn children(run: &Run) -> Vec<RunId> {
 
 /// The key under which the one run that continues `id` is found.
 pub(super) fn continuation_key(id: &RunId) -> String {
-    format!("continues:{id}")
+    format!("{CONTINUES}{id}")
 }
 
 /// The answers to what is uncertain about `run`, as events. Each answer must mean something, and each open question must be

@@ -34,7 +34,8 @@ pub struct Run {
     pub seq: Seq,
     /// The daemon's life that owns it.
     pub epoch: Epoch,
-    /// How often a restart of the daemon took it up since its last completed step or item.
+    /// How often a restart of the daemon took it up since its last completed step or item, and since the daemon last stopped in
+    /// good order.
     pub revivals: u32,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,

@@ -31,6 +31,7 @@ fn birth(kind: RunKind) -> Arc<Birth> {
         content_hash: String::new(),
         graph: None,
         start_key: None,
+        start_digest: None,
     })
 }
 

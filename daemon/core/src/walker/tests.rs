@@ -65,6 +65,7 @@ fn birth(inputs: Value, steps: Option<u32>) -> Birth {
             config_hash: String::new(),
         }),
         start_key: None,
+        start_digest: None,
     }
 }
 

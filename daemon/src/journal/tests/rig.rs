@@ -166,6 +166,7 @@ impl Rig {
                 config_hash: String::new(),
             }),
             start_key: None,
+            start_digest: None,
         }
     }
 

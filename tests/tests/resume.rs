@@ -1,0 +1,223 @@
+//! Going on at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
+
+use nix::sys::signal::Signal;
+use rye_tests::{Daemon, Outcome, World, until};
+use serde_json::{Value, json};
+
+/// The permissions of the graphs here.
+const ALL: &str = "permissions: [\"rye.execute.tool.*\"]";
+
+/// Two steps; the second fails as long as the file `ok` is missing. Each notes that it ran.
+const TWO: &str = r#"start: one
+state: {n: 1}
+nodes:
+  one:
+    action: {item_id: rye/bash, params: {command: "echo one >>ran"}}
+    assign: {n: 2}
+    next: two
+  two:
+    action: {item_id: rye/bash, params: {command: "echo two >>ran; [ -e ok ]"}}
+    assign: {m: "${inputs.who}"}
+    next: done
+  done: {type: return, output: {n: "${state.n}", m: "${state.m}"}}"#;
+
+/// Waits in a process until there is the file `go`; each attempt notes that it began.
+const GATE: &str = r#"start: a
+nodes:
+  a:
+    action: {item_id: rye/bash, params: {command: "echo a >>ran; until [ -e go ]; do sleep 0.01; done"}}
+    next: b
+  b: {type: return}"#;
+
+/// A world whose first run of [`TWO`] has failed at its second step.
+fn failed() -> (World, String) {
+    let world = World::new();
+    world.graph("t/two", TWO);
+    let out = world.ryectl("run t/two -i who=Ada").run().code(1);
+    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    (world, run)
+}
+
+fn runs(world: &World) -> Vec<Value> {
+    let all = world.ryectl("ps --all --json").ok().json();
+    all.as_array().unwrap().clone()
+}
+
+fn resume(world: &World, run: &str) -> Outcome {
+    world.ryectl("resume").arg(run).run()
+}
+
+/// The run of `id` once the file `file` is there, which something in the run writes.
+fn started_until(world: &World, id: &str, file: &str) -> String {
+    let run = world.start_run(id);
+    until("the run to get that far", || {
+        (!world.read(file).is_empty()).then_some(())
+    });
+    run
+}
+
+#[test]
+fn a_refused_resume_leaves_the_run_as_it_was() {
+    let broken = [
+        ("a typo", ALL, TWO.replace("next: done", "nxt: done"), "nxt"),
+        ("no permissions", "", TWO.to_owned(), "permissions"),
+        (
+            "a variable that is missing",
+            &format!("{ALL}\nenv_requires: [NEEDED]"),
+            TWO.to_owned(),
+            "graph requires 'NEEDED'",
+        ),
+        (
+            "the node under another name",
+            ALL,
+            TWO.replace("  two:", "  second:")
+                .replace("next: two", "next: second"),
+            "no node `two`",
+        ),
+    ];
+    for (what, head, config, told) in broken {
+        let (world, old) = failed();
+        world.graph_with("t/two", head, &config);
+        for _ in 0..2 {
+            let _refused = resume(&world, &old).code(5).tells(&[&old, told]);
+        }
+        assert_eq!(runs(&world).len(), 1, "{what}");
+        assert_eq!(world.record(&old)["continued_by"], Value::Null, "{what}");
+        world.graph("t/two", TWO);
+        world.write("ok", "");
+        let out = resume(&world, &old).code(0);
+        assert_eq!(out.json()["output"], json!({"n": 2, "m": "Ada"}), "{what}");
+        assert_eq!(world.read("ran"), "one\ntwo\ntwo\n", "{what}");
+    }
+}
+
+#[test]
+fn a_run_whose_nodes_are_all_done_has_nothing_to_go_on_with() {
+    let world = World::new();
+    let hook = |event: &str| {
+        format!(
+            "start: a\nhooks:\n  - event: {event}\n    condition: {{path: state.a, op: eq, value: 1}}\n    \
+             action: {{item_id: rye/bash, params: {{command: \"echo in >>{event}; sleep 600\"}}}}\nnodes:\n  \
+             a: {{assign: {{a: 1}}, next: b}}\n  b: {{type: return}}"
+        )
+    };
+    world.graph("t/ends", &hook("graph_completed"));
+    let after = hook("after_step").replace(
+        "a: {assign: {a: 1}, next: b}\n  b: {type: return}",
+        "a: {assign: {a: 1}}",
+    );
+    world.graph("t/after", &after);
+    for (count, (id, file)) in [("t/ends", "graph_completed"), ("t/after", "after_step")]
+        .into_iter()
+        .enumerate()
+    {
+        let run = started_until(&world, id, file);
+        let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+        for _ in 0..2 {
+            let _refused = resume(&world, &run)
+                .code(5)
+                .tells(&[&run, "nothing is left to do"]);
+        }
+        assert_eq!(runs(&world).len(), count + 1);
+    }
+}
+
+#[test]
+fn a_failed_run_killed_in_its_last_hooks_goes_on_at_the_node_that_failed() {
+    let world = World::new();
+    world.graph(
+        "t/two",
+        &TWO.replace(
+            "nodes:",
+            "hooks:\n  - event: graph_completed\n    condition: {path: status, op: eq, value: error}\n    \
+             action: {item_id: rye/bash, params: {command: \"echo in >>hook; sleep 600\"}}\nnodes:",
+        ),
+    );
+    let run = started_until(&world, "t/two", "hook");
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    world.write("ok", "");
+    let out = resume(&world, &run).code(0);
+    assert_eq!(out.json()["output"]["n"], 2);
+    assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
+}
+
+#[test]
+fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_mended() {
+    let world = World::new();
+    world.graph_with("t/two", &format!("{ALL}\nenv_requires: [NEEDED]"), TWO);
+    world.write("ok", "");
+    let out = world.ryectl("run t/two -i who=Ada").run().code(1);
+    let old = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    let _still = resume(&world, &old).code(5).tells(&[&old, "NEEDED"]);
+    world.write(".env", "NEEDED=1\n");
+    let out = resume(&world, &old).code(0);
+    assert_eq!(out.json()["output"], json!({"n": 2, "m": "Ada"}));
+    assert_eq!(out.json()["steps"], 3);
+    assert_eq!(runs(&world).len(), 2);
+    // Of a graph that could not be read it is not known what its inputs were.
+    world.graph("t/typo", "start: a\nnodes:\n  a: {type: return, nxt: b}");
+    let out = world.ryectl("run t/typo -i n=1").run().code(1);
+    let old = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    world.graph("t/typo", "start: a\nnodes:\n  a: {type: return}");
+    let _anew = resume(&world, &old).code(5).tells(&["start it anew"]);
+}
+
+#[test]
+fn a_new_limit_of_steps_is_above_the_steps_taken() {
+    let (world, ended) = failed();
+    world.graph(
+        "t/parks",
+        "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
+         action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  \
+         first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}",
+    );
+    let parked = world.start_run("t/parks");
+    assert_eq!(world.settled(&parked)["status"], "suspended");
+    for (run, taken) in [(&ended, 2), (&parked, 1)] {
+        let raise = format!("resume --raise steps={taken}");
+        let refused = world.ryectl(&raise).arg(run).run().code(5);
+        let _named = refused.tells(&[run, &format!("taken {taken} step")]);
+    }
+    assert_eq!(runs(&world).len(), 2);
+    world.write("ok", "");
+    for (run, limit) in [(&ended, 4), (&parked, 2)] {
+        let raise = format!("resume --raise steps={limit}");
+        let _done = world.ryectl(&raise).arg(run).ok();
+    }
+}
+
+#[test]
+fn only_deaths_of_the_daemon_are_held_against_a_run() {
+    let world = World::new();
+    world.graph("t/gate", GATE);
+    let mut daemon = world.start("");
+    let run = world.start_run("t/gate");
+    let begun = |times: usize| {
+        until("the step to begin again", || {
+            (world.read("ran").lines().count() == times).then_some(())
+        });
+    };
+    begun(1);
+    let again = |daemon: Daemon, times: usize| {
+        let _status = daemon.ended();
+        let daemon = world.start("");
+        begun(times);
+        daemon
+    };
+    for times in 2..7 {
+        daemon.signal(Signal::SIGTERM);
+        daemon = again(daemon, times);
+    }
+    assert_eq!(world.record(&run)["status"], "running");
+    for times in 7..9 {
+        daemon.kill();
+        daemon = again(daemon, times);
+    }
+    daemon.kill();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    let record = world.settled(&run);
+    assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
+    world.write("go", "");
+    let _done = resume(&world, &run).code(0);
+}
