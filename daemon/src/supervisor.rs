@@ -25,6 +25,7 @@ mod lineage;
 mod recovery;
 mod request;
 mod resume;
+mod validate;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -43,8 +44,9 @@ use tracing::Instrument as _;
 use self::admission::Admitted;
 pub use self::error::Error;
 pub use self::execute::{Executed, Step, launched};
-pub use self::inspect::{Checked, Reach};
+pub use self::inspect::Reach;
 pub use self::request::{Beginning, Lineage, Start, Started};
+pub use self::validate::Checked;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};

@@ -33,6 +33,20 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// The control parameters.
+    pub(super) const CONTROL: [&str; 10] = [
+        "async",
+        "validate",
+        "node",
+        "inject_state",
+        "capabilities",
+        "depth",
+        "max_steps",
+        "resume",
+        "graph_run_id",
+        "resume_run_id",
+    ];
+
     /// Takes the parameters apart; the failure has the code `invalid_params` and names the parameter.
     pub(super) fn read(params: Object) -> Result<Self, Failure> {
         let mut params = Params(params);

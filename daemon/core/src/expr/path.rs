@@ -163,10 +163,7 @@ const MAX_CANDIDATES: usize = 1000;
 const MAX_WORD: usize = 64;
 
 /// The candidate that `word` was probably meant to be.
-pub(crate) fn nearest<'c>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'c str>,
-) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let word: Vec<char> = word.chars().take(MAX_WORD + 1).collect();
     if word.len() > MAX_WORD {
         return None;
