@@ -45,7 +45,7 @@ impl Supervisor {
         let Some(run) = run else {
             let graph = self.graph_file(item, directory)?;
             let path = graph.tool().path.display().to_string();
-            return draw(&graph.tool().text, &path, format, &BTreeMap::new());
+            return draw(&graph.tool().text, item, &path, format, &BTreeMap::new());
         };
         let run = self.run_of(run).await?;
         let same = run.birth.item == item.canonical();
@@ -57,7 +57,7 @@ impl Supervisor {
         };
         let steps = self.journal().steps(&run.id).await?;
         let name = format!("the graph of run {}", run.id);
-        draw(&graph.text, &name, format, &overlay(&run, &steps))
+        draw(&graph.text, item, &name, format, &overlay(&run, &steps))
     }
 
     /// The runs below `id`: each behind its parent, siblings oldest first.
@@ -132,12 +132,13 @@ impl Supervisor {
 
 fn draw(
     text: &str,
+    item: &ItemRef,
     name: &str,
     format: Format,
     overlay: &BTreeMap<String, NodeState>,
 ) -> Result<String, Error> {
     match definition::parse(text) {
-        Ok((graph, _)) => Ok(show::render(&graph, format, overlay)),
+        Ok((graph, _)) => Ok(show::render(&graph, &item.canonical().id, format, overlay)),
         Err(findings) => {
             let told: Vec<_> = findings
                 .iter()

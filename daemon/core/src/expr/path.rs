@@ -145,6 +145,10 @@ fn unexpected(c: char, path: &str) -> String {
             "`+` in `{path}`: expressions do not calculate; to build a list use a foreach node with `collect`"
         ),
         ' ' => format!("a blank in `{path}` stands outside of a name"),
+        '{' | '$' if path.starts_with("${") && path.ends_with('}') => {
+            let inner = path.trim_start_matches("${").trim_end_matches('}');
+            format!("a path stands without `${{}}`: write `{inner}`")
+        }
         '{' | '$' => format!("`{c}` in `{path}`: expressions do not nest"),
         '-' | '/' | '*' | '<' | '>' | '=' | '!' | '&' => {
             format!("`{c}` in `{path}`: expressions do not calculate; branch with `when`")
