@@ -230,6 +230,13 @@ impl Supervisor {
 
     /// Accepts a run; answers when it is durable.
     pub async fn start(&self, request: Start) -> Result<Started, Error> {
+        match request.beginning {
+            // Its inputs were looked at when it was started.
+            Beginning::Continue { .. } => {}
+            Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => {
+                self.refuse_control_inputs(&request)?;
+            }
+        }
         self.admit_and_launch(request, None).await
     }
 

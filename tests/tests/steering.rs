@@ -306,8 +306,36 @@ fn a_single_step_that_cannot_be_taken_fails_as_a_run() {
     let result = out.json();
     assert_eq!(result["success"], false);
     assert_eq!(result["code"], "target_node_not_found");
+    // The shape is that of any step.
+    let keys =
+        |step: &Value| -> Vec<String> { step.as_object().unwrap().keys().cloned().collect() };
+    let known = [
+        "success",
+        "state",
+        "executed_node",
+        "next_node",
+        "step_count",
+        "error",
+        "code",
+    ];
+    assert_eq!(keys(&result), known);
+    let replaced = world.ryectl("graph step t/two --node two --json --state");
+    let replaced = replaced.arg(r#"{"inputs": {}}"#).run().code(1).json();
+    assert_eq!(
+        (keys(&replaced), &replaced["executed_node"]),
+        (keys(&result), &Value::Null)
+    );
+    assert_eq!(replaced["code"], "invalid_inject_state");
     let out = world.ryectl("graph step t/two --node two").run().code(1);
     let _shown = out.prints(&["node", "two", "next    none"]);
+    // A step whose error the graph would handle has failed all the same, and says so.
+    world.graph(
+        "t/edge",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 3}}, on_error: b}\n  b: {type: return}",
+    );
+    let out = world.ryectl("graph step t/edge --node a").run().code(1);
+    let out = out.prints(&["status  error"]);
+    let _why = out.tells(&["code 3"]);
     let _tool = world.ryectl("graph step rye/bash --node x").run().code(2);
     let _gone = world.ryectl("graph step t/none --node x").run().code(3);
 }
@@ -554,7 +582,14 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
     assert_eq!(data["pid"], world.info()["pid"]);
     let record = world.settled(data["graph_run_id"].as_str().unwrap());
     assert_eq!(record["status"], "completed");
-    let resumed = execute(json!({"resume": true, "graph_run_id": old}))
+    // The inputs it has may be given again, others may not.
+    for other in [json!({"who": "Bob"}), json!({"who": "Ada", "more": 1})] {
+        let mut params = other;
+        params["resume_run_id"] = json!(old);
+        let refused = execute(params).run().code(2);
+        let _told = refused.tells(&["leave out others"]);
+    }
+    let resumed = execute(json!({"resume": true, "graph_run_id": old, "who": "Ada"}))
         .ok()
         .json();
     assert_eq!(resumed["data"]["output"]["m"], "Ada");
@@ -573,4 +608,34 @@ fn an_empty_cache_is_listed_and_what_is_missing_is_not_found() {
     let hash = "0".repeat(64);
     let _missing = world.ryectl("objects get").arg(hash).run().code(3);
     let _malformed = world.ryectl("objects get").arg("xyz").run().code(2);
+}
+
+#[test]
+fn control_words_are_no_inputs_of_a_run_unless_the_graph_declares_them() {
+    let world = World::new();
+    world.graph(
+        "t/plain",
+        "start: a\nnodes:\n  a: {type: return, output: \"${inputs}\"}",
+    );
+    for (input, instead) in [
+        ("capabilities:=[]", "--cap"),
+        ("node=a", "graph step --node"),
+        ("async=true", "--detach"),
+        ("depth:=1", "--limit depth=N"),
+    ] {
+        let refused = world.ryectl("run t/plain -i").arg(input).run().code(2);
+        let _mend = refused.tells(&["is no input of `tool:t/plain`", instead]);
+    }
+    let step = world.ryectl("graph step t/plain --node a -i capabilities:=[]");
+    let _refused = step.run().code(2);
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+    let schema =
+        "permissions: []\nconfig_schema: {type: object, properties: {node: {type: string}}}";
+    world.graph_with(
+        "t/declared",
+        schema,
+        "start: a\nnodes:\n  a: {type: return, output: \"${inputs}\"}",
+    );
+    let out = world.ryectl("run t/declared -i node=x").ok().json();
+    assert_eq!(out["output"], json!({"node": "x"}));
 }

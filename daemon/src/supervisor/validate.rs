@@ -132,7 +132,7 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
     };
     let mut params = params.clone();
     if chain.terminal == Terminal::Graph {
-        params.retain(|key, _| !Asked::CONTROL.contains(&key.as_str()));
+        params.retain(|key, _| !Asked::is_control(key));
     }
     match chain.inputs() {
         Ok(inputs) => inputs
