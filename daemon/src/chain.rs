@@ -34,7 +34,8 @@ use crate::native;
 /// Most elements of a chain, the primitive included.
 const MOST_ELEMENTS: usize = 10;
 
-const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
+/// The runtime of graphs.
+pub const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
 /// The run on whose behalf something is done.

@@ -25,6 +25,7 @@ mod lineage;
 mod recovery;
 mod request;
 mod resume;
+mod validate;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -43,9 +44,10 @@ use tracing::Instrument as _;
 use self::admission::Admitted;
 pub use self::error::Error;
 pub use self::execute::{Executed, Step, launched};
-pub use self::inspect::{Checked, Reach};
+pub use self::inspect::Reach;
 pub use self::request::{Beginning, Lineage, Start, Started};
 use self::resume::Hold;
+pub use self::validate::Checked;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Envelope, Trace};
 use crate::journal::{self, Change, FeedError, Journal};
@@ -241,6 +243,13 @@ impl Supervisor {
     pub async fn start(&self, request: Start) -> Result<Started, Error> {
         if let Some(key) = &request.start_key {
             check_key(key)?;
+        }
+        match request.beginning {
+            // Its inputs were looked at when it was started.
+            Beginning::Continue { .. } => {}
+            Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => {
+                self.refuse_control_inputs(&request)?;
+            }
         }
         self.admit_and_launch(request, None).await
     }

@@ -421,8 +421,36 @@ fn a_single_step_that_cannot_be_taken_fails_as_a_run() {
     let result = out.json();
     assert_eq!(result["success"], false);
     assert_eq!(result["code"], "target_node_not_found");
+    // The shape is that of any step.
+    let keys =
+        |step: &Value| -> Vec<String> { step.as_object().unwrap().keys().cloned().collect() };
+    let known = [
+        "success",
+        "state",
+        "executed_node",
+        "next_node",
+        "step_count",
+        "error",
+        "code",
+    ];
+    assert_eq!(keys(&result), known);
+    let replaced = world.ryectl("graph step t/two --node two --json --state");
+    let replaced = replaced.arg(r#"{"inputs": {}}"#).run().code(1).json();
+    assert_eq!(
+        (keys(&replaced), &replaced["executed_node"]),
+        (keys(&result), &Value::Null)
+    );
+    assert_eq!(replaced["code"], "invalid_inject_state");
     let out = world.ryectl("graph step t/two --node two").run().code(1);
     let _shown = out.prints(&["node", "two", "next    none"]);
+    // A step whose error the graph would handle has failed all the same, and says so.
+    world.graph(
+        "t/edge",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 3}}, on_error: b}\n  b: {type: return}",
+    );
+    let out = world.ryectl("graph step t/edge --node a").run().code(1);
+    let out = out.prints(&["status  error"]);
+    let _why = out.tells(&["code 3"]);
     let _tool = world.ryectl("graph step rye/bash --node x").run().code(2);
     let _gone = world.ryectl("graph step t/none --node x").run().code(3);
 }
@@ -450,10 +478,113 @@ fn validation_names_file_line_and_node_and_starts_nothing() {
     assert_eq!(report["success"], false);
     assert_eq!(report["node_count"], 1);
     assert_eq!(report["errors"][0]["node"], "a");
-    let _tool = world.ryectl("graph validate rye/bash").run().code(2);
-    world.write(".ai/tools/t/two.yaml", "tampered");
-    let _unsigned = world.ryectl("graph validate t/two").run().code(4);
+    let _gone = world.ryectl("graph validate t/gone").run().code(3);
+    for verb in ["validate", "show"] {
+        let tool = world.ryectl("graph").arg(verb).arg("rye/bash");
+        let _told = tool.run().code(2).tells(&["`tool:rye/bash` is no graph"]);
+    }
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+}
+
+/// The codes of the warnings of `graph validate` in the order of the text.
+fn warnings(report: &Value) -> Vec<&str> {
+    let warnings = report["warnings"].as_array().unwrap().iter();
+    warnings
+        .filter_map(|found| found["code"].as_str())
+        .collect()
+}
+
+#[test]
+fn a_graph_is_checked_before_it_is_signed() {
+    let world = World::new();
+    let text = rye_tests::world::graph_text(
+        "t/new",
+        "permissions: []",
+        "start: a\nnodes:\n  a: {type: return}",
+    );
+    world.write(".ai/tools/t/new.yaml", &text);
+    let report = world.ryectl("graph validate t/new --json").ok().json();
+    assert_eq!(
+        (&report["success"], warnings(&report)),
+        (&json!(true), vec!["unsigned"])
+    );
+    let told = world.ryectl("graph validate t/new").ok();
+    let _mend = told.prints(&["new.yaml:1:1: warning:", "ryectl sign tool:t/new"]);
+    // What is wrong inside is told all the same, and broken YAML is a finding with its place.
+    world.write(
+        ".ai/tools/t/new.yaml",
+        text.replace("type: return", "type: teapot"),
+    );
+    let report = world
+        .ryectl("graph validate t/new --json")
+        .run()
+        .code(1)
+        .json();
+    assert_eq!(report["errors"][0]["code"], "unknown_type");
+    assert_eq!(warnings(&report), ["unsigned"]);
+    world.write(".ai/tools/t/new.yaml", format!("{text}\n  b: ["));
+    let report = world
+        .ryectl("graph validate t/new --json")
+        .run()
+        .code(1)
+        .json();
+    assert_eq!(report["errors"][0]["code"], "yaml");
+    assert!(report["errors"][0]["line"].as_u64() > Some(5), "{report}");
+    // One that was changed after it was signed is checked as it stands; a run refuses it.
+    world.graph("t/two", TWO);
+    let path = ".ai/tools/t/two.yaml";
+    world.write(path, world.read(path).replace("m: 1", "m: 2") + "\n# more");
+    let report = world.ryectl("graph validate t/two --json").ok().json();
+    assert_eq!(warnings(&report), ["not_verified"]);
+    let _refused = world.ryectl("run t/two").run().code(4);
+    let shown = world.ryectl("graph show t/two").run().code(4);
+    let _told = shown
+        .tells(&["`tool:t/two` cannot be shown", "ryectl sign"])
+        .does_not_tell("failed to start");
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+}
+
+#[test]
+fn validation_looks_up_the_items_a_graph_names_and_what_they_take() {
+    let world = World::new();
+    world.graph("t/sound", "start: a\nnodes:\n  a: {type: return}");
+    world.write(".ai/tools/t/unsigned.yaml", "version: \"1.0.0\"\n");
+    let uses = "start: a\nhooks:\n  - {event: graph_started, action: {item_id: t/soundd}}\nnodes:\n  \
+                a: {action: {item_id: t/unsigned}, next: b}\n  \
+                b: {action: {item_id: t/uses}, next: c}\n  \
+                c: {action: {item_id: rye/bash, params: {comand: ls}}, next: d}\n  \
+                d: {action: {item_id: rye/bash, params: {command: 7, timeout: \"${inputs.t}\"}}, next: e}\n  \
+                e: {action: {item_id: rye/bash, params: {command: \"${inputs.c}\", timeout: \"${inputs.t}\"}}, next: f}\n  \
+                f: {action: {item_id: t/sound, params: {depth: 3, async: true}}, next: z}\n  \
+                z: {type: return}";
+    world.graph("t/uses", uses);
+    let report = world.ryectl("graph validate t/uses --json").ok().json();
+    let found: Vec<(&str, Option<&str>)> = report["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|found| found["code"] != "pasted_template")
+        .map(|found| (found["code"].as_str().unwrap(), found["node"].as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("unknown_item", None),
+            ("item_refused", Some("a")),
+            ("self_call", Some("b")),
+            ("bad_params", Some("c")),
+            ("bad_params", Some("c")),
+            ("bad_params", Some("d")),
+        ],
+        "{report}"
+    );
+    let told = world.ryectl("graph validate t/uses").ok();
+    let _hints = told.prints(&[
+        "did you mean `t/sound`?",
+        "ryectl sign tool:t/unsigned",
+        "did you mean `command`?",
+        "`command` is missing",
+    ]);
 }
 
 #[test]
@@ -593,7 +724,14 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
     assert_eq!(data["pid"], world.info()["pid"]);
     let record = world.settled(data["graph_run_id"].as_str().unwrap());
     assert_eq!(record["status"], "completed");
-    let resumed = execute(json!({"resume": true, "graph_run_id": old}))
+    // The inputs it has may be given again, others may not.
+    for other in [json!({"who": "Bob"}), json!({"who": "Ada", "more": 1})] {
+        let mut params = other;
+        params["resume_run_id"] = json!(old);
+        let refused = execute(params).run().code(2);
+        let _told = refused.tells(&["leave out others"]);
+    }
+    let resumed = execute(json!({"resume": true, "graph_run_id": old, "who": "Ada"}))
         .ok()
         .json();
     assert_eq!(resumed["data"]["output"]["m"], "Ada");
@@ -612,4 +750,34 @@ fn an_empty_cache_is_listed_and_what_is_missing_is_not_found() {
     let hash = "0".repeat(64);
     let _missing = world.ryectl("objects get").arg(hash).run().code(3);
     let _malformed = world.ryectl("objects get").arg("xyz").run().code(2);
+}
+
+#[test]
+fn control_words_are_no_inputs_of_a_run_unless_the_graph_declares_them() {
+    let world = World::new();
+    world.graph(
+        "t/plain",
+        "start: a\nnodes:\n  a: {type: return, output: \"${inputs}\"}",
+    );
+    for (input, instead) in [
+        ("capabilities:=[]", "--cap"),
+        ("node=a", "graph step --node"),
+        ("async=true", "--detach"),
+        ("depth:=1", "--limit depth=N"),
+    ] {
+        let refused = world.ryectl("run t/plain -i").arg(input).run().code(2);
+        let _mend = refused.tells(&["is no input of `tool:t/plain`", instead]);
+    }
+    let step = world.ryectl("graph step t/plain --node a -i capabilities:=[]");
+    let _refused = step.run().code(2);
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+    let schema =
+        "permissions: []\nconfig_schema: {type: object, properties: {node: {type: string}}}";
+    world.graph_with(
+        "t/declared",
+        schema,
+        "start: a\nnodes:\n  a: {type: return, output: \"${inputs}\"}",
+    );
+    let out = world.ryectl("run t/declared -i node=x").ok().json();
+    assert_eq!(out["output"], json!({"node": "x"}));
 }

@@ -42,13 +42,23 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     let run = answer.run.unwrap_or_default();
     let status = wire::status_of(&run)?;
     let record = json::Run::new(&run)?;
+    // A node that failed fails its step, even where the graph would have gone on along an error edge.
+    let failed = status.is_terminal() && result["success"] == Value::Bool(false);
+    let status = if failed { Status::Error } else { status };
     match output.format() {
         Format::Json => output.json(&result)?,
         Format::Text => {
             let name = |key: &str| result[key].as_str().map(str::to_owned);
             let head = render::fields(&[
                 ("run", Some(record.run_id.clone())),
-                ("status", Some(output.style().status(record.status))),
+                (
+                    "status",
+                    Some(
+                        output
+                            .style()
+                            .status(if failed { "error" } else { record.status }),
+                    ),
+                ),
                 ("node", name("executed_node")),
                 (
                     "next",
@@ -62,12 +72,12 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     if record.suspend.is_some() {
         attach::tell_parked(&client, &record, output).await?;
     }
-    if let Some(error) = &record.error {
-        output.error(&render::failure(error));
+    match (&record.error, result["error"].as_str()) {
+        (Some(error), _) => output.error(&render::failure(error)),
+        (None, Some(error)) => output.error(error),
+        (None, None) => {}
     }
-    // A node that failed fails its step, even where the graph would have gone on along an error edge.
-    let failed = status.is_terminal() && result["success"] == Value::Bool(false);
-    Ok(Exit::of_run(if failed { Status::Error } else { status }))
+    Ok(Exit::of_run(status))
 }
 
 pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Exit, Failure> {
@@ -94,6 +104,9 @@ pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Ex
                 report.errors.len(),
                 report.warnings.len()
             ));
+            output.note(
+                "what is in flight at a crash runs again, with the same RYE_IDEMPOTENCY_KEY; a node with `effect: at_most_once` does not",
+            );
         }
     }
     Ok(if report.success {

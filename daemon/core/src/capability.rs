@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::ItemRef;
+use crate::id::{ItemKind, ItemRef};
 
 /// What is done to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,6 +104,21 @@ pub fn normalise(pattern: &str) -> String {
         }
     }
     pattern.to_owned()
+}
+
+/// Whether a pattern can cover any capability, as far as its text before the first wildcard tells.
+pub fn can_match(pattern: &str) -> bool {
+    let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
+    let is_whole = literal.len() == pattern.len();
+    let primaries = [Primary::Execute, Primary::Fetch, Primary::Sign].into_iter();
+    let mut prefixes = primaries
+        .flat_map(|primary| ItemKind::ALL.map(|kind| format!("rye.{}.{kind}.", primary.as_str())));
+    // Ids are written with dots.
+    !literal.contains('/')
+        && prefixes.any(|prefix| match literal.strip_prefix(&prefix) {
+            Some(id) => !(is_whole && id.is_empty()),
+            None => !is_whole && prefix.starts_with(literal),
+        })
 }
 
 /// Shell-style match over the whole text: `*`, `?`, `[abc]`, `[a-z]`, `[!a]`; case matters, `*` crosses dots.

@@ -28,6 +28,7 @@ mod read;
 mod retry;
 pub mod show;
 mod state;
+mod uses;
 mod validate;
 
 use std::collections::HashMap;
@@ -38,8 +39,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::capability::Primary;
-use crate::expr::Condition;
-use crate::id::ItemKind;
+use crate::expr::{self, Condition};
+use crate::id::{ItemKind, ItemRef};
 use crate::model::{Durability, Effect, Failure, Object, Recovery};
 use crate::yaml;
 
@@ -47,7 +48,8 @@ pub use crate::expr::Severity;
 pub use hooks::{Authority, Hook, HookAction, HookEvent};
 pub use inputs::{Inputs, coerce};
 pub use retry::{Backoff, Retry};
-pub use validate::{Validation, validate};
+pub use uses::{About, Remark};
+pub use validate::{Validation, validate, validate_among};
 
 /// Steps a graph may take if its file does not say.
 pub const DEFAULT_MAX_STEPS: u32 = 100;
@@ -287,6 +289,17 @@ pub struct Action {
     pub id: String,
     /// The template of the parameters, an object.
     pub params: Value,
+}
+
+impl Action {
+    /// The item it uses, whatever the state is; `None` if a template decides, or the id is none.
+    pub fn named(&self) -> Option<ItemRef> {
+        if !expr::references(&self.id.as_str().into()).is_empty() {
+            return None;
+        }
+        let item = ItemRef::parse(&self.id, self.kind).ok()?;
+        Some(item.canonical())
+    }
 }
 
 /// The use of an item for each value of a list.

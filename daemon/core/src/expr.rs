@@ -33,7 +33,8 @@ pub use condition::Condition;
 pub(crate) use condition::Known;
 pub use value::{BadJson, parse_json};
 
-pub(crate) use path::{is_name, nearest};
+pub(crate) use path::is_name;
+pub use path::nearest;
 pub(crate) use value::{Kind, kind_of, text_of};
 
 use template::{Part, Template};

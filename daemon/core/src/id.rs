@@ -265,6 +265,11 @@ impl RunId {
         Self(format!("{}-step", self.0))
     }
 
+    /// Whether it is marked so.
+    pub fn is_single_step(&self) -> bool {
+        self.0.ends_with("-step")
+    }
+
     /// Checks and wraps a text given by a user or read from disk.
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
         let text = text.into();

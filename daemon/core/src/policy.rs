@@ -46,6 +46,9 @@ const ITEM_KEYS: [&str; 6] = [
 /// Keys of `hook_conditions` that concern threads only.
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
 
+/// Keys of `resilience` that concern threads only.
+const RESILIENCE_THREAD_KEYS: [&str; 3] = ["limits", "child_policy", "concurrency"];
+
 /// Events that only threads have.
 const THREAD_EVENTS: [&str; 8] = [
     "resolve_extends",
@@ -96,7 +99,9 @@ fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
         let space = space.map_or_else(String::new, |space| format!(" of the {space} space"));
         format!(" {kind} `{id}`{space}:")
     });
-    format!("`{item}`:{place} {problem}; mend the file and run `ryectl sign {item}`")
+    format!(
+        "`{item}` (`.ai/config/agent/{section}.yaml`):{place} {problem}; mend the file and run `ryectl sign {item}`"
+    )
 }
 
 /// The map that `section` holds; empty if the file is absent.
@@ -133,11 +138,27 @@ fn unknown_key<'k>(map: &Object, known: impl Iterator<Item = &'k str> + Clone) -
 
 /// `retry.max_retries` of `resilience`, if it is set.
 fn default_retries(config: &Value) -> Result<Option<u32>, String> {
-    section(RESILIENCE, config)?;
-    let given = &config["retry"]["max_retries"];
-    if given.is_null() {
+    let Some(map) = section(RESILIENCE, config)? else {
         return Ok(None);
+    };
+    let known = ["retry"].into_iter().chain(RESILIENCE_THREAD_KEYS);
+    if let Some(problem) = unknown_key(map, known.chain(ITEM_KEYS)) {
+        return Err(fault(RESILIENCE, None, &problem));
     }
+    let retry = match map.get("retry") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(retry)) => retry,
+        Some(other) => {
+            let problem = format!("`retry` is a map like {{max_retries: 3}}, not {other}");
+            return Err(fault(RESILIENCE, None, &problem));
+        }
+    };
+    if let Some(problem) = unknown_key(retry, ["max_retries"].into_iter()) {
+        return Err(fault(RESILIENCE, None, &format!("`retry`: {problem}")));
+    }
+    let Some(given) = retry.get("max_retries").filter(|given| !given.is_null()) else {
+        return Ok(None);
+    };
     let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
     number.map(Some).ok_or_else(|| {
         let problem = format!("`retry.max_retries` is a whole number from 0, not {given}");

@@ -12,6 +12,7 @@
 //! an error, not a reason to take the user's.
 
 mod config;
+mod draft;
 mod verify;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
 pub use config::Snapshot;
+pub use draft::Draft;
 pub use verify::{Report, Verdict};
 
 /// Verified items kept in memory; more than any project is known to use at once. Beyond it we start over.

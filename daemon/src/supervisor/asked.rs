@@ -3,11 +3,13 @@
 //! Control parameters (`async validate node inject_state capabilities depth max_steps resume graph_run_id resume_run_id`) say how
 //! the graph is to run and never reach its inputs; everything else is an input. `null` means not given.
 
+use rye_core::definition;
 use rye_core::id::RunId;
-use rye_core::model::{Failure, Object};
+use rye_core::model::{Failure, Object, Run};
 use serde_json::Value;
 
-use super::Beginning;
+use super::{Beginning, Error, Start, Supervisor};
+use crate::chain::Terminal;
 
 /// Control parameters, and the inputs.
 #[derive(Debug, Default)]
@@ -33,6 +35,25 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// The control parameters, and what whoever starts a run at the top says instead.
+    const CONTROL: [(&str, &str); 10] = [
+        ("async", "--detach"),
+        ("validate", "ryectl graph validate"),
+        ("node", "ryectl graph step --node"),
+        ("inject_state", "ryectl graph step --state"),
+        ("capabilities", "--cap"),
+        ("depth", "--limit depth=N"),
+        ("max_steps", "--limit steps=N"),
+        ("resume", "--resume RUN"),
+        ("graph_run_id", "--resume RUN"),
+        ("resume_run_id", "--resume RUN"),
+    ];
+
+    /// Whether a parameter of an action on a graph says how the graph runs.
+    pub(super) fn is_control(name: &str) -> bool {
+        Self::CONTROL.iter().any(|(word, _)| *word == name)
+    }
+
     /// Takes the parameters apart; the failure has the code `invalid_params` and names the parameter.
     pub(super) fn read(params: Object) -> Result<Self, Failure> {
         let mut params = Params(params);
@@ -162,6 +183,62 @@ impl Asked {
             .filter_map(|key| params.get(*key))
             .any(|given| !given.is_null() && *given != Value::Bool(false))
     }
+}
+
+impl Supervisor {
+    /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: whoever gives
+    /// `capabilities` as an input would believe that the run has less authority.
+    pub(super) fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
+        let given: Vec<_> = Asked::CONTROL
+            .into_iter()
+            .filter(|(word, _)| {
+                request.inputs.contains_key(*word) || request.text_inputs.contains_key(*word)
+            })
+            .collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        // What is wrong with the item itself is told by whoever admits the run.
+        let Ok((_, chain)) = self.resolve(&request.item, &request.directory) else {
+            return Ok(());
+        };
+        let declared = |word: &str| {
+            let property = chain
+                .schema()
+                .and_then(|schema| schema.get("properties")?.get(word));
+            property.is_some()
+        };
+        match given.into_iter().find(|(word, _)| !declared(word)) {
+            Some((word, instead)) if chain.terminal == Terminal::Graph => Err(Error::Params {
+                message: format!(
+                    "`{word}` is no input of `{}`: write `{instead}`, or declare the input in `config_schema`",
+                    request.item
+                ),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Whether `request` brings inputs other than those `run` has.
+pub(super) fn brings_other_inputs(request: &Start, run: &Run) -> bool {
+    let own = &run.birth.inputs;
+    let graph = run.birth.graph.as_ref();
+    let schema = || {
+        let (graph, _) = definition::parse(&graph?.text).ok()?;
+        graph.inputs.schema().cloned()
+    };
+    let typed = request
+        .inputs
+        .iter()
+        .any(|(key, value)| own.get(key) != Some(value));
+    typed
+        || !request.text_inputs.is_empty() && {
+            let schema = schema();
+            request.text_inputs.iter().any(|(key, text)| {
+                own.get(key) != Some(&definition::coerce(schema.as_ref(), key, text))
+            })
+        }
 }
 
 #[cfg(test)]

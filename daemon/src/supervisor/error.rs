@@ -36,6 +36,28 @@ pub enum Error {
         #[source]
         source: Box<chain::Error>,
     },
+    /// The item is refused or not there, and was only to be looked at.
+    #[error("`{item}` cannot be {wanted}")]
+    Unseen {
+        /// The item.
+        item: ItemRef,
+        /// What was asked, in the past tense.
+        wanted: &'static str,
+        /// Why.
+        #[source]
+        source: Box<chain::Error>,
+    },
+    /// A tool was to be looked at as a graph.
+    #[error(
+        "`{item}` is no graph and cannot be {wanted} as one: its `executor_id` does not lead to \
+         `rye/core/runtimes/state-graph/runtime`"
+    )]
+    NoGraph {
+        /// The item.
+        item: ItemRef,
+        /// What was asked, in the past tense.
+        wanted: &'static str,
+    },
     /// A capability to start is missing.
     #[error("{message}")]
     Denied {
@@ -107,10 +129,11 @@ impl Kinded for Error {
         match self {
             Self::UnknownRun { .. } => ErrorKind::NotFound,
             Self::Project(source) => source.kind(),
-            Self::Item { source, .. } => source.kind(),
+            Self::Item { source, .. } | Self::Unseen { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
             Self::NotRunnable { .. }
             | Self::NotAGraph { .. }
+            | Self::NoGraph { .. }
             | Self::Params { .. }
             | Self::Broken { .. } => ErrorKind::Invalid,
             Self::Over { .. }

@@ -4,27 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rye_core::definition;
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
-use rye_core::definition::{self, Validation};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{Activity, Run, RunKind, StepStatus};
 
+use super::validate::graph_only;
 use super::{Error, Supervisor, admission};
-use crate::chain::{self, Chain, Terminal};
+use crate::chain::{self, Chain};
 use crate::journal::{Filter, Walked};
 use crate::libraries::Place;
 
 /// Records asked of the journal in one go.
 const PAGE: usize = 1000;
-
-/// What a closer look at a graph found.
-#[derive(Debug)]
-pub struct Checked {
-    /// The file.
-    pub path: String,
-    /// The findings.
-    pub report: Validation,
-}
 
 /// How far down the runs below a run are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +28,6 @@ pub enum Reach {
 }
 
 impl Supervisor {
-    /// Checks a graph that is signed and trusted, without running it.
-    pub fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
-        let graph = self.graph_file(item, directory)?;
-        Ok(Checked {
-            path: graph.tool().path.display().to_string(),
-            report: definition::validate(&graph.tool().text),
-        })
-    }
-
     /// Where the runs of `directory` keep their files.
     pub fn files_of(&self, directory: &Path) -> Result<String, Error> {
         let place = self.shared.libraries.place(directory)?;
@@ -62,7 +45,7 @@ impl Supervisor {
         let Some(run) = run else {
             let graph = self.graph_file(item, directory)?;
             let path = graph.tool().path.display().to_string();
-            return draw(&graph.tool().text, &path, format, &BTreeMap::new());
+            return draw(&graph.tool().text, item, &path, format, &BTreeMap::new());
         };
         let run = self.run_of(run).await?;
         let same = run.birth.item == item.canonical();
@@ -74,7 +57,7 @@ impl Supervisor {
         };
         let walked = self.journal().walked(&run.id).await?;
         let name = format!("the graph of run {}", run.id);
-        draw(&graph.text, &name, format, &overlay(&run, &walked))
+        draw(&graph.text, item, &name, format, &overlay(&run, &walked))
     }
 
     /// The runs below `id`: each behind its parent, siblings oldest first.
@@ -131,24 +114,31 @@ impl Supervisor {
     }
 
     fn graph_file(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
-        let (_, chain) = self.resolve(item, directory)?;
-        match chain.terminal {
-            Terminal::Graph => Ok(chain),
-            Terminal::Native(_) | Terminal::Process => Err(Error::NotAGraph {
-                item: item.canonical(),
-            }),
-        }
+        let chain = match self.resolve(item, directory) {
+            Ok((_, chain)) => chain,
+            Err(Error::Item { item, source }) => {
+                return Err(Error::Unseen {
+                    item,
+                    wanted: "shown",
+                    source,
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        graph_only(&item.canonical(), &chain, "shown")?;
+        Ok(chain)
     }
 }
 
 fn draw(
     text: &str,
+    item: &ItemRef,
     name: &str,
     format: Format,
     overlay: &BTreeMap<String, NodeState>,
 ) -> Result<String, Error> {
     match definition::parse(text) {
-        Ok((graph, _)) => Ok(show::render(&graph, format, overlay)),
+        Ok((graph, _)) => Ok(show::render(&graph, &item.canonical().id, format, overlay)),
         Err(findings) => {
             let told: Vec<_> = findings
                 .iter()

@@ -21,6 +21,7 @@ use rye_core::model::{
     Activity, Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict,
 };
 
+use super::asked::brings_other_inputs;
 use super::{Beginning, CONTINUES, Error, Start, Supervisor};
 use crate::journal::{self, Change, Summary};
 use crate::port::Resume;
@@ -109,7 +110,7 @@ impl Supervisor {
     }
 
     /// The run whose inputs and state a run that `request` asks for takes over: one of the same item, and the request brings
-    /// no inputs of its own.
+    /// no other inputs.
     pub(super) async fn run_to_take_over(
         &self,
         id: &RunId,
@@ -122,7 +123,7 @@ impl Supervisor {
                 problem: format!("it runs `{}`, not `{}`", run.birth.item, request.item),
             });
         }
-        if !request.inputs.is_empty() || !request.text_inputs.is_empty() {
+        if brings_other_inputs(request, &run) {
             let message = format!("the inputs are those of run `{id}`; leave out others");
             return Err(Error::Params { message });
         }

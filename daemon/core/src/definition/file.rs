@@ -122,7 +122,7 @@ impl<'d> Reader<'d> {
                 let message = format!("`{pattern}` is read as `{now}`");
                 self.warn("old_spelling", &entry, message);
             }
-            if !now.starts_with("rye.") && !now.starts_with(['*', '[', '?']) {
+            if !capability::can_match(&now) {
                 let message = format!(
                     "`{pattern}` allows nothing: patterns look like rye.execute.tool.rye.bash"
                 );

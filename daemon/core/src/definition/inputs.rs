@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::read::shorten;
-use crate::expr::{parse_json, text_of};
+use super::uses::About;
+use crate::expr::{nearest, parse_json, references, text_of};
 use crate::model::{Failure, Object};
 
 /// Most problems told at once.
@@ -60,6 +61,39 @@ impl Inputs {
         bad
     }
 
+    /// What a use with these parameters would be refused for, whatever their templates come to.
+    pub fn misfits(&self, params: &Object) -> Vec<(About, String)> {
+        let Some(Declared { schema, validator }) = &self.declared else {
+            return Vec::new();
+        };
+        // What is null is left out when the use comes to it.
+        let mut given = params.clone();
+        given.retain(|_, value| !value.is_null());
+        let is_open = |key: &str| given.get(key).is_some_and(|v| !references(v).is_empty());
+        let any_open = given.keys().any(|key| is_open(key));
+        let mut whole = given.clone();
+        for (key, default) in defaults(schema) {
+            whole.entry(key).or_insert_with(|| default.clone());
+        }
+        let whole = Value::Object(whole);
+        let mut misfits = Vec::new();
+        for error in validator.iter_errors(&whole).take(MAX_PROBLEMS) {
+            let pointer = error.instance_path().as_str();
+            if !pointer.is_empty() {
+                let key = input_of(pointer);
+                if !is_open(&key) {
+                    let message = format!("`{key}`: {}", shorten(&error.to_string()));
+                    misfits.push((About::Param(key), message));
+                }
+            } else if let Some(told) = about_names(schema, &error) {
+                misfits.extend(told);
+            } else if !any_open {
+                misfits.push((About::Params, shorten(&error.to_string())));
+            }
+        }
+        misfits
+    }
+
     /// Applies defaults and checks; see [`Graph::inputs`](super::Graph::inputs).
     pub fn resolve(&self, mut given: Object) -> Result<(Object, Vec<String>), Failure> {
         let properties = self.schema().and_then(|schema| schema.get("properties"));
@@ -112,6 +146,31 @@ fn defaults(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 fn input_of(pointer: &str) -> String {
     let first = pointer.split('/').nth(1).unwrap_or_default();
     first.replace("~1", "/").replace("~0", "~")
+}
+
+/// What an error says that is about the names of the parameters alone; `None` if it is about more.
+fn about_names(
+    schema: &Value,
+    error: &jsonschema::ValidationError<'_>,
+) -> Option<Vec<(About, String)>> {
+    use jsonschema::error::ValidationErrorKind as Kind;
+
+    if let Kind::Required { property } = error.kind() {
+        let message = format!("`{}` is missing", text_of(property));
+        return Some(vec![(About::Params, message)]);
+    }
+    let Kind::AdditionalProperties { unexpected } = error.kind() else {
+        return None;
+    };
+    let declared = schema["properties"].as_object();
+    let known = || declared.into_iter().flat_map(Object::keys);
+    let told = unexpected.iter().map(|name| {
+        let hint = nearest(name, known().map(String::as_str))
+            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let message = format!("there is no parameter `{name}`{hint}");
+        (About::Param(name.clone()), message)
+    });
+    Some(told.collect())
 }
 
 /// What is wrong with one input, and how to mend it.

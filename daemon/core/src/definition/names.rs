@@ -10,24 +10,6 @@ use super::{Graph, Work};
 
 /// Names there are everywhere.
 const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
-/// Names the events of hooks bring along.
-const OF_EVENTS: [&str; 15] = [
-    "result",
-    "event",
-    "graph_id",
-    "graph_run_id",
-    "node",
-    "next_node",
-    "step_count",
-    "steps",
-    "status",
-    "output",
-    "error",
-    "classification",
-    "limit_code",
-    "current_value",
-    "current_max",
-];
 /// Keys of a schema that can allow inputs beyond `properties`.
 const OPEN: [&str; 7] = [
     "$ref",
@@ -42,6 +24,7 @@ const OPEN: [&str; 7] = [
 /// Warns of names that do not exist where they are read, and of inputs the schema does not declare.
 pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
     let declared = declared(graph);
+    required(reader, declared);
     let nodes = reader.config("nodes");
     for (node, reads) in graph.nodes.iter().zip(&reads.nodes) {
         let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) else {
@@ -62,6 +45,26 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
             .and_then(|hooks| hooks.child(&index.to_string()))
         {
             check_reads(reader, &at, reads, true, declared);
+        }
+    }
+}
+
+/// Warns of inputs that are required and not declared.
+fn required(reader: &mut Reader<'_>, declared: Option<&serde_json::Map<String, Value>>) {
+    let schema = reader.root().child("config_schema");
+    let required = schema.and_then(|schema| schema.child("required"));
+    let (Some(required), Some(declared)) = (required, declared) else {
+        return;
+    };
+    for (index, name) in required.value.as_array().into_iter().flatten().enumerate() {
+        if let Some(name) = name.as_str().filter(|name| !declared.contains_key(*name)) {
+            let hint = reader
+                .nearest(name, declared.keys().map(String::as_str))
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            let message = format!(
+                "`required` names `{name}`, which is not among the `properties`{hint}: no type is checked"
+            );
+            reader.warn_below("undeclared_input", &required, &format!("/{index}"), message);
         }
     }
 }
@@ -89,7 +92,7 @@ fn check_reads<'d>(
         if !known.contains(&root) {
             if warned.insert(root) {
                 let message = unknown(reader, read, &known);
-                reader.key_warn("unknown_name", at, message);
+                reader.warn_below("unknown_name", at, &read.at, message);
             }
         } else if let (Some(input), Some(declared)) = (input(&read.path), declared)
             && !declared.contains_key(input)
@@ -102,7 +105,7 @@ fn check_reads<'d>(
                 });
             let message =
                 format!("reads inputs.{input}, which `config_schema` does not declare{hint}");
-            reader.key_warn("undeclared_input", at, message);
+            reader.warn_below("undeclared_input", at, &read.at, message);
         }
     }
 }
@@ -113,7 +116,7 @@ fn names(part: Part, has_result: bool) -> Vec<&'static str> {
     match part {
         Part::Assign | Part::Next if has_result => names.push("result"),
         Part::Over | Part::Action | Part::Assign | Part::Next | Part::Output => {}
-        Part::Hook => names.extend(OF_EVENTS),
+        Part::Hook(event) => names.extend(event.names()),
     }
     names
 }
@@ -124,13 +127,21 @@ fn unknown(reader: &mut Reader<'_>, read: &Read, known: &[&str]) -> String {
         ("result", Part::Action | Part::Over) => format!(
             "reads {path}, but `result` is there only in `assign` and `next` of the node; assign what later nodes need"
         ),
-        ("result", _) => format!("reads {path}, but this node runs nothing and has no `result`"),
-        (root, _) => {
+        ("result", Part::Assign | Part::Next | Part::Output) => {
+            format!("reads {path}, but this node runs nothing and has no `result`")
+        }
+        (root, part) => {
+            let event = match part {
+                Part::Hook(event) => format!(" at the event `{}`", event.as_str()),
+                Part::Over | Part::Action | Part::Assign | Part::Next | Part::Output => {
+                    String::new()
+                }
+            };
             let hint = reader
                 .nearest(root, known.iter().copied())
                 .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
             format!(
-                "reads {path}, but there is no `{root}` here{hint}; there are {}",
+                "reads {path}, but there is no `{root}` here{event}{hint}; there are {}",
                 known.join(", ")
             )
         }

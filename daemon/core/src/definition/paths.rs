@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Action, Graph, Hook, HookAction, Next, Node, Work};
+use super::{Action, Graph, Hook, HookAction, HookEvent, Next, Node, Work};
 use crate::expr::{Condition, references};
+use crate::yaml::push_segment;
 
 /// The part of a node or hook a path stands in; it decides which names there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,15 +19,17 @@ pub(super) enum Part {
     Next,
     /// The output of a return node.
     Output,
-    /// A hook.
-    Hook,
+    /// A hook of this event.
+    Hook(HookEvent),
 }
 
-/// A path and the part it stands in.
+/// A path, and where it stands.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) part: Part,
     pub(super) path: String,
+    /// The JSON pointer, from the node or hook, to the text or condition that reads it.
+    pub(super) at: String,
 }
 
 impl Read {
@@ -81,21 +84,26 @@ fn of_node(node: &Node) -> Vec<Read> {
             of_action(Part::Action, &foreach.action, &mut reads);
             let variable = foreach.variable.as_str();
             reads.retain(|read| read.root() != variable && read.state_key() != Some(variable));
-            of_template(Part::Over, &foreach.over, &mut reads);
+            of_template(Part::Over, "/over", &foreach.over, &mut reads);
         }
         Work::Gate => {}
         Work::Return { output } => {
             if let Some(output) = output {
-                of_template(Part::Output, output, &mut reads);
+                of_template(Part::Output, "/output", output, &mut reads);
             }
         }
     }
-    for (_, template) in &node.assign {
-        of_template(Part::Assign, template, &mut reads);
+    for (key, template) in &node.assign {
+        let mut at = "/assign".to_owned();
+        push_segment(&mut at, key);
+        of_template(Part::Assign, &at, template, &mut reads);
     }
     if let Next::Edges(edges) = &node.next {
-        for condition in edges.iter().filter_map(|edge| edge.when.as_ref()) {
-            of_condition(Part::Next, condition, &mut reads);
+        for (index, edge) in edges.iter().enumerate() {
+            if let Some(condition) = &edge.when {
+                let at = format!("/next/{index}/when");
+                of_condition(Part::Next, &at, condition, &mut reads);
+            }
         }
     }
     reads
@@ -104,27 +112,54 @@ fn of_node(node: &Node) -> Vec<Read> {
 /// All paths of a hook.
 fn of_hook(hook: &Hook) -> Vec<Read> {
     let mut reads = Vec::new();
+    let part = Part::Hook(hook.event);
     if let Some(condition) = &hook.condition {
-        of_condition(Part::Hook, condition, &mut reads);
+        of_condition(part, "/condition", condition, &mut reads);
     }
     match &hook.action {
-        HookAction::Control(template) => of_template(Part::Hook, template, &mut reads),
-        HookAction::Call(action) => of_action(Part::Hook, action, &mut reads),
+        HookAction::Control(template) => {
+            of_template(part, "/action/params", template, &mut reads);
+        }
+        HookAction::Call(action) => of_action(part, action, &mut reads),
     }
     reads
 }
 
 fn of_action(part: Part, action: &Action, reads: &mut Vec<Read>) {
-    of_template(part, &action.id.as_str().into(), reads);
-    of_template(part, &action.params, reads);
+    of_template(part, "/action/item_id", &action.id.as_str().into(), reads);
+    of_template(part, "/action/params", &action.params, reads);
 }
 
-fn of_template(part: Part, template: &Value, reads: &mut Vec<Read>) {
-    let paths = references(template).into_iter();
-    reads.extend(paths.map(|path| Read { part, path }));
+fn of_template(part: Part, at: &str, template: &Value, reads: &mut Vec<Read>) {
+    let mut below = |segment: &str, value: &Value| {
+        let mut at = at.to_owned();
+        push_segment(&mut at, segment);
+        of_template(part, &at, value, reads);
+    };
+    match template {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                below(&index.to_string(), value);
+            }
+        }
+        Value::Object(map) => map.iter().for_each(|(key, value)| below(key, value)),
+        Value::String(_) => {
+            let paths = references(template).into_iter();
+            reads.extend(paths.map(|path| Read {
+                part,
+                path,
+                at: at.to_owned(),
+            }));
+        }
+    }
 }
 
-fn of_condition(part: Part, condition: &Condition, reads: &mut Vec<Read>) {
-    let paths = condition.paths().into_iter().map(ToOwned::to_owned);
-    reads.extend(paths.map(|path| Read { part, path }));
+fn of_condition(part: Part, at: &str, condition: &Condition, reads: &mut Vec<Read>) {
+    let paths = condition.paths().into_iter();
+    reads.extend(paths.map(|path| Read {
+        part,
+        path: path.to_owned(),
+        at: at.to_owned(),
+    }));
 }

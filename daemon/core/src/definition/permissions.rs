@@ -3,8 +3,6 @@
 use super::read::{At, Reader};
 use super::{Action, Graph};
 use crate::capability::{Capability, Layer};
-use crate::expr;
-use crate::id::ItemRef;
 
 /// Patterns named in a proposal.
 const MAX_PATTERNS: usize = 5;
@@ -77,9 +75,6 @@ fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
 
 /// What an action needs; `None` if its id is told by a template, or is none.
 fn needed(action: &Action) -> Option<Capability> {
-    if !expr::references(&action.id.as_str().into()).is_empty() {
-        return None;
-    }
-    let item = ItemRef::parse(&action.id, action.kind).ok()?;
-    Some(Capability::of(action.primary, &item.canonical()))
+    let item = action.named()?;
+    Some(Capability::of(action.primary, &item))
 }

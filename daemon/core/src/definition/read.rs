@@ -43,9 +43,14 @@ impl At<'_> {
 
     /// The last step of the pointer, as people know it.
     pub(super) fn key(&self) -> String {
-        let last = self.pointer.rsplit('/').next().unwrap_or_default();
-        last.replace("~1", "/").replace("~0", "~")
+        last_key(&self.pointer)
     }
+}
+
+/// The last step of a JSON pointer, unescaped.
+fn last_key(pointer: &str) -> String {
+    let last = pointer.rsplit('/').next().unwrap_or_default();
+    last.replace("~1", "/").replace("~0", "~")
 }
 
 /// Whether a number of seconds may be none.
@@ -149,6 +154,18 @@ impl<'d> Reader<'d> {
         self.say(Severity::Warning, code, position, message);
     }
 
+    /// A warning at what stands below a value, by a JSON pointer from there.
+    pub(super) fn warn_below(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        below: &str,
+        message: impl Into<String>,
+    ) {
+        let position = self.document.position(&format!("{}{below}", at.pointer));
+        self.say(Severity::Warning, code, position, message);
+    }
+
     /// A warning at the key that leads to a value.
     pub(super) fn key_warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
         let position = self.document.key_position(&at.pointer);
@@ -170,8 +187,25 @@ impl<'d> Reader<'d> {
     }
 
     pub(super) fn wrong_type(&mut self, at: &At<'d>, wanted: &str) {
-        let message = format!("`{}` must be {wanted}, not {}", at.key(), kind_of(at.value));
+        let name = self.called(at);
+        let message = format!("{name} must be {wanted}, not {}", kind_of(at.value));
         self.error("wrong_type", at, message);
+    }
+
+    /// What people call the value at `at`: its key, or which item of a list it is.
+    fn called(&self, at: &At<'d>) -> String {
+        let (parent, _) = at.pointer.rsplit_once('/').unwrap_or_default();
+        let is_item = |parent: &str| {
+            let parent = self.document.value.pointer(parent);
+            parent.is_some_and(Value::is_array)
+        };
+        let mut name = format!("`{}`", at.key());
+        if let Ok(index) = at.key().parse::<usize>()
+            && is_item(parent)
+        {
+            name = format!("item {} of `{}`", index + 1, last_key(parent));
+        }
+        name
     }
 
     pub(super) fn not_supported(&mut self, at: &At<'d>, what: &str) {
@@ -242,7 +276,8 @@ impl<'d> Reader<'d> {
         match child.value {
             Value::String(text) => Some(text),
             Value::Number(number) => {
-                let message = format!("`{key}` must be a text: write \"{number}\", in quotes");
+                let name = self.called(&child);
+                let message = format!("{name} must be a text: write \"{number}\", in quotes");
                 self.error("wrong_type", &child, message);
                 None
             }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use super::{Edge, Graph, Hook, HookAction, Next, Node, Work};
 use crate::expr::text_of;
+use crate::id::ItemId;
 
 /// Longest condition shown whole, in characters.
 const MAX_LABEL: usize = 80;
@@ -125,12 +126,18 @@ impl NodeStatus {
     }
 }
 
-/// Draws `graph`; `overlay` says by name what a run did at its nodes.
-pub fn render(graph: &Graph, format: Format, overlay: &BTreeMap<String, NodeState>) -> String {
+/// Draws `graph`, which has this id; `overlay` says by name what a run did at its nodes.
+pub fn render(
+    graph: &Graph,
+    id: &ItemId,
+    format: Format,
+    overlay: &BTreeMap<String, NodeState>,
+) -> String {
+    let title = format!("{id} {}", graph.version);
     match format {
         Format::Mermaid => mermaid::render(graph, overlay),
-        Format::Dot => dot::render(graph, overlay),
-        Format::Text => text::render(graph, overlay),
+        Format::Dot => dot::render(graph, &title, overlay),
+        Format::Text => text::render(graph, &title, overlay),
     }
 }
 
@@ -227,15 +234,6 @@ fn hook(hook: &Hook) -> String {
         Some(condition) => format!("{does} if {}", shorten(&condition.to_string())),
         None => does,
     }
-}
-
-/// The title of a graph: its name or category, and its version.
-fn title(graph: &Graph) -> String {
-    let name = graph.name.as_deref().map_or_else(
-        || graph.category.clone(),
-        |name| format!("{}/{name}", graph.category),
-    );
-    format!("{name} {}", graph.version)
 }
 
 fn shorten(text: &str) -> String {

@@ -59,16 +59,20 @@ fn unassigned<'d>(
     known: &HashSet<&str>,
 ) {
     let mut warned = HashSet::new();
-    for key in reads.iter().filter_map(Read::state_key) {
+    for read in reads {
+        let Some(key) = read.state_key() else {
+            continue;
+        };
         if known.contains(key) || !warned.insert(key) {
             continue;
         }
         let hint = reader
             .nearest(key, keys.iter().copied())
             .map_or_else(String::new, |near| format!(" (did you mean state.{near}?)"));
-        reader.key_warn(
+        reader.warn_below(
             "unassigned_state",
             at,
+            &read.at,
             format!("reads state.{key}, which nothing assigns{hint}"),
         );
     }

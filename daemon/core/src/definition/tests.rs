@@ -499,7 +499,7 @@ const DOUBTFUL_NODES: &[Row] = &[
     (
         "a: {assign: {count: 1}, next: b}\nb: {type: return, output: \"${state.cuont}\"}",
         "unassigned_state",
-        (10, 5),
+        (10, 31),
         "did you mean state.count?",
     ),
     (
@@ -751,4 +751,52 @@ proptest! {
             Err(found) => prop_assert!(found.iter().any(|f| f.severity == Severity::Error)),
         }
     }
+}
+
+#[test]
+fn what_is_empty_or_wrapped_in_a_condition_is_told() {
+    for (list, told) in [
+        ("any", "`any: []` never holds"),
+        ("all", "`all: []` always holds"),
+    ] {
+        let text = with_nodes(&format!(
+            "a: {{next: [{{to: b, when: {{{list}: []}}}}]}}\nb: {{type: return}}"
+        ));
+        let found = findings(&text);
+        assert!(
+            found
+                .iter()
+                .any(|f| f.code == "bad_condition" && f.message == told),
+            "{found:#?}"
+        );
+    }
+    let text = with_nodes(
+        "a: {next: [{to: b, when: {path: \"${state.n}\", value: 1}}]}\nb: {type: return}",
+    );
+    let found = findings(&text);
+    let told = "a path stands without `${}`: write `state.n`";
+    assert!(found.iter().any(|f| f.message == told), "{found:#?}");
+}
+
+#[test]
+fn an_item_of_a_list_is_called_by_its_place() {
+    let text = with_nodes("a: {type: return}").replace(
+        "  start: a",
+        "  start: a\n  hooks: [{event: limit, action: {item_id: x}}, 7]",
+    );
+    let found = findings(&text);
+    assert!(
+        found
+            .iter()
+            .any(|f| f.message == "item 2 of `hooks` must be a map, not a number"),
+        "{found:#?}"
+    );
+    let text = with_nodes("a: {type: return}").replace("rye.execute.tool.*\"", "rye.*\", 6");
+    let found = findings(&text);
+    assert!(
+        found.iter().any(|f| f
+            .message
+            .starts_with("item 2 of `permissions` must be a text")),
+        "{found:#?}"
+    );
 }

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::paths::Reads;
 use super::read::Reader;
+use super::uses::{self, Remark};
 use super::{Finding, Severity, flow, kinds, names, permissions, state, surprises};
+use crate::id::ItemRef;
+use crate::model::Object;
 use crate::yaml;
 
 /// What a closer look at a graph file found, each list in the order of the text.
@@ -43,6 +46,22 @@ impl Validation {
 }
 
 impl Validation {
+    /// Adds a finding about the file as a whole, which stands before all others.
+    pub fn put_first(&mut self, severity: Severity, code: &'static str, message: String) {
+        let finding = Finding {
+            code,
+            message,
+            node: None,
+            line: 1,
+            column: 1,
+            severity,
+        };
+        match severity {
+            Severity::Error => self.errors.insert(0, finding),
+            Severity::Warning => self.warnings.insert(0, finding),
+        }
+    }
+
     /// Whether the graph can run.
     pub fn is_sound(&self) -> bool {
         self.errors.is_empty()
@@ -51,8 +70,18 @@ impl Validation {
 
 /// Checks a graph file without running it: all that [`parse`](super::parse) finds, missing `permissions` (an error
 /// here, for they are the author's to declare), actions they do not cover, and what only a look at the whole tells: state nobody reads, names
-/// and inputs that do not exist, conditions that types decide, an end that is out of reach.
+/// and inputs that do not exist, conditions that types decide, an end that is out of reach. What only the items around it
+/// can tell, [`validate_among`] tells.
 pub fn validate(text: &str) -> Validation {
+    validate_among(text, &|_, _| Vec::new())
+}
+
+/// As [`validate`], among other items: `look_up` says of an item the graph names, and of the parameters it gives it, what
+/// its author should know. Parameters are told with their templates; an item that a template names is not looked up.
+pub fn validate_among(
+    text: &str,
+    look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
+) -> Validation {
     let document = match yaml::parse(text) {
         Ok(document) => document,
         Err(fault) => {
@@ -72,6 +101,7 @@ pub fn validate(text: &str) -> Validation {
         state::check_writes(&mut reader, graph, &reads);
         names::check(&mut reader, graph, &reads);
         kinds::check(&mut reader, graph);
+        uses::check(&mut reader, graph, look_up);
     }
     let node_count = reader.names.map_or(0, serde_json::Map::len);
     let (errors, warnings) = reader

@@ -285,6 +285,10 @@ impl Reader {
                         })
                         .collect()
                 });
+                if list.is_empty() {
+                    let outcome = if name == "all" { "always" } else { "never" };
+                    self.warn(Some(name), format!("`{name}: []` {outcome} holds"));
+                }
                 let tests = tests.into_iter().collect::<Option<Vec<_>>>()?;
                 Some(if name == "all" {
                     Test::All(tests)

@@ -145,6 +145,10 @@ fn unexpected(c: char, path: &str) -> String {
             "`+` in `{path}`: expressions do not calculate; to build a list use a foreach node with `collect`"
         ),
         ' ' => format!("a blank in `{path}` stands outside of a name"),
+        '{' | '$' if path.starts_with("${") && path.ends_with('}') => {
+            let inner = path.trim_start_matches("${").trim_end_matches('}');
+            format!("a path stands without `${{}}`: write `{inner}`")
+        }
         '{' | '$' => format!("`{c}` in `{path}`: expressions do not nest"),
         '-' | '/' | '*' | '<' | '>' | '=' | '!' | '&' => {
             format!("`{c}` in `{path}`: expressions do not calculate; branch with `when`")
@@ -163,10 +167,7 @@ const MAX_CANDIDATES: usize = 1000;
 const MAX_WORD: usize = 64;
 
 /// The candidate that `word` was probably meant to be.
-pub(crate) fn nearest<'c>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'c str>,
-) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let word: Vec<char> = word.chars().take(MAX_WORD + 1).collect();
     if word.len() > MAX_WORD {
         return None;

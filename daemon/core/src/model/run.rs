@@ -202,7 +202,8 @@ impl Run {
             },
             Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => None,
         };
-        if self.birth.is_single_step() {
+        // A step that could not be taken has no place to begin at, only its mark.
+        if self.birth.is_single_step() || self.id.is_single_step() {
             return self.single_step(success);
         }
         document["output"] = output.cloned().unwrap_or_else(|| json!({}));

@@ -480,6 +480,16 @@ fn a_bad_file_is_told_with_its_mend() {
             "`builtin_hooks` is not a list",
         ),
         (
+            json!({RESILIENCE: {"retry": {"max_retrys": 5}}}),
+            "`retry`: unknown key `max_retrys` (did you mean `max_retries`?)",
+        ),
+        (
+            json!({RESILIENCE: {"retry": "x"}}),
+            "(`.ai/config/agent/resilience.yaml`): `retry` is a map",
+        ),
+        (json!({RESILIENCE: {"bogus": 1}}), "unknown key `bogus`"),
+        (json!({HOOKS: {"hooks": "x"}}), "unknown key `hooks`"),
+        (
             json!({RESILIENCE: {"retry": {"max_retries": -1}}}),
             "`retry.max_retries`",
         ),

@@ -404,6 +404,9 @@ impl Plain {
         {
             return Self::Number;
         }
+        if is_date(text) {
+            return Self::Text("a date");
+        }
         if unsigned.contains(':') && unsigned.split(':').all(digits) {
             return Self::Text("a number to the base 60");
         }
@@ -412,4 +415,15 @@ impl Plain {
         }
         Self::Clear
     }
+}
+
+/// `2026-01-31`, alone or before a time.
+fn is_date(text: &str) -> bool {
+    let date = text.split(['T', 't', ' ']).next().unwrap_or_default();
+    let parts: Vec<&str> = date.split('-').collect();
+    let digits = |part: &str, most| {
+        (1..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    matches!(parts.as_slice(), [year, month, day]
+        if year.len() == 4 && digits(year, 4) && digits(month, 2) && digits(day, 2))
 }

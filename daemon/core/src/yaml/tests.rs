@@ -39,7 +39,7 @@ fn words_that_yaml_1_1_reads_differently_are_named() {
     let places: Vec<(usize, usize)> = warnings.iter().map(|w| (w.line, w.column)).collect();
     assert_eq!(
         places,
-        [(1, 4), (2, 5), (2, 16), (3, 4), (6, 5), (6, 11)],
+        [(1, 4), (2, 5), (2, 16), (3, 4), (5, 4), (6, 5), (6, 11)],
         "{warnings:?}"
     );
 }

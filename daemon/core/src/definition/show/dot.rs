@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{NodeState, is_hidden, mark, title, ways, work};
+use super::{NodeState, is_hidden, mark, ways, work};
 use crate::definition::{Graph, Node, Work};
 
 const TO_STRING: &str = "writing to a String cannot fail";
 /// The place where a graph ends without a return node.
 const END: &str = "finish";
 
-pub(super) fn render(graph: &Graph, overlay: &BTreeMap<String, NodeState>) -> String {
+pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, NodeState>) -> String {
     let mut out = String::from("digraph {\n");
-    writeln!(out, "  label=\"{}\";", escape(&title(graph))).expect(TO_STRING);
+    writeln!(out, "  label=\"{}\";", escape(title)).expect(TO_STRING);
     out.push_str("  node [fontname=\"sans-serif\", style=filled, fillcolor=\"white\"];\n");
     out.push_str("  edge [fontname=\"sans-serif\"];\n");
     out.push_str("  begin [shape=circle, label=\"\", width=0.2, fillcolor=\"black\"];\n");

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{NodeState, hook, mark, plain, title, ways, work};
+use super::{NodeState, hook, mark, plain, ways, work};
 use crate::definition::Graph;
 
 const TO_STRING: &str = "writing to a String cannot fail";
 
-pub(super) fn render(graph: &Graph, overlay: &BTreeMap<String, NodeState>) -> String {
+pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, NodeState>) -> String {
     let count = graph.nodes.len();
     let nodes = if count == 1 { "node" } else { "nodes" };
-    let mut out = format!("{}  {count} {nodes}\n", plain(&title(graph)));
+    let mut out = format!("{}  {count} {nodes}\n", plain(title));
     for node in &graph.nodes {
         let start = if node.name == graph.start { "▶" } else { " " };
         write!(

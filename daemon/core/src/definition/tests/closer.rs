@@ -59,13 +59,13 @@ const DOUBTFUL: &[Row] = &[
     (
         "a: {type: foreach, over: \"${state.lsit || inputs.list}\", action: {item_id: x}, next: b}\nb: {type: return}",
         "unassigned_state",
-        (10, 5),
+        (10, 30),
         "state.lsit",
     ),
     (
         "a: {next: [{to: b, when: {not: {path: state.gone, value: 1}}}]}\nb: {type: return}",
         "unassigned_state",
-        (10, 5),
+        (10, 30),
         "state.gone",
     ),
     (
@@ -77,55 +77,55 @@ const DOUBTFUL: &[Row] = &[
     (
         "a: {action: {item_id: x, params: {p: \"${result.x}\"}}, next: b}\nb: {type: return}",
         "unknown_name",
-        (10, 5),
+        (10, 42),
         "only in `assign` and `next`",
     ),
     (
         "a: {assign: {x: \"${result}\"}, next: b}\nb: {type: return, output: \"${state}\"}",
         "unknown_name",
-        (10, 5),
+        (10, 21),
         "runs nothing",
     ),
     (
         "a: {next: [{to: b, when: {path: result.x, value: 1}}]}\nb: {type: return}",
         "unknown_name",
-        (10, 5),
+        (10, 30),
         "runs nothing",
     ),
     (
         "a: {type: return, output: \"${input.n}\"}",
         "unknown_name",
-        (10, 5),
+        (10, 31),
         "did you mean `inputs`?",
     ),
     (
         "a: {type: return, output: \"${n}\"}",
         "unknown_name",
-        (10, 5),
+        (10, 31),
         "there are state, inputs",
     ),
     (
         "a: {type: foreach, over: [], action: {item_id: x}, assign: {y: \"${item}\"}, next: b}\nb: {type: return, output: \"${state}\"}",
         "unknown_name",
-        (10, 5),
+        (10, 68),
         "no `item` here",
     ),
     (
         "a: {type: return, output: \"${inputs.falg}\"}",
         "undeclared_input",
-        (10, 5),
+        (10, 31),
         "did you mean inputs.flag?",
     ),
     (
         "a: {type: return, output: \"${state.inputs.dir}\"}",
         "undeclared_input",
-        (10, 5),
+        (10, 31),
         "inputs.dir",
     ),
     (
         "a: {type: return, output: \"{input:dir}\"}",
         "undeclared_input",
-        (10, 5),
+        (10, 31),
         "inputs.dir",
     ),
     (
@@ -181,13 +181,13 @@ fn what_is_read_anywhere_is_read() {
     finds(
         &hooked.replace("path: state.x", "path: state.q"),
         "unassigned_state",
-        (10, 5),
+        (10, 31),
         "state.q",
     );
     finds(
         &hooked.replace("path: state.x, value: 1", "path: oops"),
         "unknown_name",
-        (10, 5),
+        (10, 31),
         "no `oops`",
     );
 }
@@ -434,4 +434,161 @@ fn the_work_for_a_file_grows_with_its_length_only() {
         .iter()
         .filter(|f| f.message.contains("did you mean"));
     assert!((1..=32).contains(&hints.count()));
+}
+
+/// A graph whose one hook, at line 9, stands at `event` and reads `name`.
+fn hook_reading(event: &str, name: &str) -> String {
+    with_nodes("a: {type: return}").replace(
+        "  start: a",
+        &format!("  start: a\n  hooks:\n  - {{event: {event}, action: {{item_id: q, params: {{v: \"${{{name}}}\"}}}}}}"),
+    )
+}
+
+#[test]
+fn a_hook_reads_what_its_event_brings() {
+    for event in HookEvent::ALL {
+        for name in event.names() {
+            finds_nothing(&hook_reading(event.as_str(), name));
+        }
+    }
+    for (event, name) in [
+        ("graph_completed", "output"),
+        ("graph_completed", "graph_run_id"),
+        ("graph_started", "result"),
+        ("after_step", "error"),
+        ("limit", "node"),
+        ("error", "next_node"),
+        ("error", "event"),
+    ] {
+        let told = format!("no `{name}` here at the event `{event}`");
+        let column = 48 + event.len();
+        finds(
+            &hook_reading(event, name),
+            "unknown_name",
+            (9, column),
+            &told,
+        );
+    }
+}
+
+#[test]
+fn two_reads_of_one_node_are_told_where_each_stands() {
+    let nodes = "a:\n  type: return\n  output:\n    - \"${inputs.one}\"\n    - \"${inputs.two}\"";
+    let found = validate(&with_inputs(nodes)).warnings;
+    let places: Vec<(usize, usize)> = found.iter().map(|f| (f.line, f.column)).collect();
+    assert_eq!(places, [(13, 11), (14, 11)], "{found:#?}");
+}
+
+#[test]
+fn required_inputs_are_declared() {
+    let text = with_inputs("a: {type: return}");
+    finds(
+        &text.replace(
+            "{type: object, properties: {flag",
+            "{type: object, required: [flag, mod], properties: {flag",
+        ),
+        "undeclared_input",
+        (6, 48),
+        "`required` names `mod`, which is not among the `properties` (did you mean `mood`?)",
+    );
+    finds_nothing(&text.replace(
+        "{type: object, properties: {flag",
+        "{type: object, required: [flag], properties: {flag",
+    ));
+}
+
+#[test]
+fn patterns_that_cover_nothing_are_told() {
+    let permissions =
+        |pattern: &str| with_nodes("a: {type: return}").replace("rye.execute.tool.*", pattern);
+    for hopeless in [
+        "foo",
+        "",
+        "rye",
+        "rye.execute",
+        "rye.execute.tool.",
+        "rye.execute.bogus.x",
+        "rye.exec.*",
+        "rye.execute.tools.*",
+        "rye.execute.tool.rye/bash",
+        "Rye.*",
+    ] {
+        finds(
+            &permissions(hopeless),
+            "no_effect",
+            (5, 15),
+            "allows nothing",
+        );
+    }
+    for pattern in [
+        "*",
+        "rye.*",
+        "rye.ex*",
+        "r?e.fetch.knowledge.a",
+        "[r]ye.*",
+        "rye.execute.tool*",
+        "rye.execute.tool.rye.bash",
+        "rye.sign.config.a.*",
+    ] {
+        finds_nothing(&permissions(pattern));
+    }
+}
+
+#[test]
+fn what_the_items_say_is_told_where_they_are_named() {
+    let text = with_nodes(
+        "a: {action: {item_id: \"tool:x/y\", params: {p: 1, q: \"${state}\"}}, next: b}\n\
+         b: {type: foreach, over: [1], action: {item_id: \"${item}\"}, next: c}\nc: {type: return}",
+    );
+    let asked = std::cell::RefCell::new(Vec::new());
+    let look_up = |item: &ItemRef, params: &Object| {
+        asked.borrow_mut().push((item.to_string(), json!(params)));
+        [
+            About::Item,
+            About::Params,
+            About::Param("q".into()),
+            About::Param("gone".into()),
+        ]
+        .map(|about| Remark {
+            code: "told",
+            message: "so".into(),
+            about,
+        })
+        .into()
+    };
+    let found = validate_among(&text, &look_up).warnings;
+    let places: Vec<(usize, Option<&str>)> = found
+        .iter()
+        .filter(|found| found.code == "told")
+        .map(|found| (found.column, found.node.as_deref()))
+        .collect();
+    assert_eq!(places, [9, 27, 39, 54].map(|column| (column, Some("a"))));
+    let expected = ("tool:x/y".to_owned(), json!({"p": 1, "q": "${state}"}));
+    assert_eq!(*asked.borrow(), [expected]);
+}
+
+#[test]
+fn params_misfit_a_schema_whatever_their_templates_come_to() {
+    let schema = json!({
+        "type": "object", "required": ["command"], "additionalProperties": false,
+        "properties": {"command": {"type": "string"}, "n": {"type": "integer"}, "env": {"type": "object"}},
+    });
+    let inputs = Inputs::new(&schema).unwrap();
+    let told = |params: Value| inputs.misfits(params.as_object().unwrap());
+    assert_eq!(
+        told(json!({"command": "${state.x}", "n": "${inputs.n}", "env": {"a": "${state.y}"}})),
+        []
+    );
+    assert_eq!(told(json!({"command": "ls", "n": null})), []);
+    let missing = (About::Params, "`command` is missing".to_owned());
+    assert_eq!(told(json!({})), std::slice::from_ref(&missing));
+    let unknown = "there is no parameter `comand` (did you mean `command`?)".to_owned();
+    let mut found = told(json!({"comand": "ls"}));
+    found.sort_by_key(|(_, message)| message.clone());
+    assert_eq!(found, [missing, (About::Param("comand".into()), unknown)]);
+    let found = told(json!({"command": 7, "n": "${state.n}"}));
+    assert!(
+        matches!(found.as_slice(), [(About::Param(name), message)] if name == "command" && message.contains('7')),
+        "{found:?}"
+    );
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::definition::show::{Format, NodeState, NodeStatus, render};
+use crate::id::ItemId;
 
 const NODES: &str = "a: {action: {item_id: rye/bash}, on_error: d, next: [{to: b, when: {path: state.n, op: gte, value: 3}}, {to: c}]}\n\
                      b: {type: foreach, over: \"${state.files}\", as: file, action: {item_id: x/y}, assign: {n: 1}, next: c}\n\
@@ -16,6 +17,10 @@ fn sample() -> Graph {
         "  start: a\n  state: {files: []}\n  hooks: [{event: error, condition: {path: step_count, op: lt, value: 9}, action: {retry: true, max_retries: 2}}, {event: limit, action: {item_id: x/log}}]",
     );
     graph(&text).0
+}
+
+fn id() -> ItemId {
+    ItemId::new("demo/sample").unwrap()
 }
 
 fn state(status: NodeStatus, visits: u32, elapsed_ms: u64) -> NodeState {
@@ -38,8 +43,8 @@ fn overlay() -> BTreeMap<String, NodeState> {
 #[test]
 fn text_lists_nodes_with_their_ways_out() {
     assert_eq!(
-        render(&sample(), Format::Text, &overlay()),
-        "demo 1.0.0  4 nodes\n\
+        render(&sample(), &id(), Format::Text, &overlay()),
+        "demo/sample 1.0.0  4 nodes\n\
          \n\
          ▶ a  rye/bash  ✓ 1.2s ×2\n\
          \x20   → b  [state.n >= 3]\n\
@@ -64,7 +69,7 @@ fn text_lists_nodes_with_their_ways_out() {
 #[test]
 fn mermaid_has_shapes_labels_and_classes() {
     assert_eq!(
-        render(&sample(), Format::Mermaid, &overlay()),
+        render(&sample(), &id(), Format::Mermaid, &overlay()),
         "flowchart TD\n\
          \x20 begin((\" \"))\n\
          \x20 n0[\"a<br/>rye/bash<br/>✓ 1.2s ×2\"]\n\
@@ -91,9 +96,9 @@ fn mermaid_has_shapes_labels_and_classes() {
 #[test]
 fn dot_has_shapes_labels_and_colours() {
     assert_eq!(
-        render(&sample(), Format::Dot, &overlay()),
+        render(&sample(), &id(), Format::Dot, &overlay()),
         "digraph {\n\
-         \x20 label=\"demo 1.0.0\";\n\
+         \x20 label=\"demo/sample 1.0.0\";\n\
          \x20 node [fontname=\"sans-serif\", style=filled, fillcolor=\"white\"];\n\
          \x20 edge [fontname=\"sans-serif\"];\n\
          \x20 begin [shape=circle, label=\"\", width=0.2, fillcolor=\"black\"];\n\
@@ -121,7 +126,7 @@ fn a_graph_that_ends_at_return_nodes_has_no_other_end() {
         (Format::Dot, "finish"),
         (Format::Text, "end"),
     ] {
-        let drawn = render(&graph, format, &BTreeMap::new());
+        let drawn = render(&graph, &id(), format, &BTreeMap::new());
         assert!(!drawn.contains(end), "{drawn}");
         assert!(!drawn.contains("class"), "{drawn}");
     }
@@ -134,7 +139,7 @@ fn names_cannot_break_out_of_a_diagram() {
         "a: {{next: {0}}}\n{0}: {{type: return}}",
         json!(name)
     )));
-    let draw = |format| render(&graph, format, &BTreeMap::new());
+    let draw = |format| render(&graph, &id(), format, &BTreeMap::new());
     let mermaid = draw(Format::Mermaid);
     let line = mermaid
         .lines()
@@ -168,11 +173,11 @@ proptest! {
         let text = with_nodes(&format!("a: {{next: {0}}}\n{0}: {{type: return}}", json!(name)));
         prop_assume!(parse(&text).is_ok());
         let (graph, _) = graph(&text);
-        let mermaid = render(&graph, Format::Mermaid, &BTreeMap::new());
+        let mermaid = render(&graph, &id(), Format::Mermaid, &BTreeMap::new());
         prop_assert_eq!(mermaid.lines().count(), 6);
         let label = mermaid.lines().nth(3).unwrap().strip_prefix("  n1([\"").unwrap().strip_suffix("\"])").unwrap();
         prop_assert!(!label.contains(['"', '<', '`', '%', '\\', '&', '|']));
-        let dot = render(&graph, Format::Dot, &BTreeMap::new());
+        let dot = render(&graph, &id(), Format::Dot, &BTreeMap::new());
         prop_assert_eq!(dot.lines().count(), 10);
     }
 }

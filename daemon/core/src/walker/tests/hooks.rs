@@ -37,6 +37,29 @@ fn contexts(stage: &Stage) -> Vec<(String, Value)> {
 }
 
 #[test]
+fn each_event_brings_the_names_that_the_validator_knows_of_it() {
+    use crate::definition::HookEvent;
+
+    let all = HookEvent::ALL.map(|event| calling(event.as_str(), ""));
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut told = Vec::new();
+    for (nodes, limit) in [(STEP, None), (FAILING, None), (LOOP, Some(1))] {
+        let mut stage = Stage::of(&hooked(nodes, &all), run(json!({}), limit));
+        assert_eq!(stage.play(), Rest::Ended);
+        told.extend(contexts(&stage));
+    }
+    for event in HookEvent::ALL {
+        let told = told.iter().filter(|(name, _)| name == event.as_str());
+        let contexts: Vec<&Value> = told.map(|(_, context)| context).collect();
+        assert!(!contexts.is_empty(), "{}", event.as_str());
+        for context in contexts {
+            let names: Vec<&String> = context.as_object().unwrap().keys().collect();
+            assert_eq!(names, event.names(), "{}", event.as_str());
+        }
+    }
+}
+
+#[test]
 fn every_event_tells_what_is_documented() {
     let all = [
         calling("graph_started", "g: '${graph_id}', s: '${state.inputs.n}'"),

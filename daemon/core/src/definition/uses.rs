@@ -1,0 +1,89 @@
+//! The items a graph names, each where it is named.
+
+use super::read::{At, Reader};
+use super::{Action, Graph};
+use crate::id::ItemRef;
+use crate::model::Object;
+
+/// What somebody who knows the items says about one use of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// What it is, for programs.
+    pub code: &'static str,
+    /// What it is, for people.
+    pub message: String,
+    /// What of the use it concerns.
+    pub about: About,
+}
+
+/// What of the use of an item a remark concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// The item itself.
+    Item,
+    /// Its parameters as a whole.
+    Params,
+    /// One of them.
+    Param(String),
+}
+
+/// Hands each item that is named without a template to `look_up`, and warns of what it says.
+pub(super) fn check(
+    reader: &mut Reader<'_>,
+    graph: &Graph,
+    look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
+) {
+    let nodes = reader.config("nodes");
+    for node in &graph.nodes {
+        let at = nodes.as_ref().and_then(|nodes| nodes.child(&node.name));
+        if let (Some(action), Some(at)) = (node.work.action(), at) {
+            reader.node = Some(node.name.clone());
+            check_use(reader, &at, action, look_up);
+            reader.node = None;
+        }
+    }
+    let hooks = reader.config("hooks");
+    for (index, hook) in graph.hooks.iter().enumerate() {
+        let at = hooks
+            .as_ref()
+            .and_then(|hooks| hooks.child(&index.to_string()));
+        if let (Some(action), Some(at)) = (hook.action.call(), at) {
+            check_use(reader, &at, action, look_up);
+        }
+    }
+}
+
+/// `at` is the node or hook that the action stands in.
+fn check_use<'d>(
+    reader: &mut Reader<'d>,
+    at: &At<'d>,
+    action: &Action,
+    look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
+) {
+    let (Some(item), Some(params)) = (action.named(), action.params.as_object()) else {
+        return;
+    };
+    let at = at.child("action").unwrap_or_else(|| at.clone());
+    for remark in look_up(&item, params) {
+        let Remark {
+            code,
+            message,
+            about,
+        } = remark;
+        let params = || at.child("params");
+        match about {
+            About::Item => {
+                let id = at.child("item_id").unwrap_or_else(|| at.clone());
+                reader.warn(code, &id, message);
+            }
+            About::Params => {
+                let place = params().unwrap_or_else(|| at.clone());
+                reader.key_warn(code, &place, message);
+            }
+            About::Param(name) => {
+                let place = params().and_then(|params| params.child(&name));
+                reader.key_warn(code, &place.unwrap_or_else(|| at.clone()), message);
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The closer look at a graph among the items of its project.
+//!
+//! **Owns** what a graph file alone cannot tell: whether the items it names are there, may be used, and take the parameters
+//! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
+//! is wrong with it before signing it.
+
+use std::path::Path;
+
+use rye_core::definition::{self, About, Remark, Severity, Validation};
+use rye_core::error::{ErrorKind, Kinded as _, chain as told};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::model::Object;
+use rye_core::yaml;
+use rye_item::Library;
+use rye_item::library::{self, Draft};
+
+use super::asked::Asked;
+use super::{Error, Supervisor};
+use crate::chain::{self, Chain, STATE_GRAPH, Terminal};
+
+/// What a closer look at a graph found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The file.
+    pub path: String,
+    /// The findings.
+    pub report: Validation,
+}
+
+impl Supervisor {
+    /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and told so.
+    pub fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
+        let item = item.canonical();
+        if item.kind != ItemKind::Tool {
+            return Err(Error::NotRunnable { item });
+        }
+        let place = self.shared.libraries.place(directory)?;
+        let library = &*place.library;
+        let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
+        let refusal = match chain::resolve(library, &item, None) {
+            Ok(chain) => {
+                graph_only(&item, &chain, "checked")?;
+                return Ok(Checked {
+                    path: chain.tool().path.display().to_string(),
+                    report: definition::validate_among(&chain.tool().text, &look_up),
+                });
+            }
+            Err(refusal) => refusal,
+        };
+        let Some(draft) = draft(library, &item, &refusal) else {
+            return Err(Error::Unseen {
+                item,
+                wanted: "checked",
+                source: Box::new(refusal),
+            });
+        };
+        let mut report = definition::validate_among(&draft.text, &look_up);
+        let (severity, code) = standing(&refusal);
+        // What is wrong inside the file says it better than what cannot be read from it.
+        if severity == Severity::Warning || report.is_sound() {
+            report.put_first(severity, code, told(&refusal));
+        }
+        Ok(Checked {
+            path: draft.path.display().to_string(),
+            report,
+        })
+    }
+}
+
+/// Refuses a tool that is no graph.
+pub(super) fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) -> Result<(), Error> {
+    match chain.terminal {
+        Terminal::Graph => Ok(()),
+        Terminal::Native(_) | Terminal::Process => Err(Error::NoGraph {
+            item: item.clone(),
+            wanted,
+        }),
+    }
+}
+
+/// The text of a graph that cannot run for `refusal`; `None` if there is none to look at, or it is no graph.
+fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
+    if let chain::Error::Item(error) = refusal
+        && let library::Error::NotFound { .. } | library::Error::Unreadable { .. } = &**error
+    {
+        return None;
+    }
+    let draft = library.draft(item).ok()?;
+    (draft.extension == "yaml" && is_graph(&draft.text)).then_some(draft)
+}
+
+/// Whether a text that nobody has checked means to be a graph; one that cannot be read may be.
+fn is_graph(text: &str) -> bool {
+    let Ok(document) = yaml::parse(text) else {
+        return true;
+    };
+    let text = |key: &str| document.value.get(key)?.as_str();
+    let executor = text("executor_id").and_then(|id| ItemId::new(id).ok());
+    text("tool_type") == Some("graph")
+        || executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH)
+}
+
+/// What `refusal` means for somebody who is still writing: a signature can be put on later, anything else must be mended.
+fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
+    if let chain::Error::Item(error) = refusal
+        && let library::Error::Unsigned { .. } = **error
+    {
+        return (Severity::Warning, "unsigned");
+    }
+    match refusal.kind() {
+        ErrorKind::Denied => (Severity::Warning, "not_verified"),
+        ErrorKind::Invalid
+        | ErrorKind::NotFound
+        | ErrorKind::Precondition
+        | ErrorKind::Unavailable
+        | ErrorKind::Exists
+        | ErrorKind::Exhausted
+        | ErrorKind::DataLoss
+        | ErrorKind::Bug => (Severity::Error, "cannot_run"),
+    }
+}
+
+/// What the author of `graph` should know of its use of the item `used` with these parameters.
+fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) -> Vec<Remark> {
+    if used == graph {
+        let message = "the graph calls itself; only the limit of depth ends that, with an error, unless a branch does";
+        return vec![about_item("self_call", message.to_owned())];
+    }
+    let chain = match chain::resolve(library, used, None) {
+        Ok(chain) => chain,
+        Err(refusal) => return vec![refused(library, used, &refusal)],
+    };
+    let mut params = params.clone();
+    if chain.terminal == Terminal::Graph {
+        params.retain(|key, _| !Asked::is_control(key));
+    }
+    match chain.inputs() {
+        Ok(inputs) => inputs
+            .misfits(&params)
+            .into_iter()
+            .map(|(about, problem)| Remark {
+                code: "bad_params",
+                message: format!("`{}` refuses these `params`: {problem}", used.id),
+                about,
+            })
+            .collect(),
+        Err(error) => vec![about_item("item_refused", told(&error))],
+    }
+}
+
+/// Why the item a graph uses will not run.
+fn refused(library: &Library, used: &ItemRef, refusal: &chain::Error) -> Remark {
+    if let chain::Error::Item(error) = refusal
+        && let library::Error::NotFound { item, .. } = &**error
+        && item == used
+    {
+        let hint = library
+            .nearest(used)
+            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        return about_item("unknown_item", format!("{error}{hint}"));
+    }
+    about_item("item_refused", told(refusal))
+}
+
+fn about_item(code: &'static str, message: String) -> Remark {
+    Remark {
+        code,
+        message,
+        about: About::Item,
+    }
+}
