@@ -13,7 +13,8 @@
 //! **Order.** The end of an attempt and the start of the next are one commit, and no call starts before the commit that
 //! announces it is durable (unless the run is `relaxed`, and the effect may be repeated). Between two attempts the stop
 //! signal is looked at; a cancelled call gets the grace of [`crate::dispatch`] to end by itself, and its result counts if it
-//! does. A run below is created in the commit that starts its step; after a restart it is attached to, never started twice.
+//! does. A run below is created in the commit that starts its step; after a restart it is attached to, never started twice. Another
+//! try of the step continues it, or takes what it has come to meanwhile.
 //! **Failure.** A journal that refuses the run's events (it was killed meanwhile) ends the loop quietly; a journal that
 //! failed ends it with that error, and the supervisor ends the daemon.
 

@@ -34,7 +34,15 @@ impl Supervisor {
     /// Ends a run and those below it by force; answers when they are over.
     pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
-        let work = async move { this.kill_line(&id, &cause, grace).await };
+        let work = async move {
+            let line = this.attached_line(&id);
+            this.kill_line(&id, &cause, grace).await?;
+            // Those below a run that was over before we came to it are ended by its own task.
+            for below in &line {
+                this.shared.journal.ended(below).await?;
+            }
+            this.run_of(&id).await
+        };
         self.to_its_end(work).await
     }
 
@@ -140,6 +148,18 @@ impl Supervisor {
             let below = run.birth.parent.as_ref() == Some(id) && !run.birth.detached;
             below.then(|| run.id.clone())
         })
+    }
+
+    /// Runs below `id` that somebody above them waits for, and that have not ended; at any depth.
+    fn attached_line(&self, id: &RunId) -> Vec<RunId> {
+        let mut line = self.attached(id);
+        let mut next = 0;
+        while let Some(run) = line.get(next) {
+            let below = self.attached(run);
+            line.extend(below);
+            next += 1;
+        }
+        line
     }
 
     /// A parked run that was asked to stop has nothing more to wait for.

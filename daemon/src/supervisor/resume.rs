@@ -2,7 +2,8 @@
 //!
 //! A parked run goes on under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
-//! ask at once. **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is
+//! ask at once. A step that a run below carried out goes on with that run in the same way ([`crate::graph`]); what must not happen
+//! twice and was cut off, here or below, is repeated only if whoever resumes says so ([`Supervisor::questions`]). **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is
 //! resumed, its parked ancestors that wait for it, and the parked runs it waits for itself. If a parked run is ended instead,
 //! those that wait for it go on with that. **Races.** It may be ended while its parent is about to park: whoever ends it looks
 //! at the parent afterwards, and the parent looks at it after it has parked. A run may be asked to park while it has no task yet
