@@ -30,6 +30,7 @@ use crate::native;
 use crate::port::Runs;
 use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
+use crate::task;
 
 /// How long the call in flight of a cancelled run may go on to end by itself (design §8).
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -359,7 +360,7 @@ impl Dispatcher {
                 work.certainty = Certainty::Unknown;
                 let called = tokio::select! {
                     called = native::call(*tool, params, &session) => called,
-                    () = time_is_up(order.timeout) => {
+                    () = task::sleep(order.timeout) => {
                         return Err(timed_out(order.timeout.unwrap_or_default()).into());
                     }
                     () = patience(stop) => {
@@ -394,8 +395,10 @@ impl Dispatcher {
                     never = press(stop, &stopper) => match never {},
                 };
                 let exited = exited.map_err(|error| refused(&error))?;
-                work.stopped =
-                    matches!(exited.ended_by, Some(StopReason::Cancel | StopReason::Kill));
+                work.stopped = matches!(
+                    exited.ended_by,
+                    Some(StopReason::Cancel | StopReason::Kill { .. })
+                );
                 work.receipt.merge(exited.receipt.clone());
                 work.stderr.clone_from(&exited.stderr.bytes);
                 if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
@@ -416,14 +419,6 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
         && order.origin.birth.kind == RunKind::Graph
 }
 
-/// Resolves when the time of an action is over; never without a limit.
-async fn time_is_up(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Resolves when the call in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
 async fn patience(stop: &Stop) {
     let cancelled = async {
@@ -436,14 +431,17 @@ async fn patience(stop: &Stop) {
     }
 }
 
-/// Carries the run's stop signal to the process of its call, in the order of urgency.
+/// Carries the run's stop signal to the process of its call, as it grows more urgent.
 async fn press(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
     patience(stop).await;
-    stopper.stop(StopReason::Cancel);
-    stop.at_least(Urgency::Kill).await;
-    tokio::time::sleep(stop.grace().unwrap_or_default()).await;
-    stopper.stop(StopReason::Kill);
-    std::future::pending().await
+    let mut signal = stop.changes();
+    loop {
+        stopper.stop(match stop.grace() {
+            Some(grace) => StopReason::Kill { grace },
+            None => StopReason::Cancel,
+        });
+        signal.changed().await;
+    }
 }
 
 /// What is gathered while an order is carried out.

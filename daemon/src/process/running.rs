@@ -195,7 +195,7 @@ async fn follow(
             }
             // Cancel safe: it looks at a value, which stays.
             reason = stronger(&mut stop, ladder.reason()) => ladder.asked(reason, Instant::now()),
-            () = at(ladder.deadline()) => ladder.due(Instant::now()),
+            () = task::sleep(ladder.remaining(Instant::now())) => ladder.due(Instant::now()),
         };
         let signal = match next {
             Step::Nothing => continue,
@@ -220,13 +220,6 @@ async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
     match asked.map(|asked| *asked) {
         Ok(Some(reason)) => reason,
         Ok(None) | Err(_) => std::future::pending().await,
-    }
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -49,7 +49,7 @@ impl Supervisor {
         let stop = Stop::new();
         self.live().insert(id.clone(), stop.clone());
         if self.shared.stopping.is_cancelled() {
-            stop.shut_down();
+            stop.shut_down(self.shared.config.shutdown_grace);
         }
         stop
     }
