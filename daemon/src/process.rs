@@ -247,7 +247,7 @@ impl fmt::Debug for Captured {
 /// What a process came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exited {
-    /// How the leader ended.
+    /// How the leader ended; of one that hangs in the kernel and is in `receipt.survivors`, the KILL that awaits it.
     pub exit: Exit,
     /// Its standard output, and that of its descendants.
     pub stdout: Captured,
@@ -257,7 +257,8 @@ pub struct Exited {
     pub elapsed: Duration,
     /// Why it was stopped; `None` if it ended by itself.
     pub ended_by: Option<StopReason>,
-    /// What we ended: the leader if it was stopped, and whatever of its group or its adopted descendants was left.
+    /// What we ended: the leader if it was stopped, and whatever of its group or its adopted descendants was left; and what
+    /// does not end.
     pub receipt: KillReceipt,
     /// Whether something still held an output open a second after everything we know of was gone.
     pub pipe_leak: bool,
@@ -318,12 +319,6 @@ pub enum Error {
         /// What the kernel says.
         source: io::Error,
     },
-    /// A process did not die of KILL (it hangs in the kernel).
-    #[error("process {pid} does not end although it was killed")]
-    Unkillable {
-        /// The process.
-        pid: i32,
-    },
     /// The thread that starts processes has ended.
     #[error("the daemon starts no processes any more")]
     SpawnerGone,
@@ -349,7 +344,7 @@ impl Kinded for Error {
             Self::NulByte { .. } => ErrorKind::Invalid,
             Self::Prepare { .. } | Self::Parent { .. } => ErrorKind::Exhausted,
             Self::Follow { .. } => ErrorKind::Bug,
-            Self::Unkillable { .. } | Self::SpawnerGone => ErrorKind::Unavailable,
+            Self::SpawnerGone => ErrorKind::Unavailable,
             Self::Credentials(_) => ErrorKind::Denied,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::net::unix::pipe;
 use rye_core::model::{KillReceipt, ProcessIdentity};
 
 use super::procfs::Stat;
+use super::running::Leader;
 use super::*;
 
 /// Far beyond what any test takes; what has to end earlier is measured.
@@ -620,4 +622,30 @@ fn untagged(leader: ProcessIdentity) -> Leftover {
         leader: Some(leader),
         tag: "nobody.carries.this".into(),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_does_not_die_of_kill_is_a_survivor() {
+    let bench = Bench {
+        spawner: Spawner::new(None, host::inherited_open_files()),
+        ..Bench::new()
+    };
+    let started = bench.start(bench.shell("sleep 1000"), &bench.tag()).await;
+    let pidfd = started.leader.as_fd().try_clone_to_owned().unwrap();
+    // Its signals go to a group that no process can have: what is seen of it is a process that KILL does not end.
+    let nowhere = Pid::from_raw(i32::MAX);
+    let Running {
+        leader, identity, ..
+    } = &started;
+    let (pid, began) = (identity.pid, leader.started);
+    let immune = Running {
+        leader: Leader::new(nowhere, pidfd, began, bench.spawner.clone()),
+        ..started
+    };
+    let stopper = Stopper::new();
+    stopper.stop(AT_ONCE);
+    let exited = immune.finish(stopper.listen()).await.unwrap();
+    assert_eq!(exited.ended_by, Some(AT_ONCE));
+    assert_eq!(exited.receipt.survivors, [pid]);
+    assert!(is_alive(pid));
 }
