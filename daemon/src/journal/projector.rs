@@ -5,7 +5,8 @@
 //! leaves lines in a mailbox; what does not fit there, or could not be written, is rendered again from the log.
 //! **Order**: lines of a run are appended in order, each at its own offset. **Failure**: a project that is gone, full
 //! or in our way is tried again every second; once the log has grown to [`RETAINED`] segments for its sake, its files
-//! are given up with a warning. A tail that differs from the log moves to `transcript.lost-<n>.jsonl`.
+//! are given up with a warning. A tail that differs from the log moves to `transcript.lost-<n>.jsonl`. A transcript that could
+//! not be synced is written once more before it counts as being on disk: what the system could not write, it forgets.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -117,7 +118,9 @@ struct Transcript {
     file: File,
     dir: Dir,
     length: u64,
-    /// Written since its last sync.
+    /// Its lines go up to here.
+    upto: Head,
+    /// Perhaps written since its last sync.
     dirty: bool,
     /// Made by us and its name not yet synced.
     fresh: bool,
@@ -131,6 +134,8 @@ pub(super) struct Projector {
     uses: u64,
     rendered: HashMap<RunId, Instant>,
     failing: HashMap<RunId, Pending>,
+    /// Transcripts that were closed without a sync, and up to where they have to be written again.
+    unsynced: HashMap<RunId, (Arc<Track>, Head)>,
     retry_at: Instant,
     /// Runs whose transcript was shortened behind our back: nothing is appended to a torso.
     torsos: HashSet<RunId>,
@@ -144,6 +149,7 @@ impl Projector {
             uses: 0,
             rendered: HashMap::new(),
             failing: HashMap::new(),
+            unsynced: HashMap::new(),
             retry_at: Instant::now(),
             torsos: HashSet::new(),
         }
@@ -197,7 +203,7 @@ impl Projector {
                     tracing::warn!(run = %id, %error, files = pending.track.birth.files,
                         "the files of a run cannot be written; they are tried again");
                 }
-                self.open.remove(&id);
+                self.close(&id);
                 pending.lines = None;
                 self.failing.insert(id, pending);
                 self.retry_at = Instant::now() + RETRY;
@@ -228,6 +234,9 @@ impl Projector {
     fn write(&mut self, pending: &mut Pending) -> io::Result<bool> {
         if !self.torsos.contains(&pending.track.id) {
             self.write_lines(pending)?;
+            if let Some(transcript) = self.open.get_mut(&pending.track.id) {
+                transcript.upto = pending.end;
+            }
         }
         pending.start = pending.end;
         pending.lines = Some(Vec::new());
@@ -279,7 +288,7 @@ impl Projector {
                     at += size(there);
                 }
             }
-            self.make_room()?;
+            self.make_room();
             self.open.insert(track.id.clone(), transcript);
         }
         let transcript = self
@@ -296,18 +305,45 @@ impl Projector {
     }
 
     /// Closes the transcript that was used the longest ago, if there are too many.
-    fn make_room(&mut self) -> io::Result<()> {
+    fn make_room(&mut self) {
         if self.open.len() < OPEN {
-            return Ok(());
+            return;
         }
         let oldest = self
             .open
-            .iter()
-            .min_by_key(|(_, transcript)| transcript.used)
-            .map(|(id, _)| id.clone());
-        match oldest.and_then(|id| self.open.remove(&id)) {
-            Some(mut transcript) => transcript.sync(),
-            None => Ok(()),
+            .iter_mut()
+            .min_by_key(|(_, transcript)| transcript.used);
+        let Some((id, transcript)) = oldest else {
+            return;
+        };
+        let id = id.clone();
+        if let Err(error) = transcript.sync() {
+            tracing::warn!(run = %id, %error, "a transcript cannot be synced");
+        }
+        self.close(&id);
+    }
+
+    /// Closes a transcript; one that is not on disk is remembered.
+    fn close(&mut self, id: &RunId) {
+        if let Some(transcript) = self.open.remove(id)
+            && transcript.dirty
+        {
+            let Transcript { track, upto, .. } = transcript;
+            let (_, known) = self.unsynced.entry(id.clone()).or_insert((track, upto));
+            // It may have been closed before, and not gone as far since.
+            if known.bytes < upto.bytes {
+                *known = upto;
+            }
+        }
+    }
+
+    /// Writes what was closed without a sync once more, with one.
+    fn sync_closed(&mut self) {
+        for (id, (track, upto)) in std::mem::take(&mut self.unsynced) {
+            if let Err(error) = rewrite(&self.shared, &track, upto) {
+                tracing::warn!(run = %id, %error, "a transcript cannot be synced");
+                self.unsynced.insert(id, (track, upto));
+            }
         }
     }
 
@@ -346,19 +382,22 @@ impl Projector {
         if !self.failing.is_empty() {
             self.retry();
         }
-        let mut covered = Covered::All;
+        self.sync_closed();
+        let mut failed = Vec::new();
         for (id, transcript) in &mut self.open {
             if let Err(error) = transcript.sync() {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
-                covered = Covered::NotAll;
+                failed.push(id.clone());
             }
         }
-        self.open.retain(|_, transcript| !transcript.dirty);
-        if !self.failing.is_empty() {
-            covered = Covered::NotAll;
+        for id in &failed {
+            self.close(id);
         }
+        let all = failed.is_empty() && self.failing.is_empty() && self.unsynced.is_empty();
+        let mut covered = if all { Covered::All } else { Covered::NotAll };
         if covered == Covered::NotAll && self.shared.log.segments() >= RETAINED {
             covered = Covered::All;
+            self.unsynced.clear();
             for (id, pending) in std::mem::take(&mut self.failing) {
                 tracing::warn!(run = %id, files = pending.track.birth.files,
                     "the files of a run are given up: its project did not take them for too long");
@@ -471,10 +510,27 @@ fn open_transcript(track: &Arc<Track>) -> io::Result<Transcript> {
         file,
         dir,
         length,
-        dirty: false,
+        upto: track.published().anchor,
+        // What is there may be what a life that ended at once did not get to sync.
+        dirty: !fresh,
         fresh,
         used: 0,
     })
+}
+
+/// Puts the lines from where the transcript is known to be on disk up to `upto` into its file once more, and syncs it. One that
+/// was shortened behind our back is left to the next who appends.
+fn rewrite(shared: &Shared, track: &Arc<Track>, upto: Head) -> io::Result<()> {
+    let mut transcript = open_transcript(track)?;
+    if transcript.length < upto.bytes {
+        return Ok(());
+    }
+    let anchor = track.published().anchor;
+    history::render_again(shared, track, anchor, upto, |at, lines| {
+        transcript.file.write_all_at(lines, at)
+    })?;
+    (transcript.dirty, transcript.fresh) = (true, true);
+    transcript.sync()
 }
 
 /// The transcript of a run whose files are below `files`, to be read.
