@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
-use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::error::Kinded;
 use rye_core::id::{Epoch, ItemKind, ItemRef};
 use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity, RunKind};
 use rye_core::walker::Certainty;
@@ -27,7 +27,7 @@ use crate::chain::{self, Chain, Origin, Terminal};
 use crate::config::Config;
 use crate::journal::Journal;
 use crate::native;
-use crate::port::Runs;
+use crate::port::{Refusal, Runs};
 use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
 use crate::task;
@@ -500,20 +500,5 @@ fn list(patterns: &[String]) -> String {
 
 /// An error on the way to the action, as the failure of the action.
 fn refused(error: &(impl Kinded + 'static)) -> Box<Unsuccessful> {
-    let (code, retryable) = match error.kind() {
-        ErrorKind::NotFound => ("item_not_found", false),
-        ErrorKind::Invalid => ("invalid_action", false),
-        ErrorKind::Precondition | ErrorKind::Exists => ("precondition_failed", false),
-        ErrorKind::Denied => ("item_refused", false),
-        ErrorKind::Exhausted => ("resource_exhausted", true),
-        ErrorKind::Unavailable => ("unavailable", true),
-        ErrorKind::DataLoss | ErrorKind::Bug => ("internal", false),
-    };
-    Failure {
-        message: told(error),
-        node: None,
-        code: code.to_owned(),
-        retryable,
-    }
-    .into()
+    Refusal::from(error).of_item().into()
 }
