@@ -206,9 +206,10 @@ async fn the_log_is_kept_until_a_transcript_that_could_not_be_synced_is_on_disk(
     let run = journal.put_run(&rig, "run-a", 2).await;
     let path = rig.transcript_path(&run);
     let whole = transcript(&path, 8).await;
-    // The directory of a new transcript is synced by name, and the name is gone.
-    let away = rig.ai().with_extension("away");
-    fs::rename(rig.ai(), &away).unwrap();
+    // The directory of a new transcript is synced by name, and the name is somebody else's.
+    let (threads, away) = (rig.ai().join("state/threads"), rig.ai().join("away"));
+    fs::rename(&threads, &away).unwrap();
+    fs::write(&threads, "").unwrap();
 
     let elsewhere = tempfile::tempdir().unwrap();
     let other = id("run-b");
@@ -240,7 +241,8 @@ async fn the_log_is_kept_until_a_transcript_that_could_not_be_synced_is_on_disk(
     let segments = || journal.shared.log.segments();
     assert!((5..8).contains(&segments()), "{}", segments());
 
-    fs::rename(&away, rig.ai()).unwrap();
+    fs::remove_file(&threads).unwrap();
+    fs::rename(&away, &threads).unwrap();
     for _ in 0..4 {
         turn_other().await;
     }
