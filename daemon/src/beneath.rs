@@ -132,7 +132,8 @@ impl Dir {
         self.replace_through(&format!(".{name}.tmp"), name, content)
     }
 
-    /// As [`Dir::replace`], by way of the name `temporary`, which nobody else uses now.
+    /// As [`Dir::replace`], by way of the name `temporary`, which nobody else uses now, and which is gone again afterwards
+    /// whatever happens.
     pub fn replace_through(&self, temporary: &str, name: &str, content: &[u8]) -> io::Result<()> {
         let mut file = match self.create(temporary) {
             // What a writer left that died.
@@ -142,8 +143,14 @@ impl Dir {
             }
             file => file?,
         };
-        file.write_all(content)?;
-        self.rename(temporary, name)
+        let written = file
+            .write_all(content)
+            .and_then(|()| self.rename(temporary, name));
+        if written.is_err() {
+            // What matters to the caller is the first error.
+            drop(self.remove(temporary));
+        }
+        written
     }
 
     /// Gives the file `from` the name `to`, whatever had it before.
@@ -225,6 +232,17 @@ mod tests {
         );
         symlink(outside.path(), project.path().join("root")).unwrap();
         assert!(Dir::root(&project.path().join("root")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_leaves_nothing_behind() {
+        let project = tempfile::tempdir().unwrap();
+        fs::create_dir(project.path().join("thread.json")).unwrap();
+        let root = Dir::root(project.path()).unwrap();
+        assert!(root.replace("thread.json", b"ours").is_err());
+        let left = fs::read_dir(project.path()).unwrap();
+        let names: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["thread.json"]);
     }
 
     #[test]

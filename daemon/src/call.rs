@@ -1,7 +1,7 @@
 //! Drives one tool run: one call, written down before and after.
 //!
-//! **Order.** The call starts when its announcement is durable. **Failure.** A tool run that was in flight when the daemon
-//! went down is not repeated: nobody can tell whether its effect happened, and nobody asked for a second one. It ends as
+//! **Order.** The call starts when its announcement is durable. **Failure.** A commit that finds no room parks the run, and
+//! what the call came to waits in memory. A tool run that was in flight when the daemon went down is not repeated: nobody can tell whether its effect happened, and nobody asked for a second one. It ends as
 //! `error` with the code `interrupted`; a graph node, which declares its `effect`, is repeated (see [`crate::graph`]).
 
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::error::chain as told;
 use rye_core::id::ItemRef;
-use rye_core::model::{Activity, Effect, Event, Failure, Phase, Run, Slot};
+use rye_core::model::{
+    Activity, Effect, Event, Failure, Phase, Run, Slot, SuspendReason, Suspension,
+};
 use rye_core::walker::idempotency_key;
 use serde_json::Value;
 
@@ -18,6 +20,7 @@ use crate::async_log;
 use crate::chain::Origin;
 use crate::dispatch::{Envelope, Order, Ports, Trace};
 use crate::journal::{self, Change};
+use crate::room;
 use crate::stop::{Left, Stop};
 
 /// Carries out `run`; the envelope is there if the tool was called in this life of the daemon.
@@ -27,18 +30,23 @@ pub async fn drive(
     stop: &Stop,
     trace: Trace,
 ) -> Result<(Left, Option<Envelope>), journal::Error> {
-    let taken_up = Event::RunStarted { epoch: ports.epoch };
-    if let Phase::Running {
-        at: Activity::InStep(_),
-    } = &run.phase
-    {
-        commit(ports, run, vec![taken_up, interrupted()]).await?;
-        return Ok((Left::Ended, None));
+    let mut record = Record {
+        ports,
+        run,
+        stop,
+        parked: matches!(run.phase, Phase::Suspended { .. }),
+        pauses: room::Pauses::default(),
+    };
+    if let Some(Activity::InStep(_)) = run.phase.activity() {
+        let left = record.keep(Begins::Now, interrupted()).await?;
+        return Ok((left.unwrap_or(Left::Ended), None));
     }
     let item = run.birth.item.clone();
     let key = idempotency_key(run.birth.effect_scope(), item.id.as_str(), 0, None, None);
     let started = announcement(ports, &item, &key);
-    commit(ports, run, vec![taken_up, started]).await?;
+    if let Some(left) = record.keep(Begins::Now, started).await? {
+        return Ok((left, None));
+    }
 
     let order = Order {
         origin: Origin {
@@ -82,17 +90,75 @@ pub async fn drive(
             elapsed_ms: u64::try_from(reply.envelope.elapsed.as_millis()).unwrap_or(u64::MAX),
         },
     };
-    commit(ports, run, vec![end]).await?;
-    Ok((Left::Ended, Some(reply.envelope)))
+    let left = record.keep(Begins::Before, end).await?;
+    // What is not on record did not happen, to whoever asks.
+    let answer = left.is_none().then_some(reply.envelope);
+    Ok((left.unwrap_or(Left::Ended), answer))
 }
 
-async fn commit(ports: Ports<'_>, run: &Run, events: Vec<Event>) -> Result<(), journal::Error> {
-    let changes = events
-        .into_iter()
-        .map(|event| Change::event(&run.id, event))
-        .collect();
-    let ticket = ports.journal.commit(changes).await?;
-    ports.journal.durable(ticket).await
+/// Whether this life of the daemon takes the run up with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// It did so before.
+    Before,
+    /// It does.
+    Now,
+}
+
+/// Writes the run down.
+struct Record<'a> {
+    ports: Ports<'a>,
+    run: &'a Run,
+    stop: &'a Stop,
+    parked: bool,
+    pauses: room::Pauses,
+}
+
+impl Record<'_> {
+    /// Commits `event` and waits until it is durable; with how the run was left, if it was stopped before there was room.
+    async fn keep(&mut self, begins: Begins, event: Event) -> Result<Option<Left>, journal::Error> {
+        loop {
+            let taken_up = (begins == Begins::Now).then(|| self.taken_up());
+            let events = taken_up.into_iter().chain([event.clone()]);
+            match self.commit(events).await {
+                Err(error) if error.is_want_of_room() => {
+                    if !self.parked {
+                        tracing::warn!(error = %told(&error), "there is no room to write: the run parks");
+                        let why = Suspension::new(SuspendReason::Storage);
+                        self.commit([Event::RunSuspended(why)]).await?;
+                        self.parked = true;
+                    }
+                }
+                committed => {
+                    committed?;
+                    return Ok(None);
+                }
+            }
+            let left = self.pauses.pass(self.ports.journal, self.stop).await?;
+            if left.is_some() {
+                return Ok(left);
+            }
+        }
+    }
+
+    fn taken_up(&self) -> Event {
+        let epoch = self.ports.epoch;
+        if self.parked {
+            let max_steps = None;
+            Event::RunResumed { epoch, max_steps }
+        } else {
+            Event::RunStarted { epoch }
+        }
+    }
+
+    async fn commit(&self, events: impl IntoIterator<Item = Event>) -> Result<(), journal::Error> {
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(&self.run.id, event))
+            .collect();
+        let ticket = self.ports.journal.commit(changes).await?;
+        self.ports.journal.durable(ticket).await
+    }
 }
 
 fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {

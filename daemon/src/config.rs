@@ -137,8 +137,6 @@ pub struct Config {
     pub socket: PathBuf,
     /// The directory whose `.ai` is the user space.
     pub user_space: PathBuf,
-    /// Where the user's signing key is.
-    pub signing_key_dir: PathBuf,
     /// Its own log.
     pub log: Log,
     /// What children find in their environment.
@@ -343,15 +341,9 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         .path("user_space", environment, |layer| layer.user_space.clone())?
         .or_else(|| environment.home())
         .ok_or(no_home("user_space"))?;
-    let signing_key_dir = stack
-        .path("signing_key_dir", environment, |layer| {
-            layer.signing_key_dir.clone()
-        })?
-        .unwrap_or_else(|| user_space.join(".ai/config/keys/signing"));
     let config = Config {
         state_dir,
         socket,
-        signing_key_dir,
         user_space,
         log: log(&mut stack)?,
         env: child_env(&mut stack, environment)?,

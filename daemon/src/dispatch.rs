@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rye_core::bounds;
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
-use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::error::Kinded;
 use rye_core::id::{Epoch, ItemKind, ItemRef};
 use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity, RunKind};
 use rye_core::walker::Certainty;
@@ -28,9 +28,10 @@ use crate::chain::{self, Chain, Origin, Terminal};
 use crate::config::Config;
 use crate::journal::Journal;
 use crate::native;
-use crate::port::Runs;
+use crate::port::{Refusal, Runs};
 use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
+use crate::task;
 
 /// How long the call in flight of a cancelled run may go on to end by itself (design §8).
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -368,7 +369,7 @@ impl Dispatcher {
                 work.certainty = Certainty::Unknown;
                 let called = tokio::select! {
                     called = native::call(*tool, params, &session) => called,
-                    () = time_is_up(order.timeout) => {
+                    () = task::sleep(order.timeout) => {
                         return Err(timed_out(order.timeout.unwrap_or_default()).into());
                     }
                     () = patience(stop) => {
@@ -403,8 +404,10 @@ impl Dispatcher {
                     never = press(stop, &stopper) => match never {},
                 };
                 let exited = exited.map_err(|error| refused(&error))?;
-                work.stopped =
-                    matches!(exited.ended_by, Some(StopReason::Cancel | StopReason::Kill));
+                work.stopped = matches!(
+                    exited.ended_by,
+                    Some(StopReason::Cancel | StopReason::Kill { .. })
+                );
                 work.receipt.merge(exited.receipt.clone());
                 work.stderr.clone_from(&exited.stderr.bytes);
                 if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
@@ -425,14 +428,6 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
         && order.origin.birth.kind == RunKind::Graph
 }
 
-/// Resolves when the time of an action is over; never without a limit.
-async fn time_is_up(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Resolves when the call in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
 async fn patience(stop: &Stop) {
     let cancelled = async {
@@ -445,14 +440,17 @@ async fn patience(stop: &Stop) {
     }
 }
 
-/// Carries the run's stop signal to the process of its call, in the order of urgency.
+/// Carries the run's stop signal to the process of its call, as it grows more urgent.
 async fn press(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
     patience(stop).await;
-    stopper.stop(StopReason::Cancel);
-    stop.at_least(Urgency::Kill).await;
-    tokio::time::sleep(stop.grace().unwrap_or_default()).await;
-    stopper.stop(StopReason::Kill);
-    std::future::pending().await
+    let mut signal = stop.changes();
+    loop {
+        stopper.stop(match stop.grace() {
+            Some(grace) => StopReason::Kill { grace },
+            None => StopReason::Cancel,
+        });
+        signal.changed().await;
+    }
 }
 
 /// What is gathered while an order is carried out.
@@ -511,20 +509,5 @@ fn list(patterns: &[String]) -> String {
 
 /// An error on the way to the action, as the failure of the action.
 fn refused(error: &(impl Kinded + 'static)) -> Box<Unsuccessful> {
-    let (code, retryable) = match error.kind() {
-        ErrorKind::NotFound => ("item_not_found", false),
-        ErrorKind::Invalid => ("invalid_action", false),
-        ErrorKind::Precondition | ErrorKind::Exists => ("precondition_failed", false),
-        ErrorKind::Denied => ("item_refused", false),
-        ErrorKind::Exhausted => ("resource_exhausted", true),
-        ErrorKind::Unavailable => ("unavailable", true),
-        ErrorKind::DataLoss | ErrorKind::Bug => ("internal", false),
-    };
-    Failure {
-        message: told(error),
-        node: None,
-        code: code.to_owned(),
-        retryable,
-    }
-    .into()
+    Refusal::from(error).of_item().into()
 }

@@ -15,8 +15,8 @@
 //! signal is looked at; a cancelled call gets the grace of [`crate::dispatch`] to end by itself, and its result counts if it
 //! does. A run below is created in the commit that starts its step; after a restart it is attached to, never started twice. Another
 //! try of the step continues it, or takes what it has come to meanwhile.
-//! **Failure.** A journal that refuses the run's events (it was killed meanwhile) ends the loop quietly; a journal that
-//! failed ends it with that error, and the supervisor ends the daemon.
+//! **Failure.** A commit that finds no room parks the run, and what its calls came to waits in memory, so that none of them is
+//! repeated. A journal that refuses the run's events (it was killed meanwhile), or that failed, ends the loop with that error.
 
 mod attend;
 
@@ -29,7 +29,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
-use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::error::chain as told;
 use rye_core::model::{
     Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
 };
@@ -39,8 +39,9 @@ use rye_core::walker::{Call, Move, Walker};
 use self::attend::{Bench, Ended, Errand, Job};
 use crate::cache;
 use crate::dispatch::Ports;
-use crate::journal::{self, Change, Storage};
-use crate::stop::{Left, Stop, Urgency};
+use crate::journal::{self, Change};
+use crate::stop::{Left, Stop};
+use crate::{room, task};
 
 /// Walks `run` under `policy` to its end, until it parks, or until the daemon stops.
 pub async fn drive(
@@ -81,13 +82,14 @@ pub async fn drive(
         plans: Vec::new(),
         errands: Vec::new(),
         strict: false,
+        pauses: room::Pauses::default(),
     };
     drive.take_up();
     let mut calls = FuturesUnordered::new();
     loop {
         match drive.walk(&mut calls).await {
-            Err(error) if error.kind() == ErrorKind::Exhausted => {
-                if let Some(left) = drive.wait_for_space(&mut calls).await? {
+            Err(error) if error.is_want_of_room() => {
+                if let Some(left) = drive.wait_for_room(&mut calls, &error).await? {
                     return Ok(left);
                 }
             }
@@ -122,9 +124,6 @@ fn inputs(graph: &Graph, run: &Run) -> InputScope {
     InputScope::new(&graph.digest, config_hash)
 }
 
-/// Pause before a run that was parked for want of space tries again.
-const SPACE_PAUSE: Duration = Duration::from_millis(500);
-
 /// Calls in flight.
 type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
 
@@ -143,6 +142,8 @@ struct Drive<'a> {
     errands: Vec<Errand>,
     /// Whether one of them must not begin before that in any case.
     strict: bool,
+    /// Pauses of a run that finds no room to write.
+    pauses: room::Pauses,
 }
 
 impl<'a> Drive<'a> {
@@ -286,7 +287,7 @@ impl<'a> Drive<'a> {
         });
         let ended = tokio::select! {
             Some(ended) = calls.next() => Some(ended),
-            () = sleep(pause) => None,
+            () = task::sleep(pause) => None,
             () = signal.changed() => None,
         };
         if let Some((call, ended)) = ended {
@@ -325,7 +326,13 @@ impl<'a> Drive<'a> {
         self.plans.clear();
         self.errands.clear();
         if !self.facts.is_empty() {
-            self.commit().await?;
+            match self.commit().await {
+                Err(error) if error.is_want_of_room() => {
+                    // There is no time to wait for it: to the record, the attempt is still in flight.
+                    tracing::warn!(error = %told(&error), "what a call came to is lost");
+                }
+                committed => drop(committed?),
+            }
         }
         if self.walker.run().status().is_terminal() {
             return Ok(Left::Ended);
@@ -343,48 +350,42 @@ impl<'a> Drive<'a> {
             .collect();
         let ticket = self.ports.journal.commit(changes).await?;
         self.facts.clear();
+        self.pauses = room::Pauses::default();
         Ok(ticket)
     }
 
-    /// The disk is full: what is in flight ends, what is done is written down (the log keeps room for that), the run parks,
-    /// and goes on from its record when there is space again. A result too long for the log, for which no other room is left, is
-    /// lost: its attempt is still in flight in the record, and is taken up again like one that the daemon's end cut off.
-    async fn wait_for_space(
+    /// There is no room for what was to be committed: what is in flight ends, the run parks, and goes on when there is room
+    /// again. What its calls came to is written down before, as far as there is room for that (the log keeps some); what is
+    /// too long waits here, and is lost only if the run is stopped meanwhile: then its attempt is still in flight in the
+    /// record, and is taken up like one that the daemon's end cut off.
+    async fn wait_for_room(
         &mut self,
         calls: &mut Calls<'a>,
+        error: &journal::Error,
     ) -> Result<Option<Left>, journal::Error> {
+        tracing::warn!(error = %told(error), "there is no room to write: the run parks");
         self.plans.clear();
         self.errands.clear();
         while let Some((call, ended)) = calls.next().await {
             self.take(&call, ended);
         }
-        let parks = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
-        self.facts.push(parks.clone());
-        if let Err(error) = self.commit().await {
-            if error.kind() != ErrorKind::Exhausted {
-                return Err(error);
+        // It is told anew when the run goes on.
+        self.facts
+            .retain(|fact| !matches!(fact, Event::RunStarted { .. } | Event::RunResumed { .. }));
+        self.park().await?;
+        loop {
+            let left = self.pauses.pass(self.ports.journal, self.stop).await?;
+            if left.is_some() {
+                return Ok(left);
             }
-            self.facts = vec![parks];
-            self.commit().await?;
-        }
-        tracing::warn!("the disk is full: the run is parked");
-        let mut storage = self.ports.journal.storage();
-        tokio::select! {
-            space = storage.wait_for(|storage| *storage == Storage::Ok) => {
-                if space.is_err() {
-                    return Err(journal::Error::Closed);
+            match self.go_on().await {
+                Ok(()) => return Ok(None),
+                Err(error) if error.is_want_of_room() => {
+                    tracing::debug!(error = %told(&error), "there is still no room");
                 }
+                Err(error) => return Err(error),
             }
-            () = self.stop.at_least(Urgency::Shutdown) => {
-                return Ok(Some(Left::Interrupted(KillReceipt::default())));
-            }
-            // The supervisor ends a parked run itself when it is cancelled.
-            () = self.stop.at_least(Urgency::Cancel) => return Ok(Some(Left::Ended)),
         }
-        // The log may have room where the store of long payloads has none.
-        sleep(Some(SPACE_PAUSE)).await;
-        self.begin_anew().await?;
-        Ok(None)
     }
 
     /// What was to happen next can no longer happen: what is in flight ends and is written down, and the walk goes on from
@@ -396,24 +397,60 @@ impl<'a> Drive<'a> {
             self.take(&call, ended);
         }
         self.commit().await?;
-        self.begin_anew().await
-    }
-
-    async fn begin_anew(&mut self) -> Result<(), journal::Error> {
-        let id = self.walker.run().id.clone();
-        let Some(run) = self.ports.journal.run(&id).await? else {
-            return Err(journal::Error::Unknown { run: id });
-        };
-        let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
-        self.walker = Walker::new(graph, policy, Run::clone(&run));
+        self.walk_on_from_the_record().await?;
         self.take_up();
         Ok(())
     }
-}
 
-async fn sleep(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
+    /// Parks the run with the facts, or, if there is no room for those, without them. One that the daemon found parked when
+    /// it started stays parked.
+    async fn park(&mut self) -> Result<(), journal::Error> {
+        if let Phase::Suspended { .. } = self.record().await?.phase {
+            return Ok(());
+        }
+        let journal = self.ports.journal;
+        let parks = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
+        let facts = self.facts.iter().cloned();
+        let with_facts = self.changes(facts.chain([parks.clone()]));
+        match journal.commit(with_facts).await {
+            Ok(_) => self.facts.clear(),
+            Err(error) if error.is_want_of_room() => {
+                journal.commit(self.changes([parks])).await?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Lets the run go on from its record and the facts that it does not hold yet, if there is room for these.
+    async fn go_on(&mut self) -> Result<(), journal::Error> {
+        let resumes = Event::RunResumed {
+            epoch: self.ports.epoch,
+            max_steps: None,
+        };
+        let facts = self.facts.iter().cloned();
+        let changes = self.changes([resumes].into_iter().chain(facts));
+        self.ports.journal.commit(changes).await?;
+        self.facts.clear();
+        self.walk_on_from_the_record().await
+    }
+
+    async fn walk_on_from_the_record(&mut self) -> Result<(), journal::Error> {
+        let run = Run::clone(&*self.record().await?);
+        let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
+        self.walker = Walker::new(graph, policy, run);
+        Ok(())
+    }
+
+    fn changes(&self, events: impl IntoIterator<Item = Event>) -> Vec<Change> {
+        let id = &self.walker.run().id;
+        let changes = events.into_iter().map(|event| Change::event(id, event));
+        changes.collect()
+    }
+
+    async fn record(&self) -> Result<Arc<Run>, journal::Error> {
+        let id = &self.walker.run().id;
+        let run = self.ports.journal.run(id).await?;
+        run.ok_or_else(|| journal::Error::Unknown { run: id.clone() })
     }
 }

@@ -352,11 +352,6 @@ impl Journal {
         self.shared.log.pool.storage().subscribe()
     }
 
-    /// This life of the daemon.
-    pub fn epoch(&self) -> Epoch {
-        self.shared.sequencer().epoch
-    }
-
     /// Who signs what the journal shows.
     pub fn notary(&self) -> Arc<dyn Notary> {
         Arc::clone(&self.shared.notary)

@@ -23,11 +23,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded, chain as told};
 use rye_core::model::Run;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use self::host::HostClock;
@@ -315,11 +316,19 @@ async fn bind(path: &Path) -> Result<UnixListener, Error> {
         }
         Err(_) => {}
     }
-    // The file is made under a umask of 077, so there is no moment in which it is open to others.
-    let before = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
-    let bound = UnixListener::bind(path);
-    nix::sys::stat::umask(before);
-    bound.map_err(failed("bind"))
+    listen(path).map_err(failed("bind"))
+}
+
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 1024;
+
+/// Listens on `path`, with mode 0600. The file gets its mode from the socket, so there is no moment in which it is open to
+/// others, and the umask, which belongs to the whole process, stays what it is.
+fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
 }
 
 /// The signals that stop the daemon.

@@ -6,7 +6,8 @@
 //! **Owns** `<state>/objects/ab/cd/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
 //! name it. **Order**: objects are independent; two writers of the same bytes both succeed.
-//! **Failure**: a crash leaves at most a file with the suffix `.tmp`, which the next writer of that name replaces.
+//! **Failure**: what cannot be kept leaves nothing behind; a crash leaves at most a file below `objects/tmp`, which the next
+//! [`Store::open`] removes.
 
 mod vault;
 
@@ -137,14 +138,21 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Store { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                ErrorKind::Exhausted
-            }
+            Self::Store { source, .. } if is_used_up(source) => ErrorKind::Exhausted,
             Self::Store { .. } => ErrorKind::Unavailable,
             Self::Read { .. } | Self::Damaged { .. } => ErrorKind::DataLoss,
         }
     }
 }
+
+/// Whether the disk, or what its owner may have of it, is used up.
+fn is_used_up(error: &io::Error) -> bool {
+    let kind = error.kind();
+    kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded
+}
+
+/// Where objects are written before they get their name.
+const UNFINISHED: &str = "tmp";
 
 /// The objects below one directory.
 #[derive(Debug)]
@@ -154,10 +162,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store at `root`, which is made with the first object.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
+    /// The store at `root`, which is made with the first object. What an earlier owner did not finish is removed, so there
+    /// is one owner at a time. Blocks.
+    pub fn open(root: impl Into<PathBuf>) -> Self {
+        let root = root.into();
+        // A store that is not there, or that cannot be written to, says so with the first object.
+        drop(fs::remove_dir_all(root.join(UNFINISHED)));
         Self {
-            root: root.into(),
+            root,
             temporaries: AtomicU64::new(0),
         }
     }
@@ -201,13 +213,27 @@ impl Store {
         }
         let directory = path.parent().expect("an object lies in a directory");
         fs::create_dir_all(directory)?;
-        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
-        let temporary = directory.join(format!("{digest}.{number}.tmp"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
+        self.write_whole(&path, bytes)?;
         sync_parents(&path, &self.root)
+    }
+
+    /// Puts a file of `bytes` at `path`, or nothing at all.
+    fn write_whole(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let unfinished = self.root.join(UNFINISHED);
+        fs::create_dir_all(&unfinished)?;
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        let temporary = unfinished.join(number.to_string());
+        let written = File::create(&temporary)
+            .and_then(|mut file| {
+                file.write_all(bytes)?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&temporary, path));
+        if written.is_err() {
+            // The next start removes what is left if this fails too.
+            drop(fs::remove_file(&temporary));
+        }
+        written
     }
 }
 
@@ -229,7 +255,7 @@ mod tests {
     #[test]
     fn an_object_comes_back_under_its_hash() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("objects"));
+        let store = Store::open(dir.path().join("objects"));
         let digest = store.put(b"abc").unwrap();
         assert_eq!(
             digest.to_string(),
@@ -242,9 +268,46 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_cannot_be_kept_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        let digest = Digest::of(&[b"abc"]);
+        fs::create_dir_all(store.path(&digest)).unwrap();
+        assert!(matches!(store.put(b"abc"), Err(Error::Store { .. })));
+        let left = fs::read_dir(store.root.join(UNFINISHED)).unwrap();
+        assert_eq!(left.count(), 0);
+        fs::remove_dir(store.path(&digest)).unwrap();
+        store.put(b"abc").unwrap();
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn what_a_crash_left_unfinished_is_gone_after_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("objects");
+        let digest = Store::open(&root).put(b"abc").unwrap();
+        fs::write(root.join(UNFINISHED).join("7"), b"half").unwrap();
+        let store = Store::open(&root);
+        assert!(!root.join(UNFINISHED).join("7").exists());
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_disk_or_a_quota_that_is_used_up_is_exhausted() {
+        for (kind, means) in [
+            (io::ErrorKind::StorageFull, ErrorKind::Exhausted),
+            (io::ErrorKind::QuotaExceeded, ErrorKind::Exhausted),
+            (io::ErrorKind::NotADirectory, ErrorKind::Unavailable),
+        ] {
+            let (digest, source) = (Digest::default(), kind.into());
+            assert_eq!(Error::Store { digest, source }.kind(), means, "{kind}");
+        }
+    }
+
+    #[test]
     fn damaged_and_missing_objects_are_not_handed_out() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("objects"));
+        let store = Store::open(dir.path().join("objects"));
         let digest = store.put(b"abc").unwrap();
         fs::write(store.path(&digest), b"abd").unwrap();
         assert!(matches!(store.get(&digest), Err(Error::Damaged { .. })));

@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::error::{ErrorKind, Kinded};
+use rye_core::error::{ErrorKind, Kinded, chain as told};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Birth, Failure, Object, Run, Verdict};
 use serde_json::Value;
 
-use crate::journal::{Filter, Page};
+use crate::journal::{Filter, Summary};
 
 /// An answer that is on its way.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -35,8 +35,8 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// The record of a run as it is now.
     fn get(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Records of runs, newest first.
-    fn list(&self, filter: Filter) -> Answering<'_, Result<Page, Refusal>>;
+    /// All runs that pass, newest first.
+    fn list(&self, filter: Filter) -> Answering<'_, Result<Vec<Summary>, Refusal>>;
 
     /// The steps a run has taken, as `steps --json` prints them.
     fn steps(&self, run: RunId) -> Answering<'_, Result<Vec<Value>, Refusal>>;
@@ -117,6 +117,44 @@ pub struct Refusal {
     pub kind: ErrorKind,
     /// For people.
     pub message: String,
+}
+
+impl Refusal {
+    /// As the failure of an action on an item: it is not carried out.
+    pub fn of_item(self) -> Failure {
+        self.into_failure(["item_not_found", "invalid_action", "item_refused"])
+    }
+
+    /// As the failure of an action on a run, which stays as it is.
+    pub fn of_run(self) -> Failure {
+        self.into_failure(["run_not_found", "invalid_params", "permission_denied"])
+    }
+
+    /// The failure; what a missing, a malformed and a forbidden subject are called differs.
+    fn into_failure(self, [missing, malformed, forbidden]: [&str; 3]) -> Failure {
+        let (code, retryable) = match self.kind {
+            ErrorKind::NotFound => (missing, false),
+            ErrorKind::Invalid => (malformed, false),
+            ErrorKind::Precondition | ErrorKind::Exists => ("precondition_failed", false),
+            ErrorKind::Denied => (forbidden, false),
+            ErrorKind::Exhausted => ("resource_exhausted", true),
+            ErrorKind::Unavailable => ("unavailable", true),
+            ErrorKind::DataLoss | ErrorKind::Bug => ("internal", false),
+        };
+        Failure {
+            retryable,
+            ..Failure::permanent(code, self.message)
+        }
+    }
+}
+
+impl<E: Kinded + 'static> From<&E> for Refusal {
+    fn from(error: &E) -> Self {
+        Self {
+            kind: error.kind(),
+            message: told(error),
+        }
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! **States** of a running process: free → terminating (TERM, grace) → killed. Reasons only
-//! escalate.
+//! escalate, and what is left of a grace only shrinks.
 //!
 //! **Order and races.** A pidfd is opened before anything can reap the child. When it says that the leader has ended,
 //! the leader stays a zombie until the rest of its group has been killed, so its group id cannot have passed to
@@ -41,6 +41,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::{Ordering, Reverse};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -146,14 +147,40 @@ impl fmt::Display for Exit {
 }
 
 /// Why a process is stopped. The order is that of force: a reason gives way only to a stronger one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// Somebody asked: TERM, grace, KILL.
+    /// Somebody asked: TERM, the grace of the plan, KILL.
     Cancel,
-    /// Its time is up: TERM, grace, KILL.
+    /// Its time is up: TERM, the grace of the plan, KILL.
     Timeout,
-    /// At once: KILL.
-    Kill,
+    /// Somebody who says how long it may take: TERM, this grace, KILL; without a grace KILL at once. The shorter, the
+    /// stronger.
+    Kill {
+        /// Time between TERM and KILL.
+        grace: Duration,
+    },
+}
+
+impl StopReason {
+    const fn force(self) -> (u8, Reverse<Duration>) {
+        match self {
+            Self::Cancel => (0, Reverse(Duration::ZERO)),
+            Self::Timeout => (1, Reverse(Duration::ZERO)),
+            Self::Kill { grace } => (2, Reverse(grace)),
+        }
+    }
+}
+
+impl Ord for StopReason {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.force().cmp(&other.force())
+    }
+}
+
+impl PartialOrd for StopReason {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The side that asks a process, or a row of them, to stop.
@@ -220,7 +247,7 @@ impl fmt::Debug for Captured {
 /// What a process came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exited {
-    /// How the leader ended.
+    /// How the leader ended; of one that hangs in the kernel and is in `receipt.survivors`, the KILL that awaits it.
     pub exit: Exit,
     /// Its standard output, and that of its descendants.
     pub stdout: Captured,
@@ -230,7 +257,8 @@ pub struct Exited {
     pub elapsed: Duration,
     /// Why it was stopped; `None` if it ended by itself.
     pub ended_by: Option<StopReason>,
-    /// What we ended: the leader if it was stopped, and whatever of its group or its adopted descendants was left.
+    /// What we ended: the leader if it was stopped, and whatever of its group or its adopted descendants was left; and what
+    /// does not end.
     pub receipt: KillReceipt,
     /// Whether something still held an output open a second after everything we know of was gone.
     pub pipe_leak: bool,
@@ -291,12 +319,6 @@ pub enum Error {
         /// What the kernel says.
         source: io::Error,
     },
-    /// A process did not die of KILL (it hangs in the kernel).
-    #[error("process {pid} does not end although it was killed")]
-    Unkillable {
-        /// The process.
-        pid: i32,
-    },
     /// The thread that starts processes has ended.
     #[error("the daemon starts no processes any more")]
     SpawnerGone,
@@ -322,7 +344,7 @@ impl Kinded for Error {
             Self::NulByte { .. } => ErrorKind::Invalid,
             Self::Prepare { .. } | Self::Parent { .. } => ErrorKind::Exhausted,
             Self::Follow { .. } => ErrorKind::Bug,
-            Self::Unkillable { .. } | Self::SpawnerGone => ErrorKind::Unavailable,
+            Self::SpawnerGone => ErrorKind::Unavailable,
             Self::Credentials(_) => ErrorKind::Denied,
         }
     }

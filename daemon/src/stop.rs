@@ -1,7 +1,8 @@
 //! The stop signal of one run, and how its driver answered it.
 //!
 //! **Owns** how urgently a run is to stop, and why. **Never** stops anything itself: the driver looks between steps, a
-//! call in flight is told by [`Stop::at_least`]. **Order.** Urgency only escalates; the first cause is kept.
+//! call in flight is told by [`Stop::at_least`]. **Order.** Urgency only escalates, a grace only shrinks; the first cause is
+//! kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,12 @@ struct Signal {
     killer: Option<String>,
     grace: Option<Duration>,
     held: bool,
+}
+
+impl Signal {
+    fn shorten(&mut self, grace: Duration) {
+        self.grace = Some(self.grace.map_or(grace, |before| before.min(grace)));
+    }
 }
 
 /// How the driver left its run.
@@ -94,16 +101,16 @@ impl Stop {
         self.signal.borrow().held
     }
 
-    /// Tells the run that the daemon stops.
-    pub fn shut_down(&self) {
-        self.raise(Urgency::Shutdown, |_| {});
+    /// Tells the run that the daemon stops; its processes get `grace` between TERM and KILL.
+    pub fn shut_down(&self, grace: Duration) {
+        self.raise(Urgency::Shutdown, |signal| signal.shorten(grace));
     }
 
     /// Ends the run now, for `cause`; its processes get `grace` between TERM and KILL.
     pub fn kill(&self, cause: &str, grace: Duration) {
         self.raise(Urgency::Kill, |signal| {
             signal.killer.get_or_insert_with(|| cause.to_owned());
-            signal.grace = Some(grace);
+            signal.shorten(grace);
         });
     }
 
@@ -129,7 +136,7 @@ impl Stop {
         self.signal.borrow().killer.clone()
     }
 
-    /// Time between TERM and KILL, where the one who kills named one.
+    /// Time between TERM and KILL, where somebody named one; the shortest of those named.
     pub fn grace(&self) -> Option<Duration> {
         self.signal.borrow().grace
     }
@@ -179,9 +186,10 @@ mod tests {
     async fn urgency_only_escalates_and_the_first_cause_is_kept() {
         let stop = Stop::new();
         stop.kill("uid:6", Duration::from_secs(1));
+        stop.kill("uid:5", Duration::from_secs(2));
         stop.cancel("uid:7");
         stop.cancel("uid:8");
-        stop.shut_down();
+        stop.shut_down(Duration::from_secs(3));
         assert_eq!(stop.urgency(), Urgency::Kill);
         assert_eq!(stop.cancel_cause().as_deref(), Some("uid:7"));
         assert_eq!(stop.killer().as_deref(), Some("uid:6"));

@@ -57,6 +57,8 @@ use crate::task::{self, Scope};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
+/// How long it may take, once the grace is over, to end what is left of the calls in flight.
+const SWEEP_TIME: Duration = Duration::from_secs(2);
 /// The event by which a run parks.
 const PARKED: &str = "run_suspended";
 /// Longest idempotency key of a caller.
@@ -173,11 +175,11 @@ impl Supervisor {
             }
         }
         launches.0.close();
+        let grace = self.shared.config.shutdown_grace;
         for stop in self.live().values() {
-            stop.shut_down();
+            stop.shut_down(grace);
         }
-        let grace = self.shared.config.shutdown_grace + Duration::from_secs(2);
-        tasks.close(grace).await;
+        tasks.close(grace + SWEEP_TIME).await;
     }
 
     fn begin(&self, launch: Launch, tasks: &mut Scope) {

@@ -46,21 +46,6 @@ impl Scope {
         Self::default()
     }
 
-    /// A scope that is cancelled when this one is.
-    #[must_use]
-    pub fn child(&self) -> Self {
-        Self {
-            token: self.token.child_token(),
-            tasks: JoinSet::new(),
-            names: std::collections::HashMap::new(),
-        }
-    }
-
-    /// The token that tells the tasks of this scope to stop.
-    pub fn token(&self) -> &CancellationToken {
-        &self.token
-    }
-
     /// Starts a task; it gets a token that is cancelled with the scope.
     pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> F)
     where
@@ -143,6 +128,14 @@ pub fn worker<T: Send + 'static>(
         .name(name.to_owned())
         .spawn(work)
         .expect("the system can start a thread")
+}
+
+/// Resolves after `pause`; never, if there is none.
+pub async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Answers whoever waits; a dead asker is logged, nothing more.

@@ -42,8 +42,8 @@ fn test() {
             the_code_of_the_daemon_is_ours,
         ),
         (
-            "what_the_daemon_leaves_is_ended_within_a_second",
-            what_the_daemon_leaves_is_ended_within_a_second,
+            "what_the_daemon_leaves_is_ended_before_its_parent_ends",
+            what_the_daemon_leaves_is_ended_before_its_parent_ends,
         ),
         (
             "signals_are_passed_on_the_second_too",
@@ -137,7 +137,7 @@ const BROOD: &str = "
     sleep 1000 & echo $!
     echo $$; read line";
 
-fn what_the_daemon_leaves_is_ended_within_a_second() {
+fn what_the_daemon_leaves_is_ended_before_its_parent_ends() {
     let mut parent = Started::new(&["--parent", BROOD]);
     let daemon_and_brood = [(); 4].map(|()| parent.pid());
     let parent_pid = i32::try_from(parent.child.id()).unwrap();
@@ -145,11 +145,8 @@ fn what_the_daemon_leaves_is_ended_within_a_second() {
     let daemon = daemon_and_brood
         .into_iter()
         .find(|pid| parent_of(*pid) == parent_pid);
-    let died = Instant::now();
     send(daemon.unwrap(), Signal::SIGKILL);
     assert_eq!(parent.code(), 128 + 9);
-    let took = died.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
     for pid in daemon_and_brood {
         assert!(!exists(pid), "{pid}");
     }

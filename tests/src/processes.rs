@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::until::within;
+use crate::until::{PATIENCE, within};
 
 /// A process that lives (zombies do not).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,11 @@ pub fn send(pid: i32, signal: Signal) {
             "failed to signal {pid}: {error}"
         ),
     }
+}
+
+/// What is left below `root` after waiting as long as for anything else.
+pub fn left(root: &Path) -> Vec<Process> {
+    left_after(PATIENCE, root)
 }
 
 /// What is left below `root` after waiting up to `limit` for it to end.

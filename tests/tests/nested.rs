@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use rye_tests::until::within;
 use rye_tests::{Daemon, World, processes, until};
 use serde_json::{Value, json};
 
@@ -18,6 +19,17 @@ nodes:
     assign: {said: "${result.stdout}"}
     next: out
   out: {type: return, output: {said: "${state.said}", n: "${inputs.n}"}}"#;
+
+/// As [`WAITS`], with a tool that leaves a line in `asked` when it is asked to end, and goes on.
+const STUBBORN: &str = r#"start: work
+nodes:
+  work:
+    action:
+      item_id: rye/bash
+      params:
+        command: "trap 'echo once >>asked' TERM; echo \"$RYE_IDEMPOTENCY_KEY\" >>ran; until [ -e go ]; do sleep 0.01; done"
+    next: out
+  out: {type: return}"#;
 
 /// Calls the graph `id` with `params` (YAML flow) and returns its result.
 fn calls(id: &str, params: &str) -> String {
@@ -292,19 +304,49 @@ fn a_kill_ends_every_run_below_with_its_processes() {
 fn a_kill_is_carried_to_its_end_though_the_caller_goes_away() {
     let world = World::new();
     let daemon = world.start("");
-    let [top, middle, leaf] = line(&world);
-    let mut caller = world.ryectl("kill --grace 30").arg(&top).spawn();
-    thread::sleep(Duration::from_millis(30));
+    world.graph("t/stubborn", STUBBORN);
+    world.graph(
+        "t/top",
+        "start: each\nnodes:\n  each:\n    type: foreach\n    over: [0, 1]\n    parallel: true\n    action: {item_id: t/stubborn, params: {}}\n    collect: got\n    next: out\n  out: {type: return}",
+    );
+    let top = world.start_run("t/top");
+    until_lines(&world, "ran", 2);
+    let below = children(&world, &top);
+    let mut caller = world.ryectl("kill --grace 2").arg(&top).spawn();
+    // Runs side by side are killed one after the other: the second is left for when the caller is gone.
+    until_lines(&world, "asked", 1);
     caller.kill().unwrap();
     let _status = caller.wait();
-    until("every run to be killed, or none", || {
-        let words = [&top, &middle, &leaf].map(|run| status(&world, run));
-        let asked = words[0] == "killed";
-        (!asked || words.iter().all(|word| word == "killed")).then_some(())
-    });
-    if status(&world, &top) != "killed" {
-        let _killed = world.ryectl("kill").arg(&top).ok();
+    assert_eq!(status(&world, &top), "killed");
+    for run in &below {
+        let run = run["run_id"].as_str().unwrap();
+        assert_eq!(world.settled(run)["status"], "killed");
     }
+    assert_eq!(lines(&world, "asked").len(), 2);
+    assert_no_tool_is_left(&world);
+    drop(daemon);
+}
+
+#[test]
+fn a_process_gets_the_grace_of_the_kill_and_a_shorter_one_cuts_it_short() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/stubborn", STUBBORN);
+    let run = world.start_run("t/stubborn");
+    until_lines(&world, "ran", 1);
+    let mut caller = world.ryectl("kill --grace 60").arg(&run).spawn();
+    until_lines(&world, "asked", 1);
+    // Longer than a process gets when nobody says how long it may take.
+    let ended = within(Duration::from_secs(6), || {
+        (status(&world, &run) == "killed").then_some(())
+    });
+    assert!(
+        ended.is_none(),
+        "the grace is not the one that was asked for"
+    );
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    assert_eq!(status(&world, &run), "killed");
+    assert!(caller.wait().unwrap().success());
     assert_no_tool_is_left(&world);
     drop(daemon);
 }
@@ -330,7 +372,7 @@ fn no_run_below_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
         daemon.kill();
         let _status = daemon.ended();
         let _status = caller.wait();
-        let left = processes::left_after(Duration::from_secs(2), world.root());
+        let left = processes::left(world.root());
         assert!(left.is_empty(), "round {round}: {left:#?}");
         daemon = world.start("");
         let live = runs.each_ref().map(|run| status(&world, run));

@@ -3,11 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use rye_tests::until::within;
 use rye_tests::{Daemon, World, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const GRAPH: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: \"${inputs.n}\"}}, assign: {n: \"${result.n}\"}, next: b}\n  b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
 
@@ -249,7 +247,7 @@ fn a_daemon_without_work_writes_nothing() {
     };
     // What is still being written down behind the last answer comes to rest first.
     let mut before = modified();
-    within(Duration::from_secs(5), || {
+    until("the log to come to rest", || {
         let now = modified();
         let rests = now == before;
         before = now;
@@ -259,4 +257,107 @@ fn a_daemon_without_work_writes_nothing() {
         let _looked = world.ryectl("ps --all").ok();
     }
     assert_eq!(modified(), before);
+}
+
+/// A command whose output is too long for the log, and which leaves a line in `ran` each time.
+const LONG: &str = r"echo once >>ran; head -c 200000 /dev/zero | tr '\0' x";
+
+/// A world in whose state directory no object can be kept, until the file that is in the way is removed.
+fn without_objects() -> (World, PathBuf) {
+    let world = World::new();
+    let node =
+        json!({"action": {"item_id": "rye/bash", "params": {"command": LONG}}, "next": "done"});
+    world.graph(
+        "t/long",
+        &format!("start: a\nnodes:\n  a: {node}\n  done: {{type: return, output: well}}"),
+    );
+    fs::create_dir_all(world.state()).unwrap();
+    let in_the_way = world.state().join("objects");
+    fs::write(&in_the_way, "").unwrap();
+    (world, in_the_way)
+}
+
+/// The status of a run, once it has parked for want of room.
+fn parked(world: &World, run: &str) {
+    let record = world.settled(run);
+    assert_eq!(record["status"], "suspended", "{record}");
+    assert_eq!(record["suspend"]["reason"], "storage", "{record}");
+}
+
+#[test]
+fn a_result_that_cannot_be_kept_parks_its_run_and_its_effect_is_not_repeated() {
+    let (world, in_the_way) = without_objects();
+    let _daemon = world.start("");
+    let run = world.start_run("t/long");
+    parked(&world, &run);
+    fs::remove_file(in_the_way).unwrap();
+    let ended = until("the run to go on by itself", || {
+        let now = world.record(&run);
+        (now["status"] != "suspended" && now["status"] != "running").then_some(now)
+    });
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert_eq!(ended["output"], "well", "{ended}");
+    assert_eq!(world.read("ran"), "once\n");
+}
+
+#[test]
+fn a_run_that_finds_no_room_can_be_cancelled_and_killed() {
+    let (world, _in_the_way) = without_objects();
+    let _daemon = world.start("");
+    for (verb, word) in [("cancel", "cancelled"), ("kill", "killed")] {
+        let run = world.start_run("t/long");
+        parked(&world, &run);
+        let _asked = world.ryectl(verb).arg(&run).ok();
+        assert_eq!(world.settled(&run)["status"], word);
+    }
+    assert_eq!(world.info()["live_runs"], 0);
+}
+
+#[test]
+fn a_run_that_found_no_room_is_taken_up_by_the_next_daemon() {
+    let (world, in_the_way) = without_objects();
+    let daemon = world.start("");
+    let run = world.start_run("t/long");
+    parked(&world, &run);
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let _next = world.start("");
+    // What the call came to was lost with the daemon: it is made once more, and waits for room again.
+    until("the step to be repeated", || {
+        (world.read("ran") == "once\nonce\n").then_some(())
+    });
+    fs::remove_file(in_the_way).unwrap();
+    let ended = until("the run to go on by itself", || {
+        let now = world.record(&run);
+        (now["status"] != "suspended" && now["status"] != "running").then_some(now)
+    });
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert_eq!(world.read("ran"), "once\nonce\n");
+}
+
+#[test]
+fn a_tool_whose_result_cannot_be_kept_parks_and_answers_when_there_is_room() {
+    let (world, in_the_way) = without_objects();
+    let _daemon = world.start("");
+    let params = json!({"command": LONG});
+    let caller = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            world
+                .ryectl("execute tool rye/bash --json --params -")
+                .stdin(params.to_string())
+                .ok()
+        });
+        until("the run to park", || {
+            let runs = world.ryectl("ps --json").ok().json();
+            (runs[0]["status"] == "suspended").then_some(())
+        });
+        fs::remove_file(in_the_way).unwrap();
+        asked.join().unwrap()
+    });
+    let answer = caller.json();
+    assert_eq!(
+        answer["data"]["stdout"].as_str().map(str::len),
+        Some(200_000)
+    );
+    assert_eq!(world.read("ran"), "once\n");
 }

@@ -22,6 +22,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("libraries", 4),
     ("port", 4),
     ("process", 4),
+    ("room", 4),
     ("native", 5),
     ("chain", 6),
     ("dispatch", 7),

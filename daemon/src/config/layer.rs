@@ -45,7 +45,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 15] = [
+pub(super) const SETTINGS: [Setting; 14] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -63,12 +63,6 @@ pub(super) const SETTINGS: [Setting; 15] = [
         "USER_SPACE",
         Shape::Text,
         "Directory whose .ai is the user space.",
-    ),
-    setting(
-        "signing_key_dir",
-        "RYE_SIGNING_KEY_DIR",
-        Shape::Text,
-        "Directory of the user's signing key.",
     ),
     setting(
         "durability",
@@ -145,7 +139,6 @@ pub(super) struct Layer {
     pub(super) state_dir: Option<PathBuf>,
     pub(super) socket: Option<PathBuf>,
     pub(super) user_space: Option<PathBuf>,
-    pub(super) signing_key_dir: Option<PathBuf>,
     pub(super) durability: Option<Durability>,
     pub(super) recovery: Option<Recovery>,
     pub(super) shutdown_grace_seconds: Option<u64>,

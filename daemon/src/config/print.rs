@@ -47,7 +47,6 @@ fn value(config: &Config, key: &str) -> Value {
         "state_dir" => path(&config.state_dir),
         "socket" => path(&config.socket),
         "user_space" => path(&config.user_space),
-        "signing_key_dir" => path(&config.signing_key_dir),
         "durability" => json!(config.durability),
         "recovery" => json!(config.recovery),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),

@@ -44,10 +44,6 @@ fn without_anything_the_defaults_hold() {
         Path::new("/home/u/.local/state/rye/ryed.sock")
     );
     assert_eq!(config.user_space, Path::new("/home/u"));
-    assert_eq!(
-        config.signing_key_dir,
-        Path::new("/home/u/.ai/config/keys/signing")
-    );
     assert_eq!(config.limits.max_steps.get(), 100);
     assert_eq!(config.limits.tool_timeout, Duration::from_mins(5));
     assert_eq!(config.limits.bash_timeout, Duration::from_mins(2));
@@ -83,7 +79,6 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_STATE_DIR", "/s"),
         ("RYE_SOCKET", "/k"),
         ("USER_SPACE", "~/space"),
-        ("RYE_SIGNING_KEY_DIR", "/keys"),
         ("RYE_DURABILITY", "relaxed"),
         ("RYE_RECOVERY", "suspend"),
         ("RYE_SHUTDOWN_GRACE_SECONDS", "0"),
@@ -188,10 +183,10 @@ fn the_socket_follows_the_state_directory_that_somebody_chose() {
 
 #[test]
 fn paths_in_the_file_are_relative_to_it() {
-    let (directory, path) = file("state_dir: here\nsigning_key_dir: ~/keys\n");
+    let (directory, path) = file("state_dir: here\nuser_space: ~/space\n");
     let config = load_with(&["--config", &path], &[]).unwrap().config;
     assert_eq!(config.state_dir, directory.path().join("here"));
-    assert_eq!(config.signing_key_dir, Path::new("/home/u/keys"));
+    assert_eq!(config.user_space, Path::new("/home/u/space"));
 }
 
 #[test]

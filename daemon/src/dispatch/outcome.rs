@@ -66,7 +66,7 @@ pub(super) fn judge(
                 true,
             )
         }
-        (Some(StopReason::Cancel | StopReason::Kill), _) => {
+        (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
             ("stopped", "stopped on request".to_owned(), true)
         }
         (None, Exit::Code(0)) => return Ok(data),

@@ -21,7 +21,7 @@ use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
 use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal};
 use crate::stop::{Stop, Urgency};
-use crate::{async_log, cache};
+use crate::{async_log, cache, task};
 
 /// The item whose result may name a thread that another one continues.
 const THREAD: &str = "rye/agent/threads/thread_directive";
@@ -413,7 +413,7 @@ async fn child_run(
             biased;
             () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
             settled = ports.runs.settled(child.clone()) => break settled,
-            () = super::sleep(remaining) => {
+            () = task::sleep(remaining) => {
                 (overdue, remaining) = (true, None);
                 let seconds = call.timeout.unwrap_or_default().as_secs_f64();
                 format!("the timeout of its node, {seconds} s")

@@ -117,6 +117,35 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the journal works and only has no place to keep the commit now: it may be taken later, as it is.
+    pub const fn is_want_of_room(&self) -> bool {
+        match self {
+            Self::Full | Self::Object(object::Error::Store { .. }) => true,
+            Self::Object(object::Error::Read { .. } | object::Error::Damaged { .. })
+            | Self::Files { .. }
+            | Self::Corrupt { .. }
+            | Self::Missing { .. }
+            | Self::Unreadable { .. }
+            | Self::Failed(_)
+            | Self::Closed
+            | Self::Exists { .. }
+            | Self::KeyTaken { .. }
+            | Self::NotLive { .. }
+            | Self::Unknown { .. }
+            | Self::Illegal { .. }
+            | Self::DataLoss { .. }
+            | Self::Index(_)
+            | Self::PageToken { .. } => false,
+        }
+    }
+
+    /// Whether nothing can be committed any more in this life of the daemon.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Closed)
+    }
+}
+
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {

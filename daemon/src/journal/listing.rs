@@ -9,6 +9,7 @@ use rye_core::model::{Run, Status};
 
 use super::archive::Stored;
 use super::index::{Entry, Going, Index, IndexError};
+use super::sequencer::Live;
 use super::{Error, IndexState, Journal, Line, Summary, Ticket, history};
 use crate::task;
 
@@ -33,21 +34,48 @@ impl Filter {
         self.statuses.is_empty() || self.statuses.iter().any(|status| status.is_terminal())
     }
 
-    fn passes(&self, run: &Summary) -> bool {
+    fn passes(&self, run: &Traits<'_>) -> bool {
+        let has =
+            |wanted: Option<&String>, value: &str| wanted.is_none_or(|wanted| wanted == value);
         (self.statuses.is_empty() || self.statuses.contains(&run.status))
-            && self
-                .parent
-                .as_ref()
-                .is_none_or(|id| run.parent.as_ref() == Some(id))
-            && self
-                .project
-                .as_ref()
-                .is_none_or(|project| run.project == *project)
-            && self
-                .principal
-                .as_ref()
-                .is_none_or(|principal| run.principal == *principal)
-            && self.item.as_ref().is_none_or(|item| run.item.id == *item)
+            && self.parent.as_ref().is_none_or(|id| run.parent == Some(id))
+            && has(self.project.as_ref(), run.project)
+            && has(self.principal.as_ref(), run.principal)
+            && self.item.as_ref().is_none_or(|item| run.item == item)
+    }
+}
+
+/// What a filter looks at, in a record or in its short form.
+struct Traits<'a> {
+    status: Status,
+    parent: Option<&'a RunId>,
+    project: &'a str,
+    principal: &'a str,
+    item: &'a ItemId,
+}
+
+impl<'a> From<&'a Run> for Traits<'a> {
+    fn from(run: &'a Run) -> Self {
+        let birth = &run.birth;
+        Self {
+            status: run.status(),
+            parent: birth.parent.as_ref(),
+            project: &birth.project,
+            principal: &birth.principal,
+            item: &birth.item.id,
+        }
+    }
+}
+
+impl<'a> From<&'a Summary> for Traits<'a> {
+    fn from(run: &'a Summary) -> Self {
+        Self {
+            status: run.status,
+            parent: run.parent.as_ref(),
+            project: &run.project,
+            principal: &run.principal,
+            item: &run.item.id,
+        }
     }
 }
 
@@ -63,8 +91,8 @@ pub struct Page {
 /// A place in the order of all runs: a run comes before another if it was created later.
 type Place = (Timestamp, String);
 
-fn place(run: &Summary) -> Place {
-    (run.created_at, run.id.as_str().to_owned())
+fn place(run: &Summary) -> (Timestamp, &str) {
+    (run.created_at, run.id.as_str())
 }
 
 fn read_token(token: &str) -> Result<Place, Error> {
@@ -112,15 +140,17 @@ impl Journal {
         limit: usize,
     ) -> Result<Page, Error> {
         let before = page_token.map(read_token).transpose()?;
-        let (mut runs, shown, in_memory) = self.list_memory(filter, before.as_ref());
+        let (mut runs, shown) = self.list_memory(filter, before.as_ref());
         // The index holds ended runs only: it is not searched in vain.
         let ended = if filter.admits_ended() {
             let wanted = limit.saturating_add(1);
             let filter = filter.clone();
+            // One that ends while we look may be found in both places.
+            let found_before: HashSet<RunId> = runs.iter().map(|run| run.id.clone()).collect();
             self.look_up(move |index| {
                 let mut found = Vec::new();
                 index.newest_first(filter.parent.as_ref(), before.as_ref(), |run| {
-                    if filter.passes(&run) && !in_memory.contains(&run.id) {
+                    if filter.passes(&Traits::from(&run)) && !found_before.contains(&run.id) {
                         found.push(run);
                     }
                     if found.len() < wanted {
@@ -136,7 +166,7 @@ impl Journal {
             Vec::new()
         };
         runs.extend(ended);
-        runs.sort_by_key(|run| std::cmp::Reverse(place(run)));
+        runs.sort_by(|a, b| place(b).cmp(&place(a)));
         let more = runs.len() > limit;
         runs.truncate(limit);
         let next = runs
@@ -145,6 +175,20 @@ impl Journal {
             .map(|run| format!("{}.{}", run.created_at.ms(), run.id));
         self.durable(Ticket { lsn: shown }).await?;
         Ok(Page { runs, next })
+    }
+
+    /// All runs that pass `filter`, newest first, gathered in pages of `page` runs.
+    pub async fn list_all(&self, filter: &Filter, page: usize) -> Result<Vec<Summary>, Error> {
+        let mut runs = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let found = self.list(filter, token.as_deref(), page).await?;
+            runs.extend(found.runs);
+            token = found.next;
+            if token.is_none() {
+                return Ok(runs);
+            }
+        }
     }
 
     /// What `look` takes from the runs that have not ended, as they stand now; that may not be durable yet. `look` is
@@ -157,23 +201,21 @@ impl Journal {
             .collect()
     }
 
-    /// The runs in memory that pass, the last position they show, and the ids of all runs in memory.
-    fn list_memory(
-        &self,
-        filter: &Filter,
-        before: Option<&Place>,
-    ) -> (Vec<Summary>, Lsn, HashSet<RunId>) {
-        let sequencer = self.shared.sequencer();
+    /// The runs in memory that pass, and the last position they show.
+    fn list_memory(&self, filter: &Filter, before: Option<&Place>) -> (Vec<Summary>, Lsn) {
+        let before = before.map(|(at, id)| (*at, id.as_str()));
         let mut shown = Lsn::default();
         let mut runs = Vec::new();
-        for live in sequencer.runs.values() {
-            let run = Summary::of(&live.run);
-            if filter.passes(&run) && before.is_none_or(|before| place(&run) < *before) {
-                shown = shown.max(live.lsn);
-                runs.push(run);
+        // Commits wait for this lock: runs that do not pass are only looked at.
+        let sequencer = self.shared.sequencer();
+        for Live { run, lsn, .. } in sequencer.runs.values() {
+            let comes = before.is_none_or(|before| (run.created_at, run.id.as_str()) < before);
+            if comes && filter.passes(&Traits::from(&**run)) {
+                shown = shown.max(*lsn);
+                runs.push(Summary::of(run));
             }
         }
-        (runs, shown, sequencer.runs.keys().cloned().collect())
+        (runs, shown)
     }
 
     /// The events of an ended run that has left memory.

@@ -6,7 +6,8 @@
 //! **Order**: lines of a run are appended in order, each at its own offset. **Failure**: a project that is gone, full
 //! or in our way is tried again every second; once the log has grown to [`RETAINED`] segments for its sake, its files
 //! are given up with a warning. A transcript that somebody removed, moved or cut is noticed before the next line is
-//! written and before a checkpoint counts on it, and is made again (see [`super::sheet`]).
+//! written and before a checkpoint counts on it, and is made again (see [`super::sheet`]). A transcript that could
+//! not be synced is written once more before it counts as being on disk: what the system could not write, it forgets.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -110,6 +111,8 @@ pub(super) struct Projector {
     uses: u64,
     rendered: HashMap<RunId, Instant>,
     failing: HashMap<RunId, Pending>,
+    /// Transcripts that were closed without a sync, and up to where they have to be written again.
+    unsynced: HashMap<RunId, (Arc<Track>, Head)>,
     retry_at: Instant,
     /// Runs whose project did not take their files for too long: nothing is written for them any more.
     given_up: HashSet<RunId>,
@@ -123,6 +126,7 @@ impl Projector {
             uses: 0,
             rendered: HashMap::new(),
             failing: HashMap::new(),
+            unsynced: HashMap::new(),
             retry_at: Instant::now(),
             given_up: HashSet::new(),
         }
@@ -176,7 +180,7 @@ impl Projector {
                     tracing::warn!(run = %id, %error, files = pending.track.birth.files,
                         "the files of a run cannot be written; they are tried again");
                 }
-                self.open.remove(&id);
+                self.close(&id);
                 pending.lines = None;
                 self.failing.insert(id, pending);
                 self.retry_at = Instant::now() + RETRY;
@@ -207,6 +211,9 @@ impl Projector {
     fn write(&mut self, pending: &mut Pending) -> io::Result<bool> {
         if !self.given_up.contains(&pending.track.id) {
             self.write_lines(pending)?;
+            if let Some(sheet) = self.open.get_mut(&pending.track.id) {
+                sheet.upto = pending.end;
+            }
         }
         pending.start = pending.end;
         pending.lines = Some(Vec::new());
@@ -250,7 +257,7 @@ impl Projector {
         if !is_open {
             self.open.remove(id);
             let sheet = Sheet::open(&self.shared, track, start)?;
-            self.make_room()?;
+            self.make_room();
             self.open.insert(id.clone(), sheet);
         }
         self.uses += 1;
@@ -260,18 +267,39 @@ impl Projector {
     }
 
     /// Closes the transcript that was used the longest ago, if there are too many.
-    fn make_room(&mut self) -> io::Result<()> {
+    fn make_room(&mut self) {
         if self.open.len() < OPEN {
-            return Ok(());
+            return;
         }
-        let oldest = self
-            .open
-            .iter()
-            .min_by_key(|(_, sheet)| sheet.used)
-            .map(|(id, _)| id.clone());
-        match oldest.and_then(|id| self.open.remove(&id)) {
-            Some(mut sheet) => sheet.sync(),
-            None => Ok(()),
+        let oldest = self.open.iter_mut().min_by_key(|(_, sheet)| sheet.used);
+        let Some((id, sheet)) = oldest else {
+            return;
+        };
+        let id = id.clone();
+        if let Err(error) = sheet.sync() {
+            tracing::warn!(run = %id, %error, "a transcript cannot be synced");
+        }
+        self.close(&id);
+    }
+
+    /// Closes a transcript; one that is not on disk is remembered.
+    fn close(&mut self, id: &RunId) {
+        if let Some((track, upto)) = self.open.remove(id).and_then(Sheet::unsynced) {
+            let (_, known) = self.unsynced.entry(id.clone()).or_insert((track, upto));
+            // It may have been closed before, and not gone as far since.
+            if known.bytes < upto.bytes {
+                *known = upto;
+            }
+        }
+    }
+
+    /// Writes what was closed without a sync once more, with one.
+    fn sync_closed(&mut self) {
+        for (id, (track, upto)) in std::mem::take(&mut self.unsynced) {
+            if let Err(error) = Sheet::rewrite(&self.shared, &track, upto) {
+                tracing::warn!(run = %id, %error, "a transcript cannot be synced");
+                self.unsynced.insert(id, (track, upto));
+            }
         }
     }
 
@@ -338,19 +366,22 @@ impl Projector {
         for live in &job.runs {
             self.put_back(&live.track, live.head);
         }
-        let mut covered = Covered::All;
+        self.sync_closed();
+        let mut failed = Vec::new();
         for (id, sheet) in &mut self.open {
             if let Err(error) = sheet.sync() {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
-                covered = Covered::NotAll;
+                failed.push(id.clone());
             }
         }
-        self.open.retain(|_, sheet| !sheet.is_dirty());
-        if !self.failing.is_empty() {
-            covered = Covered::NotAll;
+        for id in &failed {
+            self.close(id);
         }
+        let all = failed.is_empty() && self.failing.is_empty() && self.unsynced.is_empty();
+        let mut covered = if all { Covered::All } else { Covered::NotAll };
         if covered == Covered::NotAll && self.shared.log.segments() >= RETAINED {
             covered = Covered::All;
+            self.unsynced.clear();
             for (id, pending) in std::mem::take(&mut self.failing) {
                 tracing::warn!(run = %id, files = pending.track.birth.files,
                     "the files of a run are given up: its project did not take them for too long");

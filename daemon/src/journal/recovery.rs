@@ -58,7 +58,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     let state = &options.dir;
     let dir = log::directory(state);
     fs::create_dir_all(&dir).map_err(files("make", &dir))?;
-    let objects = object::Store::new(state.join("objects"));
+    let objects = object::Store::open(state.join("objects"));
 
     let base_path = Base::path(state);
     let base = Base::read(state).map_err(files("read", &base_path))?;

@@ -34,7 +34,9 @@ pub(super) struct Sheet {
     file: File,
     dir: Dir,
     length: u64,
-    /// Written since its last sync.
+    /// Its lines go up to here.
+    pub(super) upto: Head,
+    /// Perhaps written since its last sync.
     dirty: bool,
     /// Made by us and its name not yet synced.
     fresh: bool,
@@ -59,6 +61,7 @@ impl Sheet {
             file,
             dir,
             length,
+            upto: *start,
             // Who wrote what is there may not have synced it.
             dirty: true,
             fresh,
@@ -123,9 +126,22 @@ impl Sheet {
         Ok(kept)
     }
 
-    /// Whether there is something to sync.
-    pub(super) const fn is_dirty(&self) -> bool {
-        self.dirty
+    /// Puts the lines that the log has up to `upto` into the file once more, and syncs it.
+    pub(super) fn rewrite(shared: &Shared, track: &Arc<Track>, upto: Head) -> io::Result<()> {
+        let mut sheet = Self::open(shared, track, &upto)?;
+        let anchor = track.published().anchor;
+        if anchor.bytes < upto.bytes {
+            history::render_again(shared, track, anchor, upto, |at, lines| {
+                sheet.file.write_all_at(lines, at)
+            })?;
+        }
+        (sheet.dirty, sheet.fresh) = (true, true);
+        sheet.sync()
+    }
+
+    /// Closes it; what was written and perhaps not synced: up to where.
+    pub(super) fn unsynced(self) -> Option<(Arc<Track>, Head)> {
+        self.dirty.then_some((self.track, self.upto))
     }
 
     /// Makes what was written survive a power cut.

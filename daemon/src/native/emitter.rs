@@ -7,8 +7,8 @@ use rye_core::model::{Event, Failure, Object};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reach::refused;
 use super::{Session, invalid, read};
+use crate::port::Refusal;
 
 /// Longest name of an event.
 const MOST_NAME: usize = 64;
@@ -33,7 +33,7 @@ pub(super) async fn emit(params: Object, session: &Session<'_>) -> Result<Value,
     check(&params, session.run.as_str()).map_err(invalid)?;
     let (name, content) = (params.event_type.clone(), Value::Object(params.payload));
     let emitted = session.runs.emit(session.run.clone(), name, content).await;
-    emitted.map_err(refused)?;
+    emitted.map_err(Refusal::of_run)?;
     Ok(json!({"success": true, "event_type": params.event_type}))
 }
 

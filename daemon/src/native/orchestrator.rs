@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::{ACTIVE, records, seconds};
-use super::reach::{actionable, is_within, refused, visible};
+use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, read, report, wait};
 use crate::journal::Filter;
-use crate::port::Resume;
+use crate::port::{Refusal, Resume};
 
 /// Seconds between TERM and KILL if nobody says.
 const KILL_GRACE: f64 = 3.0;
@@ -115,7 +115,7 @@ async fn cancel(id: &str, reason: Option<String>, session: &Session<'_>) -> Resu
     let run = actionable(session, id).await?;
     let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
     let run = session.runs.cancel(run.id.clone(), cause).await;
-    let run = run.map_err(refused)?;
+    let run = run.map_err(Refusal::of_run)?;
     Ok(json!({
         "success": true,
         "cancelled": true,
@@ -138,7 +138,7 @@ async fn kill(
     }
     let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
     let run = session.runs.kill(run.id.clone(), cause, grace).await;
-    let run = run.map_err(refused)?;
+    let run = run.map_err(Refusal::of_run)?;
     let receipt = match &run.phase {
         Phase::Ended {
             outcome: Outcome::Killed { receipt, .. },
@@ -159,10 +159,14 @@ async fn kill(
 /// The chain of continuations a run belongs to, from its root to the one that goes on.
 async fn chain(id: &str, session: &Session<'_>) -> Result<Value, Failure> {
     let run = visible(session, id).await?;
-    let mut run = session.runs.newest(run.id.clone()).await.map_err(refused)?;
+    let mut run = session
+        .runs
+        .newest(run.id.clone())
+        .await
+        .map_err(Refusal::of_run)?;
     let mut chain = vec![link(&run)];
     while let Some(before) = run.birth.continuation_of.clone() {
-        run = session.runs.get(before).await.map_err(refused)?;
+        run = session.runs.get(before).await.map_err(Refusal::of_run)?;
         chain.push(link(&run));
     }
     chain.reverse();
@@ -184,7 +188,11 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
         ));
     }
     let run = actionable(session, &asked.thread_id).await?;
-    let resolved = session.runs.newest(run.id.clone()).await.map_err(refused)?;
+    let resolved = session
+        .runs
+        .newest(run.id.clone())
+        .await
+        .map_err(Refusal::of_run)?;
     let mut verdicts = Vec::new();
     for (item, word) in asked.uncertain {
         let verdict = Verdict::parse(&word).ok_or_else(|| {
@@ -201,7 +209,7 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
         layers: session.birth.layers.clone(),
     };
     let going = session.runs.resume(resolved.id.clone(), request).await;
-    let going = going.map_err(refused)?;
+    let going = going.map_err(Refusal::of_run)?;
     let original = (resolved.id != run.id).then_some(&run.id);
     Ok(json!({
         "success": true,

@@ -6,9 +6,10 @@ use rye_core::model::{Failure, Object, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reach::{actionable, is_within, refused, visible};
+use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, read, report};
 use crate::journal::Filter;
+use crate::port::Refusal;
 
 /// Statuses of runs that have not ended.
 pub(super) const ACTIVE: [Status; 3] = [Status::Created, Status::Running, Status::Suspended];
@@ -71,9 +72,9 @@ pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec
         principal: Some(session.birth.principal.clone()),
         ..filter
     };
-    let page = session.runs.list(filter).await.map_err(refused)?;
+    let runs = session.runs.list(filter).await.map_err(Refusal::of_run)?;
     let mut records = Vec::new();
-    for run in page.runs.iter().filter(|run| run.id != *session.run) {
+    for run in runs.iter().filter(|run| run.id != *session.run) {
         // One that cannot be read any more is left out, as it would be a moment later.
         if let Ok(run) = session.runs.get(run.id.clone()).await {
             records.push(report::record(&run));
@@ -96,11 +97,11 @@ pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Valu
         .runs
         .cancel(run.id.clone(), cause)
         .await
-        .map_err(refused)?;
+        .map_err(Refusal::of_run)?;
     if !is_within(session, &run).await? {
         let settled = session.runs.settled(run.id.clone());
         if let Ok(settled) = tokio::time::timeout(grace, settled).await {
-            run = settled.map_err(refused)?;
+            run = settled.map_err(Refusal::of_run)?;
         }
     }
     let method = if run.status().is_terminal() {
@@ -120,7 +121,11 @@ pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Valu
 pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Named { run_id } = read(params)?;
     let run = visible(session, &run_id).await?;
-    let steps = session.runs.steps(run.id.clone()).await.map_err(refused)?;
+    let steps = session
+        .runs
+        .steps(run.id.clone())
+        .await
+        .map_err(Refusal::of_run)?;
     Ok(json!({
         "run_id": run.id,
         "graph_id": run.birth.item.id,

@@ -13,7 +13,6 @@
 
 use std::sync::Arc;
 
-use rye_core::error::ErrorKind;
 use rye_core::id::RunId;
 use rye_core::model::{Failure, Run, RunKind};
 
@@ -23,27 +22,14 @@ use crate::port::Refusal;
 /// More levels than runs can lie below each other: a longer line is damaged.
 const MOST_LEVELS: usize = 1000;
 
-/// What the owner of all runs did not do, as the failure of the call.
-pub(super) fn refused(refusal: Refusal) -> Failure {
-    let (code, retryable) = match refusal.kind {
-        ErrorKind::NotFound => ("run_not_found", false),
-        ErrorKind::Invalid => ("invalid_params", false),
-        ErrorKind::Precondition | ErrorKind::Exists => ("precondition_failed", false),
-        ErrorKind::Denied => ("permission_denied", false),
-        ErrorKind::Exhausted => ("resource_exhausted", true),
-        ErrorKind::Unavailable => ("unavailable", true),
-        ErrorKind::DataLoss | ErrorKind::Bug => ("internal", false),
-    };
-    Failure {
-        retryable,
-        ..Failure::permanent(code, refusal.message)
-    }
-}
-
 /// The run named `id`, if whoever calls may see it.
 pub(super) async fn visible(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let id = RunId::new(id).map_err(invalid)?;
-    let run = session.runs.get(id.clone()).await.map_err(refused)?;
+    let run = session
+        .runs
+        .get(id.clone())
+        .await
+        .map_err(Refusal::of_run)?;
     if sees(session, &run) {
         Ok(run)
     } else {
@@ -80,7 +66,7 @@ pub(super) async fn is_within(session: &Session<'_>, run: &Run) -> Result<bool, 
         return Ok(true);
     }
     let own = session.runs.get(session.run.clone()).await;
-    let above = line_above(session, &own.map_err(refused)?).await;
+    let above = line_above(session, &own.map_err(Refusal::of_run)?).await;
     Ok(above.iter().any(|above| above.id == run.id))
 }
 

@@ -14,8 +14,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::seconds;
-use super::reach::{actionable, is_within, refused, visible};
+use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, report};
+use crate::port::Refusal;
 
 /// Most runs one call waits for.
 const MOST_RUNS: usize = 1000;
@@ -89,7 +90,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
             }
             Err(refusal) => {
                 failed = true;
-                table.fail(row, &refused(refusal));
+                table.fail(row, &refusal.of_run());
             }
         }
         if !params.require_all {
@@ -290,7 +291,11 @@ pub(super) fn named(id: &Value) -> Option<&str> {
 /// The run to wait for: the last of its chain of continuations.
 async fn look_up(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let run = visible(session, id).await?;
-    session.runs.newest(run.id.clone()).await.map_err(refused)
+    session
+        .runs
+        .newest(run.id.clone())
+        .await
+        .map_err(Refusal::of_run)
 }
 
 async fn cancel(session: &Session<'_>, run: &Run) -> Result<(), Failure> {
@@ -298,7 +303,7 @@ async fn cancel(session: &Session<'_>, run: &Run) -> Result<(), Failure> {
     let asked = session
         .runs
         .cancel(run.id.clone(), "sibling_failure".into());
-    asked.await.map(|_| ()).map_err(refused)
+    asked.await.map(|_| ()).map_err(Refusal::of_run)
 }
 
 #[cfg(test)]

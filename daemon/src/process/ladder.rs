@@ -1,9 +1,11 @@
 //! When a process gets which signal: a pure machine that is told the time.
 //!
 //! ```text
-//! Free ──asked / timeout──► Terminating (TERM) ──grace over / Kill asked──► Killed (KILL) ──patience over──► given up
-//!   └──────────────────────────── Kill asked ─────────────────────────────────▲
+//! Free ──asked / timeout──► Terminating (TERM) ──grace over──► Killed (KILL) ──patience over──► given up
+//!   └──────────── asked, without a grace ────────────────────────▲
 //! ```
+//!
+//! Whoever asks again while it is terminating makes the rest of its grace shorter, never longer.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,7 @@ enum Stage {
     },
     Terminating {
         reason: StopReason,
-        kill_at: Instant,
+        kill_at: Option<Instant>,
     },
     Killed {
         reason: StopReason,
@@ -59,11 +61,17 @@ impl Ladder {
         }
     }
 
+    /// How long until [`Self::due`] wants to be called.
+    pub(super) fn remaining(&self, now: Instant) -> Option<Duration> {
+        let deadline = self.deadline()?;
+        Some(deadline.saturating_duration_since(now))
+    }
+
     /// When [`Self::due`] wants to be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Free { timeout_at } => timeout_at,
-            Stage::Terminating { kill_at, .. } => Some(kill_at),
+            Stage::Terminating { kill_at, .. } => kill_at,
             Stage::Killed { give_up_at, .. } => Some(give_up_at),
             Stage::GivenUp { .. } => None,
         }
@@ -81,31 +89,35 @@ impl Ladder {
 
     /// Somebody asks to stop for `reason`.
     pub(super) fn asked(&mut self, reason: StopReason, now: Instant) -> Step {
-        match (self.stage, reason) {
-            (Stage::Free { .. }, StopReason::Cancel | StopReason::Timeout) => {
-                self.stage = Stage::Terminating {
-                    reason,
-                    kill_at: now + self.grace,
-                };
-                Step::Terminate
-            }
-            (Stage::Free { .. } | Stage::Terminating { .. }, StopReason::Kill) => {
+        let grace = match reason {
+            StopReason::Cancel | StopReason::Timeout => self.grace,
+            StopReason::Kill { grace } => grace,
+        };
+        // A grace beyond what the clock can name has no end.
+        let kill_at = now.checked_add(grace);
+        match &mut self.stage {
+            Stage::Free { .. } | Stage::Terminating { .. } if grace.is_zero() => {
                 self.kill(reason, now)
             }
-            (
-                Stage::Terminating {
-                    reason: before,
-                    kill_at,
-                },
-                StopReason::Cancel | StopReason::Timeout,
-            ) => {
-                self.stage = Stage::Terminating {
-                    reason: before.max(reason),
-                    kill_at,
-                };
+            Stage::Free { .. } => {
+                self.stage = Stage::Terminating { reason, kill_at };
+                Step::Terminate
+            }
+            Stage::Terminating {
+                reason: before,
+                kill_at: known,
+            } => {
+                *before = reason.max(*before);
+                *known = known.map_or(kill_at, |known| {
+                    Some(kill_at.map_or(known, |kill_at| kill_at.min(known)))
+                });
                 Step::Nothing
             }
-            (Stage::Killed { .. } | Stage::GivenUp { .. }, _) => Step::Nothing,
+            // The reason is noted all the same: nobody has to be told again.
+            Stage::Killed { reason: before, .. } | Stage::GivenUp { reason: before } => {
+                *before = reason.max(*before);
+                Step::Nothing
+            }
         }
     }
 
@@ -136,7 +148,10 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(5);
-    const REASONS: [StopReason; 3] = [StopReason::Cancel, StopReason::Timeout, StopReason::Kill];
+    const AT_ONCE: StopReason = StopReason::Kill {
+        grace: Duration::ZERO,
+    };
+    const REASONS: [StopReason; 3] = [StopReason::Cancel, StopReason::Timeout, AT_ONCE];
 
     fn ladder(now: Instant) -> Ladder {
         Ladder::new(now, Duration::from_mins(1), GRACE)
@@ -149,7 +164,7 @@ mod tests {
             for second in REASONS {
                 let mut ladder = ladder(now);
                 let step = ladder.asked(first, now);
-                let expected = if first == StopReason::Kill {
+                let expected = if first == AT_ONCE {
                     Step::Kill
                 } else {
                     Step::Terminate
@@ -157,7 +172,7 @@ mod tests {
                 assert_eq!(step, expected, "{first:?}");
                 let before = ladder.deadline();
                 let step = ladder.asked(second, now + Duration::from_secs(1));
-                let expected = if first < StopReason::Kill && second == StopReason::Kill {
+                let expected = if first < AT_ONCE && second == AT_ONCE {
                     Step::Kill
                 } else {
                     assert_eq!(ladder.deadline(), before, "a grace never grows");
@@ -167,6 +182,43 @@ mod tests {
                 assert_eq!(ladder.reason(), Some(first.max(second)));
             }
         }
+    }
+
+    #[test]
+    fn whoever_kills_says_how_long_it_may_take_and_a_second_one_only_shortens_it() {
+        let seconds = Duration::from_secs;
+        let kill = |grace| StopReason::Kill {
+            grace: seconds(grace),
+        };
+        // Asked first, asked two seconds later, and the second in which it is killed.
+        for (first, second, killed) in [
+            (kill(30), kill(40), 30),
+            (kill(30), kill(3), 5),
+            (kill(3), kill(2), 3),
+            (kill(30), StopReason::Cancel, 7),
+            (StopReason::Cancel, kill(30), 5),
+            (StopReason::Cancel, kill(1), 3),
+            (kill(u64::MAX), kill(9), 11),
+        ] {
+            let now = Instant::now();
+            let mut ladder = ladder(now);
+            assert_eq!(ladder.asked(first, now), Step::Terminate);
+            assert_eq!(ladder.asked(second, now + seconds(2)), Step::Nothing);
+            assert_eq!(ladder.reason(), Some(first.max(second)));
+            let at = ladder.deadline().unwrap();
+            assert_eq!(at, now + seconds(killed), "{first:?} then {second:?}");
+            assert_eq!(ladder.due(at), Step::Kill);
+        }
+    }
+
+    #[test]
+    fn a_reason_is_noted_even_when_nothing_more_can_be_done() {
+        let now = Instant::now();
+        let mut ladder = ladder(now);
+        assert_eq!(ladder.asked(StopReason::Cancel, now), Step::Terminate);
+        assert_eq!(ladder.due(now + GRACE), Step::Kill);
+        assert_eq!(ladder.asked(AT_ONCE, now + GRACE), Step::Nothing);
+        assert_eq!(ladder.reason(), Some(AT_ONCE));
     }
 
     #[test]

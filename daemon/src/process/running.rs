@@ -18,7 +18,7 @@ use super::pidfd::Held;
 use super::procfs::{self, Stat};
 use super::spawn::Spawner;
 use super::sweep::{self, Orphans};
-use super::{Error, Exit, Exited, Stop, StopReason, reap};
+use super::{Error, Exit, Exited, Stop, StopReason, number, reap};
 use crate::task;
 
 /// How long output may stay open once every process we know of is gone.
@@ -118,6 +118,16 @@ struct Stopped {
     reason: StopReason,
     descendants: Vec<Held>,
     signal: Signal,
+    fate: Fate,
+}
+
+/// What became of a leader that was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It ended.
+    Ended,
+    /// It hangs in the kernel, and ends when that lets it go.
+    Survives,
 }
 
 impl Running {
@@ -128,7 +138,8 @@ impl Running {
 
     /// Feeds it, reads it, stops it when `stop` or its timeout says so, and ends what it leaves behind.
     ///
-    /// Returns when its leader and all we know of its descendants are gone. Dropping the future kills the group.
+    /// Returns when its leader and all we know of its descendants are gone, or do not die of KILL. Dropping the future kills
+    /// the group.
     pub async fn finish(self, stop: Stop) -> Result<Exited, Error> {
         let pid = self.identity.pid;
         let failed = |step| move |source| Error::Follow { step, pid, source };
@@ -137,7 +148,7 @@ impl Running {
         let mut streams =
             Streams::open(self.pipes, self.output_limit).map_err(failed("open the pipes"))?;
 
-        let (stopped, elapsed, mut receipt) = {
+        let (ended_by, fate, elapsed, mut receipt) = {
             let mut pump = pin!(streams.pump());
             let mut pumped = false;
             let stopped = {
@@ -154,29 +165,41 @@ impl Running {
             };
             let elapsed = leader.get_ref().started.elapsed();
             let reason = stopped.as_ref().map(|stopped| stopped.reason);
+            let fate = stopped.as_ref().map_or(Fate::Ended, |stopped| stopped.fate);
             let receipt = end_rest(leader.get_ref(), self.orphans, stopped).await;
             if !pumped && let Ok(moved) = tokio::time::timeout(LEAK_PATIENCE, pump).await {
                 moved.map_err(failed("move the output"))?;
             }
-            (reason, elapsed, receipt)
+            (reason, fate, elapsed, receipt)
         };
-        let (comm, exit) = leader.into_inner().reap()?;
-        if stopped.is_some() {
-            receipt.processes.insert(0, ended(pid, comm, exit));
-        }
+        let exit = match fate {
+            Fate::Ended => {
+                let (comm, exit) = leader.into_inner().reap()?;
+                if ended_by.is_some() {
+                    receipt.processes.insert(0, ended(pid, comm, exit));
+                }
+                exit
+            }
+            Fate::Survives => {
+                tracing::error!(pid, "a process does not end although it was killed");
+                receipt.survivors.insert(0, pid);
+                Exit::Signal(number(Signal::SIGKILL))
+            }
+        };
         Ok(Exited {
             exit,
             pipe_leak: !(streams.stdout.has_ended() && streams.stderr.has_ended()),
             stdout: streams.stdout.into_captured(),
             stderr: streams.stderr.into_captured(),
             elapsed,
-            ended_by: stopped,
+            ended_by,
             receipt,
         })
     }
 }
 
-/// Waits for the leader to end, and makes it when it has to. The leader stays a zombie.
+/// Waits for the leader to end, and makes it when it has to; gives up on one that does not die of KILL. A leader that
+/// ended stays a zombie.
 async fn follow(
     leader: &AsyncFd<Leader>,
     mut ladder: Ladder,
@@ -185,23 +208,31 @@ async fn follow(
     let pid = leader.get_ref().pid.as_raw();
     let mut descendants = Vec::new();
     let mut sent = None;
+    let stopped = |ladder: Ladder, sent, descendants, fate| {
+        let (reason, signal) = ladder.reason().zip(sent)?;
+        Some(Stopped {
+            reason,
+            descendants,
+            signal,
+            fate,
+        })
+    };
     loop {
         let next = tokio::select! {
             // Cancel safe: readiness stays with the descriptor.
             ended = leader.readable() => {
                 drop(ended.map_err(|source| Error::Follow { step: "wait for the end", pid, source })?);
-                let stopped = ladder.reason().zip(sent);
-                return Ok(stopped.map(|(reason, signal)| Stopped { reason, descendants, signal }));
+                return Ok(stopped(ladder, sent, descendants, Fate::Ended));
             }
             // Cancel safe: it looks at a value, which stays.
             reason = stronger(&mut stop, ladder.reason()) => ladder.asked(reason, Instant::now()),
-            () = at(ladder.deadline()) => ladder.due(Instant::now()),
+            () = task::sleep(ladder.remaining(Instant::now())) => ladder.due(Instant::now()),
         };
         let signal = match next {
             Step::Nothing => continue,
             Step::Terminate => Signal::SIGTERM,
             Step::Kill => Signal::SIGKILL,
-            Step::GiveUp => return Err(Error::Unkillable { pid }),
+            Step::GiveUp => return Ok(stopped(ladder, sent, descendants, Fate::Survives)),
         };
         // Taken before the signal: whoever leaves the group and outlives its parent is known from now on.
         descendants.extend(task::blocking("process tree", move || held_below(pid)).await);
@@ -223,13 +254,6 @@ async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
     }
 }
 
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Everything below `pid`, held.
 fn held_below(pid: i32) -> Vec<Held> {
     procfs::tree(pid)
@@ -239,7 +263,7 @@ fn held_below(pid: i32) -> Vec<Held> {
         .collect()
 }
 
-/// Ends what is left when the leader is a zombie: its group, and its descendants wherever they went.
+/// Ends what is left when the leader is a zombie, or was given up: its group, and its descendants wherever they went.
 async fn end_rest(leader: &Leader, orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
     // Whatever the leader had for children, our adopter has now: this happens before a pidfd reports the end.
     let left = orphans.find();

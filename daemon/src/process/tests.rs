@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,10 +17,16 @@ use tokio::net::unix::pipe;
 use rye_core::model::{KillReceipt, ProcessIdentity};
 
 use super::procfs::Stat;
+use super::running::Leader;
 use super::*;
 
 /// Far beyond what any test takes; what has to end earlier is measured.
 const LONG: Duration = Duration::from_mins(1);
+
+/// KILL and nothing before.
+const AT_ONCE: StopReason = StopReason::Kill {
+    grace: Duration::ZERO,
+};
 
 /// A place to run children in. With an adopter the test process is what the parent process is to the daemon.
 struct Bench {
@@ -298,24 +305,35 @@ async fn kill_cuts_a_grace_short() {
         ready.line().await;
         stopper.stop(StopReason::Cancel);
         ready.line().await;
-        stopper.stop(StopReason::Kill);
+        stopper.stop(AT_ONCE);
         stopper.stop(StopReason::Cancel);
     });
     let exited = exited.unwrap();
     assert_eq!(exited.exit, Exit::Signal(9));
-    assert_eq!(exited.ended_by, Some(StopReason::Kill));
+    assert_eq!(exited.ended_by, Some(AT_ONCE));
 }
 
 #[tokio::test]
 async fn a_timeout_ends_the_whole_group() {
     let bench = Bench::new();
-    let mut plan = bench.shell("sleep 1000 & sleep 1000 | sleep 1000");
-    plan.timeout = Duration::from_millis(300);
-    let exited = bench.run(plan).await;
+    let mut ready = bench.fifo("ready");
+    let mut plan =
+        bench.shell("for child in 1 2 3; do sh -c 'echo > ready; exec sleep 1000' & done; wait");
+    // Long enough for the children to be there on a busy machine.
+    plan.timeout = Duration::from_secs(3);
+    plan.grace = LONG;
+    let running = bench.start(plan, &bench.tag()).await;
+    let stopper = Stopper::new();
+    let (exited, ()) = tokio::join!(running.finish(stopper.listen()), async {
+        for _ in 0..3 {
+            ready.line().await;
+        }
+    });
+    let exited = exited.unwrap();
     assert_eq!(exited.ended_by, Some(StopReason::Timeout));
     assert_eq!(exited.exit, Exit::Signal(15));
-    assert!(exited.elapsed >= Duration::from_millis(300));
-    assert!(exited.elapsed < DEFAULT_GRACE, "TERM was enough");
+    assert!(exited.elapsed >= Duration::from_secs(3));
+    assert!(exited.elapsed < LONG, "TERM was enough");
     let mut ended: Vec<&str> = exited
         .receipt
         .processes
@@ -338,10 +356,10 @@ async fn a_timeout_ends_the_whole_group() {
 async fn a_stop_asked_for_before_the_start_is_heard() {
     let bench = Bench::new();
     let stopper = Stopper::new();
-    stopper.stop(StopReason::Kill);
+    stopper.stop(AT_ONCE);
     let running = bench.start(bench.shell("sleep 1000"), "early").await;
     let exited = running.finish(stopper.listen()).await.unwrap();
-    assert_eq!(exited.ended_by, Some(StopReason::Kill));
+    assert_eq!(exited.ended_by, Some(AT_ONCE));
 }
 
 #[tokio::test]
@@ -651,4 +669,30 @@ fn untagged(leader: ProcessIdentity) -> Leftover {
         leader: Some(leader),
         tag: "nobody.carries.this".into(),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_does_not_die_of_kill_is_a_survivor() {
+    let bench = Bench {
+        spawner: Spawner::new(None, host::inherited_open_files()),
+        ..Bench::new()
+    };
+    let started = bench.start(bench.shell("sleep 1000"), &bench.tag()).await;
+    let pidfd = started.leader.as_fd().try_clone_to_owned().unwrap();
+    // Its signals go to a group that no process can have: what is seen of it is a process that KILL does not end.
+    let nowhere = Pid::from_raw(i32::MAX);
+    let Running {
+        leader, identity, ..
+    } = &started;
+    let (pid, began) = (identity.pid, leader.started);
+    let immune = Running {
+        leader: Leader::new(nowhere, pidfd, began, bench.spawner.clone()),
+        ..started
+    };
+    let stopper = Stopper::new();
+    stopper.stop(AT_ONCE);
+    let exited = immune.finish(stopper.listen()).await.unwrap();
+    assert_eq!(exited.ended_by, Some(AT_ONCE));
+    assert_eq!(exited.receipt.survivors, [pid]);
+    assert!(is_alive(pid));
 }

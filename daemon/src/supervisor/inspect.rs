@@ -84,17 +84,10 @@ impl Supervisor {
             parent: Some(run.id.clone()),
             ..Filter::default()
         };
-        let mut token = None;
-        loop {
-            let page = self.journal().list(&filter, token.as_deref(), PAGE).await?;
-            for child in page.runs {
-                children.push(self.run_of(&child.id).await?);
-            }
-            token = page.next;
-            if token.is_none() {
-                return Ok(children);
-            }
+        for child in self.journal().list_all(&filter, PAGE).await? {
+            children.push(self.run_of(&child.id).await?);
         }
+        Ok(children)
     }
 
     /// The verified chain of an item that can run, and where it would run.

@@ -51,7 +51,7 @@ impl Supervisor {
             stop.hold();
         }
         if self.shared.stopping.is_cancelled() {
-            stop.shut_down();
+            stop.shut_down(self.shared.config.shutdown_grace);
         }
         stop
     }
@@ -69,13 +69,8 @@ impl Supervisor {
         let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
         let left = match driven.await {
             Ok(Ok(left)) => left,
-            // Somebody else ended it.
-            Ok(Err(error @ (journal::Error::Illegal { .. } | journal::Error::NotLive { .. }))) => {
-                tracing::info!(run = %run.id, error = %told(&error), "the run was left");
-                Left::Ended
-            }
             Ok(Err(error)) => {
-                tracing::error!(run = %run.id, error = %told(&error), "the run was left");
+                self.give_up(&run, &stop, &error).await;
                 Left::Ended
             }
             Err(_panic) => {
@@ -87,6 +82,28 @@ impl Supervisor {
             }
         };
         self.leave(&run.id, &stop, left).await;
+    }
+
+    /// The driver could not go on with its run because of `error`. Either somebody else ended it, or let it go on in another
+    /// task, or is about to end it (a kill, the end of the daemon): or it ends here. No run is left that nobody drives.
+    async fn give_up(&self, run: &Run, stop: &Stop, error: &journal::Error) {
+        let record = self.shared.journal.run(&run.id).await.ok().flatten();
+        let run = record.as_deref().unwrap_or(run);
+        let is_over = run.status().is_terminal();
+        let is_ours = self
+            .live()
+            .get(&run.id)
+            .is_some_and(|now| now.is_same(stop));
+        if is_over || !is_ours || stop.is_shutdown() {
+            tracing::info!(run = %run.id, error = %told(error), "the run was left");
+            return;
+        }
+        tracing::error!(run = %run.id, error = %told(error), "the run cannot go on");
+        if !error.is_final() {
+            let text = format!("the run cannot go on: {}", told(error));
+            self.end(run, failed(run, Failure::permanent("internal", text)))
+                .await;
+        }
     }
 
     /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::error::{ErrorKind, Kinded as _, chain as told};
+use rye_core::error::chain as told;
 use rye_core::id::RunId;
 use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
@@ -16,20 +16,17 @@ use serde_json::{Value, json};
 use super::asked::Asked;
 use super::resume::continuation_key;
 use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
-use crate::journal::{Change, Filter, Page};
+use crate::journal::{Change, Filter, Summary};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
 
 /// Levels of runs below a run that nobody limited.
 const MOST_DEPTH: u32 = 10;
-/// Runs below one run that are looked at in one go.
+/// Runs that are gathered in one go.
 const PAGE: usize = 1000;
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self {
-            kind: error.kind(),
-            message: told(&error),
-        }
+        Self::from(&error)
     }
 }
 
@@ -92,7 +89,7 @@ impl Supervisor {
             }),
         };
         let admitted = admission::admit(&shared.libraries, &shared.config, &id, start)
-            .map_err(|error| refused(&error))?;
+            .map_err(|error| Refusal::from(error).of_item())?;
         for warning in &admitted.warnings {
             tracing::warn!(run = %id, "{warning}");
         }
@@ -107,22 +104,9 @@ impl Supervisor {
         let directory = Path::new(&order.parent.birth.project);
         match self.validate(order.item, directory) {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
-            Err(error) => Err(refused(&error)),
+            Err(error) => Err(Refusal::from(error).of_item()),
         }
     }
-}
-
-/// Why a run below was not admitted, as the failure of the step that asked.
-fn refused(error: &Error) -> Failure {
-    let code = match error.kind() {
-        ErrorKind::NotFound => "item_not_found",
-        ErrorKind::Invalid | ErrorKind::Exists | ErrorKind::Precondition => "invalid_action",
-        ErrorKind::Denied => "item_refused",
-        ErrorKind::Exhausted => "resource_exhausted",
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::DataLoss | ErrorKind::Bug => "internal",
-    };
-    Failure::permanent(code, told(error))
 }
 
 impl Runs for Supervisor {
@@ -168,10 +152,10 @@ impl Runs for Supervisor {
         Box::pin(async move { Ok(self.run_of(&run).await?) })
     }
 
-    fn list(&self, filter: Filter) -> Answering<'_, Result<Page, Refusal>> {
+    fn list(&self, filter: Filter) -> Answering<'_, Result<Vec<Summary>, Refusal>> {
         Box::pin(async move {
-            let page = self.journal().list(&filter, None, PAGE).await;
-            Ok(page.map_err(Error::Journal)?)
+            let runs = self.journal().list_all(&filter, PAGE).await;
+            Ok(runs.map_err(Error::Journal)?)
         })
     }
 

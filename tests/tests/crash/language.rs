@@ -187,7 +187,7 @@ impl Battle {
             Victims::DaemonAndParent
         };
         die(self.daemon.take().unwrap(), victims);
-        let left = processes::left_after(Duration::from_secs(1), self.world.root());
+        let left = processes::left(self.world.root());
         assert!(
             left.is_empty(),
             "round {round}, seed {}: {left:#?}",

@@ -1,11 +1,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 use rye_core::id::Seq;
+use rye_core::model::Birth;
 use serde_json::{Value, json};
 
-use super::super::{Error, Journal};
+use super::super::{Change, Error, Journal};
 use super::rig::*;
 
 #[tokio::test]
@@ -317,4 +319,55 @@ async fn a_link_in_the_project_is_not_followed() {
     journal.ended(&run).await.unwrap();
     journal.close().await.unwrap();
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_log_is_kept_until_a_transcript_that_could_not_be_synced_is_on_disk() {
+    let rig = Rig::with_segments_of(16 << 10);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 2).await;
+    let path = rig.transcript_path(&run);
+    let whole = transcript(&path, 8).await;
+    // The directory of a new transcript is synced by name, and the name is somebody else's.
+    let (threads, away) = (rig.ai().join("state/threads"), rig.ai().join("away"));
+    fs::rename(&threads, &away).unwrap();
+    fs::write(&threads, "").unwrap();
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = id("run-b");
+    let birth = Birth {
+        files: elsewhere.path().display().to_string(),
+        ..rig.birth()
+    };
+    let created = Change::create(&other, Arc::new(birth));
+    journal.put([vec![created], begin(&other)].concat()).await;
+    let others = (elsewhere.path().join("state/threads/run-b")).join("transcript.jsonl");
+    let mut steps = 1_u32..;
+    let mut turn_other = async || {
+        let step = steps.next().unwrap();
+        let text = json!("y".repeat(6000));
+        let events = [completed(step, text), started(step + 1)];
+        let changes = events.map(|event| change(&other, event));
+        journal.put(changes.to_vec()).await;
+        eventually(async || {
+            let text = fs::read_to_string(&others).ok()?;
+            text.contains(&format!("\"step\":{}", step + 1))
+                .then_some(())
+        })
+        .await;
+    };
+    // At each new segment what is on disk may leave the log; of the first run nothing is.
+    for _ in 0..12 {
+        turn_other().await;
+    }
+    let segments = || journal.shared.log.segments();
+    assert!((5..8).contains(&segments()), "{}", segments());
+
+    fs::remove_file(&threads).unwrap();
+    fs::rename(&away, &threads).unwrap();
+    for _ in 0..4 {
+        turn_other().await;
+    }
+    eventually(async || (segments() <= 3).then_some(())).await;
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
 }

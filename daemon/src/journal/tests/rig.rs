@@ -262,6 +262,11 @@ pub(super) fn finish() -> Event {
 }
 
 impl Journal {
+    /// This life of the daemon.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.shared.sequencer().epoch
+    }
+
     /// Commits and waits for the disk.
     pub(super) async fn put(&self, changes: Vec<Change>) {
         let ticket = self.commit(changes).await.unwrap();

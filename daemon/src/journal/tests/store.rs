@@ -151,24 +151,13 @@ async fn lists_are_filtered_and_come_in_pages() {
             birth: Arc::new(child),
         }])
         .await;
-    let names = |filter: Filter, limit: usize| {
-        let journal = &journal;
-        async move {
-            let mut names = Vec::new();
-            let mut token: Option<String> = None;
-            loop {
-                let page = journal
-                    .list(&filter, token.as_deref(), limit)
-                    .await
-                    .unwrap();
-                assert!(page.runs.len() <= limit);
-                names.extend(page.runs.into_iter().map(|run| run.id.as_str().to_owned()));
-                token = page.next;
-                if token.is_none() {
-                    return names;
-                }
-            }
-        }
+    let names = async |filter: Filter, limit: usize| {
+        let page = journal.list(&filter, None, limit).await.unwrap();
+        assert!(page.runs.len() <= limit);
+        let all = journal.list_all(&filter, limit).await.unwrap();
+        assert_eq!(page.next.is_some(), page.runs.len() < all.len());
+        let names = all.iter().map(|run| run.id.as_str().to_owned());
+        names.collect::<Vec<_>>()
     };
     let all = [
         "run-child",
