@@ -464,3 +464,63 @@ fn the_step_limit_of_the_caller_holds() {
     assert_eq!(out.json()["error"]["code"], "max_steps_exceeded");
     assert_eq!(out.json()["steps"], 1);
 }
+
+/// A step whose event is far longer than what the log and the transcript hold themselves.
+const LONG_STEPS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: t/long}\n    assign: {text: \"${result.text}\"}\n    next: b\n  b:\n    action: {item_id: rye/bash, params: {command: \"head -c 200000 /dev/zero | tr '\\\\0' e >&2; exit 1\"}}\n    assign: {never: 1}\n    on_error: c\n    next: c\n  c: {type: return}";
+
+#[test]
+fn long_steps_are_shown_as_any_other() {
+    let world = World::new();
+    world.python("t/long", "return {'text': 'x' * 200000}");
+    world.graph("t/long-steps", LONG_STEPS);
+    let out = world.ryectl("run t/long-steps --json").run();
+    let run = out.json()["run_id"].as_str().unwrap().to_owned();
+    let _shown = out.tells(&["step 1/3 a ✓", "+text", "step 2/3 b ✗", "step 3/3 c"]);
+    let steps = world.ryectl("steps --json").arg(&run).ok().json();
+    let steps: Vec<_> = steps.as_array().unwrap().iter().collect();
+    let nodes: Vec<_> = steps.iter().map(|step| step["node"].clone()).collect();
+    assert_eq!(nodes, ["a", "b", "c"]);
+    let _drawn = world
+        .ryectl("graph show t/long-steps --run")
+        .arg(&run)
+        .ok()
+        .prints(&["a  t/long  ✓", "b  rye/bash  ✗"]);
+}
+
+#[test]
+fn the_whole_payload_of_a_long_event_can_be_had() {
+    let world = World::new();
+    world.python("t/long", "return {'text': 'x' * 200000}");
+    world.graph("t/long-steps", LONG_STEPS);
+    let run = world.ryectl("run t/long-steps --json").run().json()["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let completed =
+        |event: &&Value| event["event_type"] == "step_completed" && event["payload"]["node"] == "a";
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let whole = &events.iter().find(completed).expect("the event is whole")["payload"];
+    assert_eq!(
+        whole["assigned"]["text"].as_str().map(str::len),
+        Some(200_000)
+    );
+
+    let transcript = until("the transcript", || {
+        let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+        text.contains("graph_completed").then_some(text)
+    });
+    let lines = transcript.lines().map(serde_json::from_str::<Value>);
+    let named: Vec<String> = lines
+        .filter_map(|line| Some(line.unwrap()["payload"]["object"].as_str()?.to_owned()))
+        .collect();
+    assert!(!named.is_empty(), "{transcript}");
+    let found = named
+        .iter()
+        .map(|hash| world.ryectl("objects get").arg(hash).ok().json());
+    assert!(found.into_iter().any(|payload| payload == *whole));
+    let _none = world
+        .ryectl("objects get")
+        .arg("0".repeat(64))
+        .run()
+        .code(3);
+}

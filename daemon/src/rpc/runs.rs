@@ -324,9 +324,14 @@ impl Runs for RunsService {
         let events = futures_util::stream::unfold(feed, |mut feed| async move {
             feed.next().await.map(|line| (line, feed))
         });
-        let events = events.map(move |line| {
-            let event = Some(encode::event(&id, line?));
-            Ok(v1::StreamResponse { event })
+        let supervisor = self.supervisor.clone();
+        let events = events.then(move |line| {
+            let (supervisor, id) = (supervisor.clone(), id.clone());
+            async move {
+                let line = supervisor.journal().whole(&id, line?).await?;
+                let event = Some(encode::event(&id, line));
+                Ok(v1::StreamResponse { event })
+            }
         });
         if request.follow {
             return Ok(Response::new(Box::pin(events)));
