@@ -4,6 +4,7 @@ use std::io;
 
 use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
 use rye_item::{init, keys, library, sign, spaces, trust};
 
@@ -35,12 +36,14 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Name(#[from] InvalidId),
     /// A value on the command line that is not JSON.
-    #[error("{place} is not JSON")]
+    #[error("{place} is not JSON that can be used")]
     NotJson {
+        /// The flag.
+        flag: &'static str,
         /// The flag, and the file it names.
         place: String,
         /// With line and column.
-        source: serde_json::Error,
+        source: BadJson,
     },
     /// JSON, but no object.
     #[error("{place} must be a JSON object, such as {{\"key\": 1}}")]
@@ -96,9 +99,12 @@ impl Failure {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Client(error) => error.hint(),
-            Self::NotJson { .. } => {
+            Self::NotJson { flag: "-i", .. } => {
                 Some("text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned())
             }
+            Self::NotJson { flag, .. } => Some(format!(
+                "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
+            )),
             // The local ones name their mend in the message.
             Self::Keys(_)
             | Self::Trust(_)

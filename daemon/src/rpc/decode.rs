@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rye_core::capability::Layer;
 use rye_core::definition::show::Format;
+use rye_core::expr::parse_json;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::model::{Durability, Limits, Object, Status, Verdict};
 use rye_proto::v1;
@@ -70,7 +71,7 @@ pub(super) fn object(field: &str, text: &str) -> Result<Object, Refusal> {
     if text.is_empty() {
         return Ok(Object::new());
     }
-    match serde_json::from_str(text) {
+    match parse_json(text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(invalid(field, "it is not a JSON object")),
         Err(error) => Err(invalid(field, error)),
