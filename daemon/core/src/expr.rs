@@ -25,7 +25,7 @@ mod value;
 
 use serde_json::Value;
 
-use crate::error::{ErrorKind, Kinded};
+use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::yaml::push_segment;
 
 pub use condition::Condition;
@@ -102,7 +102,7 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The text of a template does not follow the grammar.
-    #[error("malformed template `{template}`: {reason}")]
+    #[error("malformed template `{}`: {reason}", excerpt(template))]
     Malformed {
         /// The template.
         template: String,
@@ -169,7 +169,7 @@ pub fn check(template: &Value) -> Vec<Fault> {
             Ok(_) => {}
             Err(reason) => faults.push(Fault {
                 at: at.to_owned(),
-                message: format!("malformed template `{text}`: {reason}"),
+                message: format!("malformed template `{}`: {reason}", excerpt(text)),
                 severity: Severity::Error,
             }),
         },
