@@ -522,6 +522,10 @@ fn install(dir: &Path, ryed: &str) -> std::path::PathBuf {
 
 /// Copies a program by a process of its own. A file that this process has open for writing is inherited by a child that
 /// another test starts at that moment, and cannot be executed until that child has begun its own program (`ETXTBSY`).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program it needs"
+)]
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(copied.success(), "{} is not copied", from.display());
