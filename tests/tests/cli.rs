@@ -524,3 +524,56 @@ fn the_whole_payload_of_a_long_event_can_be_had() {
         .run()
         .code(3);
 }
+
+#[test]
+fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
+    let world = World::new();
+    let evil = r"x\u001b[31my\u0007z\r\u009b2J\u202ew";
+    world.python("t/key", &format!("return {{'k': 'v', 'e': '{evil}'}}"));
+    world.python(
+        "t/evil",
+        &format!("return {{'success': False, 'error': '{evil}\\nsecond line'}}"),
+    );
+    world.graph(
+        "t/steer",
+        "start: a\nnodes:\n  a:\n    action: {item_id: t/key}\n    assign: {\"k\\u0007\\u202e\": \"${result.k}\"}\n    next: b\n  b:\n    action: {item_id: t/evil}\n    next: c\n  c: {type: return}",
+    );
+    world.graph(
+        "t/named",
+        &format!("start: \"{evil}\"\nnodes:\n  \"{evil}\": {{type: return}}"),
+    );
+    let run = world
+        .ryectl("run t/steer")
+        .arg("-i")
+        .arg("undeclared\u{1b}[2J=1")
+        .run()
+        .code(1);
+    let run_id = world.ryectl("ps --all --json").ok().json()[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let shown = |words: &str| world.ryectl(words).arg(&run_id).run();
+    let steers = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}';
+    let run = run.tells(&[r"+k\u{7}\u{202e}", r"x\u{1b}[31my"]);
+    assert_eq!(run.stderr().chars().find(steers), None, "{run:?}");
+    for out in [
+        shown("steps"),
+        shown("get"),
+        shown("events"),
+        shown("graph show t/steer --run"),
+        world.ryectl("graph validate t/named").run(),
+        world.ryectl("verify").arg("tool:t/\u{1b}[31m").run(),
+    ] {
+        let text = out.stderr() + &out.stdout();
+        assert_eq!(text.chars().find(steers), None, "{out:?}");
+    }
+    let steps = shown("steps").stdout();
+    assert_eq!(steps.lines().count(), 3, "{steps}");
+    let record = shown("get").stdout();
+    let error = record
+        .lines()
+        .find(|line| line.starts_with("error"))
+        .unwrap();
+    assert!(error.contains(r"x\u{1b}[31my"), "{error}");
+    assert!(!record.contains("\nsecond line"), "{record}");
+}
