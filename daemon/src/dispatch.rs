@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::journal::Journal;
 use crate::native;
 use crate::port::Runs;
-use crate::process::{Exit, Spawner, StopReason, Stopper};
+use crate::process::{self, Exit, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
 
 /// How long the call in flight of a cancelled run may go on to end by itself (design §8).
@@ -376,7 +376,7 @@ impl Dispatcher {
             }
             Terminal::Process => {
                 let mut plan = chain::plan(resolved, &params, &order.origin, &self.config)
-                    .map_err(|error| refused(&error))?;
+                    .map_err(|error| unplanned(&error))?;
                 if let Some(timeout) = order.timeout {
                     plan.process.timeout = plan.process.timeout.min(timeout);
                 }
@@ -385,7 +385,7 @@ impl Dispatcher {
                     .spawner
                     .start(plan.process, &plan.tag)
                     .await
-                    .map_err(|error| refused(&error))?;
+                    .map_err(|error| unstarted(&error))?;
                 work.certainty = Certainty::Unknown;
                 note_process(running.identity().clone());
                 let stopper = Stopper::new();
@@ -498,6 +498,29 @@ fn list(patterns: &[String]) -> String {
     } else {
         patterns.join(", ")
     }
+}
+
+/// Why there is no process to start.
+fn unplanned(error: &chain::Error) -> Box<Unsuccessful> {
+    if matches!(error, chain::Error::NoInterpreter { .. }) {
+        no_program(told(error))
+    } else {
+        refused(error)
+    }
+}
+
+/// Why a process did not start.
+fn unstarted(error: &process::Error) -> Box<Unsuccessful> {
+    if matches!(error, process::Error::ProgramNotFound { .. }) {
+        no_program(told(error))
+    } else {
+        refused(error)
+    }
+}
+
+/// What would carry the action out is not there: permanent, until somebody installs it.
+fn no_program(message: String) -> Box<Unsuccessful> {
+    Failure::permanent("executor_not_found", message).into()
 }
 
 /// An error on the way to the action, as the failure of the action.

@@ -318,3 +318,26 @@ fn a_text_of_the_file_is_not_repeated_in_full() {
     assert!(out.stdout().len() < 3000, "{}", out.stdout().len());
     let _told = out.prints(&["malformed template", "…"]);
 }
+
+#[test]
+fn an_interpreter_that_is_not_there_is_named_and_not_waited_for() {
+    let world = World::new();
+    world.python("t/value", "return {'n': 1}");
+    world.graph(
+        "t/python",
+        "start: a\nnodes:\n  a: {action: {item_id: t/value}, next: b}\n  b: {type: return}",
+    );
+    // The daemon takes over the environment of the client that starts it.
+    let start = world.ryectl("daemon start").env("PATH", "/nowhere");
+    let _started = start.ok();
+    let out = world.ryectl("run t/python --json").run().code(1);
+    let error = &out.json()["error"];
+    assert_eq!(error["code"], "executor_not_found", "{error}");
+    assert_eq!(error["retryable"], false, "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("`python3`") && message.contains("/nowhere"),
+        "{message}"
+    );
+    let _at_once = out.does_not_tell("retry 1");
+}
