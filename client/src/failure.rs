@@ -20,6 +20,9 @@ pub(crate) enum Failure {
     /// The trusted keys.
     #[error(transparent)]
     Trust(#[from] trust::Error),
+    /// What was to be trusted is no key.
+    #[error(transparent)]
+    NoKey(trust::Error),
     /// Signing.
     #[error(transparent)]
     Sign(Box<sign::Error>),
@@ -85,7 +88,8 @@ impl Failure {
             Self::Init(error) => local(error.kind()),
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
-            Self::Name(_)
+            Self::NoKey(_)
+            | Self::Name(_)
             | Self::NotJson { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
@@ -108,6 +112,7 @@ impl Failure {
             // The local ones name their mend in the message.
             Self::Keys(_)
             | Self::Trust(_)
+            | Self::NoKey(_)
             | Self::Sign(_)
             | Self::Init(_)
             | Self::Item(_)

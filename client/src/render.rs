@@ -336,9 +336,6 @@ mod tests {
             "error   one\n        two\nlonger  x"
         );
         let rows = [["a\nb\u{1b}".to_owned(), "c".to_owned()]];
-        assert_eq!(
-            table(["ID", "N"], &rows),
-            "ID          N\na\\nb\\u{1b}  c"
-        );
+        assert_eq!(table(["ID", "N"], &rows), "ID          N\na\\nb\\u{1b}  c");
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use rye_client::Error;
 use rye_core::clock::{Clock, Timestamp};
-use rye_core::seal::SecretKey;
+use rye_core::seal::{Fingerprint, SecretKey};
 use rye_item::keys::KeyDir;
+use rye_item::trust::OWN;
 use rye_item::{Library, Spaces, TrustStore, system};
 
 use super::Session;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::project;
 
 /// The user's side of items.
@@ -43,6 +45,27 @@ impl Local {
     /// The user's private key.
     pub(super) fn key(&self) -> Result<SecretKey, Failure> {
         Ok(self.keys.load()?)
+    }
+
+    /// Whose key an entry says it is: only the user's own is the user's.
+    pub(super) fn owner<'o>(&self, fingerprint: &Fingerprint, owner: &'o str) -> &'o str {
+        let own = || self.keys.load().ok();
+        if owner == OWN && own().is_none_or(|own| own.public().fingerprint() != fingerprint) {
+            "unknown"
+        } else {
+            owner
+        }
+    }
+
+    /// Tells that what the user signs does not run, if that is so.
+    pub(super) fn warn_of_untrusted(&self, fingerprint: &Fingerprint, output: &mut Output) {
+        let trusted = self.trust().key(fingerprint);
+        if trusted.is_none_or(|key| key.revoked_at.is_some()) {
+            output.warning(&format!(
+                "your key {fingerprint} is not trusted: what it signs does not run; `ryectl key trust {}` trusts it",
+                self.keys.public_path().display()
+            ));
+        }
     }
 
     /// The keys whose signatures count.

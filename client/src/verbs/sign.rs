@@ -14,6 +14,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
     let local = Local::of(session)?;
     let key = local.key()?;
     let output = &mut session.output;
+    local.warn_of_untrusted(key.public().fingerprint(), output);
     let mut exit = Exit::Done;
     let mut signed = Vec::new();
     for target in &targets.targets {
