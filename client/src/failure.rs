@@ -60,6 +60,28 @@ pub(crate) enum Failure {
         /// Its key.
         key: String,
     },
+    /// One attempt answered twice.
+    #[error("what became of `{item}` is said twice with --uncertain")]
+    AnsweredTwice {
+        /// The attempt.
+        item: String,
+    },
+    /// A target that names no file.
+    #[error("there is no file `{target}`")]
+    NoFile {
+        /// As it was given.
+        target: String,
+    },
+    /// A target whose type is none.
+    #[error(
+        "`{word}` in `{target}` is not a type of item; use tool, directive, knowledge or config"
+    )]
+    NoType {
+        /// What stands before the colon.
+        word: String,
+        /// As it was given.
+        target: String,
+    },
     /// A file or stdin that cannot be read.
     #[error("cannot read {place}")]
     Unreadable {
@@ -93,8 +115,12 @@ impl Failure {
             | Self::NotJson { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
+            | Self::AnsweredTwice { .. }
+            | Self::NoType { .. }
             | Self::Unreadable { .. } => Exit::Usage,
-            Self::Output(_) => Exit::Failed,
+            Self::NoFile { .. } => Exit::NotFound,
+            // Not 1: that says how a run ended.
+            Self::Output(_) => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
     }
@@ -109,6 +135,9 @@ impl Failure {
             Self::NotJson { flag, .. } => Some(format!(
                 "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
             )),
+            Self::NoFile { target } => Some(format!(
+                "an item is named with its type, as in `tool:{target}`"
+            )),
             // The local ones name their mend in the message.
             Self::Keys(_)
             | Self::Trust(_)
@@ -120,6 +149,8 @@ impl Failure {
             | Self::Name(_)
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
+            | Self::AnsweredTwice { .. }
+            | Self::NoType { .. }
             | Self::Unreadable { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,

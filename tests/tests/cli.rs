@@ -577,3 +577,61 @@ fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
     assert!(error.contains(r"x\u{1b}[31my"), "{error}");
     assert!(!record.contains("\nsecond line"), "{record}");
 }
+
+#[test]
+fn what_is_no_target_ends_with_its_own_code_and_the_mend() {
+    let world = World::new();
+    for verb in ["verify", "sign"] {
+        let call = |target: &str| world.ryectl(verb).arg(target).run();
+        let _bare = call("sample/hello").code(3).tells(&["`tool:sample/hello`"]);
+        let _missing = call("nowhere.py").code(3);
+        let _unknown = call("con:x").code(2).tells(&["`con`", "knowledge"]);
+    }
+    world.write("garbage", "no key");
+    let _garbage = world.ryectl("key trust garbage").run().code(2);
+    let _endless = world.ryectl("key trust /dev/zero").run().code(2);
+}
+
+#[test]
+fn surroundings_that_cannot_be_used_are_usage_errors() {
+    let world = World::new();
+    let _relative = world
+        .ryectl("key show")
+        .env("USER_SPACE", "home")
+        .run()
+        .code(2)
+        .tells(&["USER_SPACE", "absolute"]);
+    let _homeless = world
+        .ryectl("key show")
+        .without_env("HOME")
+        .run()
+        .code(2)
+        .tells(&["your keys", "HOME"]);
+    let _twice = world
+        .ryectl("resume r-1 --uncertain a=done --uncertain a=fail")
+        .run()
+        .code(2)
+        .tells(&["`a`", "twice"]);
+    let file = world.write("file", "");
+    let _no_socket = world
+        .ryectl("ps --socket")
+        .arg(file)
+        .run()
+        .code(69)
+        .tells(&["it is not a socket"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_no_run_that_failed() {
+    let world = World::new();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut call = world.ryectl("key list").into_command();
+    let ended = call
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert_eq!(ended.unwrap().code(), Some(5));
+}

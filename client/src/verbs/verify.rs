@@ -24,7 +24,8 @@ pub(super) fn verify(targets: &Targets, session: &mut Session) -> Result<Exit, F
     let mut exit = Exit::Done;
     let mut found = Vec::new();
     for target in &targets.targets {
-        match reports(&library, target) {
+        let named = local.check_target(target);
+        match named.and_then(|()| reports(&library, target)) {
             Ok(reports) => found.extend(reports.into_iter().map(|mut report| {
                 if let (Some(signer), Some(owner)) = (&report.fingerprint, &mut report.owner) {
                     *owner = local.owner(signer, owner).to_owned();
