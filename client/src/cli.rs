@@ -313,8 +313,8 @@ pub(crate) struct Ps {
     /// Also runs that have ended.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Only runs with this status; may be given several times.
-    #[arg(long = "status", value_name = "STATUS", value_parser = status, conflicts_with = "all")]
+    /// Only runs with this status, ended or not; may be given several times.
+    #[arg(long = "status", value_name = "STATUS", value_parser = status)]
     pub(crate) statuses: Vec<Status>,
     /// Show runs below the run that started them.
     #[arg(long)]
@@ -378,7 +378,7 @@ pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) runs: Runs,
     /// Longest wait in seconds; 0 or no timeout waits without end.
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -388,7 +388,7 @@ pub(crate) struct Kill {
     #[command(flatten)]
     pub(crate) runs: Runs,
     /// Seconds between TERM and KILL.
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) grace: Option<Duration>,
 }
 
@@ -456,6 +456,24 @@ mod tests {
     }
 
     #[test]
+    fn a_capability_that_some_action_has_is_taken() {
+        for pattern in [
+            "*",
+            "rye.*",
+            "r?e.*",
+            "rye.ex*",
+            "rye.execute.*",
+            "rye.execute.tool.*",
+            "rye.execute.tool.a.b",
+            "rye.search.knowledge.*",
+            "[r]ye.*",
+        ] {
+            assert!(parse(&["run", "a", "--cap", pattern]).is_ok(), "{pattern}");
+        }
+        assert!(parse(&["ps", "--all", "--status", "error"]).is_ok());
+    }
+
+    #[test]
     fn malformed_arguments_are_usage_errors() {
         for line in [
             "",
@@ -468,10 +486,16 @@ mod tests {
             "run a --durability maybe",
             "execute config a",
             "ps --status done",
-            "ps --all --status error",
             "wait",
             "wait r --timeout soon",
             "wait r --timeout -1",
+            "run a --cap=",
+            "run a --cap nonsense",
+            "run a --cap rye.execute.tool",
+            "run a --cap rye.execute.tool.",
+            "run a --cap rye.eat.*",
+            "run a --cap execute.*",
+            "graph step a --node n --cap x*",
             "kill r --grace NaN",
             "get ../r",
             "resume",

@@ -5,6 +5,7 @@
 //! stream, which only look and therefore go on when the daemon is back.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 /// Records asked for per call of a listing: the most the daemon gives.
 const PAGE: u32 = 1000;
-/// How long a call that only looks waits for the daemon to come back.
+/// How long a call that only looks waits for the daemon to come back, and any call that waits for nothing else for its
+/// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to a daemon. Clones share it.
@@ -39,6 +41,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Client {
     socket: PathBuf,
     channel: Channel,
+    /// How long a call that waits for nothing else waits for its answer.
+    patience: Duration,
 }
 
 impl Client {
@@ -48,6 +52,10 @@ impl Client {
         match UnixStream::connect(&socket).await {
             // The answer is all that was wanted: the channel below connects at its first call.
             Ok(answered) => drop(answered),
+            Err(_) if is_no_socket(&socket) => {
+                let source = io::Error::other("it is not a socket");
+                return Err(Error::Connect { socket, source });
+            }
             Err(source) if nothing_listens(&source) => {
                 return Err(Error::NotRunning {
                     socket,
@@ -63,7 +71,11 @@ impl Client {
         });
         // The name is never looked up; HTTP/2 wants an authority.
         let channel = Endpoint::from_static("http://ryed").connect_with_connector_lazy(connector);
-        Ok(Self { socket, channel })
+        Ok(Self {
+            socket,
+            channel,
+            patience: PATIENCE,
+        })
     }
 
     /// The socket this client talks to.
@@ -73,7 +85,7 @@ impl Client {
 
     /// Starts a run; it is durable when this returns.
     pub async fn start(&self, request: v1::StartRequest) -> Result<v1::StartResponse, Error> {
-        self.answer(self.runs().start(request).await)
+        self.prompt(self.runs().start(request)).await
     }
 
     /// Waits until all runs have ended or parked, or `timeout` is over (none: without end). Goes on waiting over a
@@ -109,7 +121,7 @@ impl Client {
             run_id: run_id.to_owned(),
             reason: reason.to_owned(),
         };
-        let answer = self.answer(self.runs().cancel(request).await)?;
+        let answer = self.prompt(self.runs().cancel(request)).await?;
         present("run", answer.run)
     }
 
@@ -142,7 +154,7 @@ impl Client {
     /// Lets a parked run go on, or starts one that goes on where an ended one failed. Answers with the run that goes on,
     /// and the cursor behind which what it does from here on stands.
     pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
-        let answer = self.answer(self.runs().resume(request).await)?;
+        let answer = self.prompt(self.runs().resume(request)).await?;
         Ok((present("run", answer.run)?, answer.cursor))
     }
 
@@ -156,12 +168,12 @@ impl Client {
         &self,
         request: v1::ValidateRequest,
     ) -> Result<v1::ValidateResponse, Error> {
-        self.answer(self.runs().validate(request).await)
+        self.prompt(self.runs().validate(request)).await
     }
 
     /// Draws a graph.
     pub async fn show(&self, request: v1::ShowRequest) -> Result<String, Error> {
-        Ok(self.answer(self.runs().show(request).await)?.text)
+        Ok(self.prompt(self.runs().show(request)).await?.text)
     }
 
     /// All runs below a run: each behind its parent, siblings oldest first, without their state.
@@ -170,7 +182,7 @@ impl Client {
             run_id: run_id.to_owned(),
             whole_tree: true,
         };
-        Ok(self.answer(self.runs().children(request).await)?.runs)
+        Ok(self.prompt(self.runs().children(request)).await?.runs)
     }
 
     /// The runs that `run_id` continues and is continued by, oldest first, itself among them.
@@ -195,7 +207,7 @@ impl Client {
             project: project.to_owned(),
             hash: hash.to_owned(),
         };
-        Ok(self.answer(self.objects().get(request).await)?.object_json)
+        Ok(self.prompt(self.objects().get(request)).await?.object_json)
     }
 
     /// What the cache of node results of a project holds.
@@ -204,14 +216,16 @@ impl Client {
             project: project.to_owned(),
         };
         Ok(self
-            .answer(self.objects().list_cache(request).await)?
+            .prompt(self.objects().list_cache(request))
+            .await?
             .entries)
     }
 
     /// Drops entries of the cache; answers how many there were.
     pub async fn drop_cache(&self, request: v1::DropCacheRequest) -> Result<u32, Error> {
         Ok(self
-            .answer(self.objects().drop_cache(request).await)?
+            .prompt(self.objects().drop_cache(request))
+            .await?
             .dropped)
     }
 
@@ -220,13 +234,13 @@ impl Client {
         let request = v1::GetRequest {
             run_id: run_id.to_owned(),
         };
-        let answer = self.answer(self.runs().get(request).await)?;
+        let answer = self.prompt(self.runs().get(request)).await?;
         present("run", answer.run)
     }
 
     /// One page of records.
     pub async fn list(&self, request: v1::ListRequest) -> Result<v1::ListResponse, Error> {
-        self.answer(self.runs().list(request).await)
+        self.prompt(self.runs().list(request)).await
     }
 
     /// The records of all runs that have one of `statuses` (empty: any), newest first, without their state.
@@ -255,7 +269,7 @@ impl Client {
         let request = v1::StepsRequest {
             run_id: run_id.to_owned(),
         };
-        Ok(self.answer(self.runs().steps(request).await)?.steps)
+        Ok(self.prompt(self.runs().steps(request)).await?.steps)
     }
 
     /// The current or final state of a graph run.
@@ -263,7 +277,7 @@ impl Client {
         let request = v1::StateRequest {
             run_id: run_id.to_owned(),
         };
-        self.answer(self.runs().state(request).await)
+        self.prompt(self.runs().state(request)).await
     }
 
     /// The events of a run behind `cursor` (empty: from the beginning).
@@ -289,12 +303,12 @@ impl Client {
 
     /// What the daemon is and what is in force.
     pub async fn info(&self) -> Result<v1::InfoResponse, Error> {
-        self.answer(self.node().info(v1::InfoRequest {}).await)
+        self.prompt(self.node().info(v1::InfoRequest {})).await
     }
 
     /// Asks the daemon to stop accepting, to end or park what runs, and to exit.
     pub async fn drain(&self) -> Result<(), Error> {
-        let v1::DrainResponse {} = self.answer(self.node().drain(v1::DrainRequest {}).await)?;
+        let v1::DrainResponse {} = self.prompt(self.node().drain(v1::DrainRequest {})).await?;
         Ok(())
     }
 
@@ -310,6 +324,20 @@ impl Client {
 
     fn node(&self) -> NodeClient<Channel> {
         NodeClient::new(self.channel.clone())
+    }
+
+    /// The answer to a call that waits for nothing but the daemon.
+    async fn prompt<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, tonic::Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(self.patience, call).await {
+            Ok(result) => self.answer(result),
+            Err(_elapsed) => Err(Error::NoAnswer {
+                socket: self.socket.clone(),
+                seconds: self.patience.as_secs(),
+            }),
+        }
     }
 
     fn answer<T>(&self, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
@@ -332,6 +360,11 @@ pub(crate) fn nothing_listens(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
     )
+}
+
+/// Whether something else lies where the socket should: no daemon will ever listen there.
+fn is_no_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
 
 fn present<T>(name: &str, field: Option<T>) -> Result<T, Error> {
@@ -386,5 +419,34 @@ impl Outage {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        // It takes connections, and that is all.
+        let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let mut client = Client::connect(&socket).await.unwrap();
+        client.patience = Duration::from_millis(50);
+        let error = client.info().await.unwrap_err();
+        assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
+        assert!(error.to_string().contains(socket.to_str().unwrap()));
+        assert!(!error.is_outage(), "it is not asked again");
+    }
+
+    #[tokio::test]
+    async fn a_file_where_the_socket_should_be_is_told_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s");
+        std::fs::write(&file, "").unwrap();
+        let error = Client::connect(&file).await.unwrap_err();
+        let text = rye_core::error::chain(&error);
+        assert!(text.contains("it is not a socket"), "{text}");
     }
 }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 
+use crate::Error;
+
 /// The surroundings of one invocation, read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -41,18 +43,29 @@ impl Environment {
         }
     }
 
+    /// Refuses what would silently mean something else than it says.
+    pub fn check(&self) -> Result<(), Error> {
+        match &self.user_space {
+            Some(path) if path.is_relative() => {
+                Err(Error::RelativeUserSpace { path: path.clone() })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// The directory whose `.ai` is the user space.
     pub fn user_root(&self) -> Option<&Path> {
         self.user_space.as_deref().or(self.home.as_deref())
     }
 
-    /// An unset variable and an empty one mean the same, and relative directories do not count (XDG says so).
+    /// An unset variable and an empty one mean the same, and relative directories do not count (XDG says so). A relative
+    /// `USER_SPACE` is kept for [`Self::check`]: keys hang on it.
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let directory = |name: &str| set(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
         Self {
             home: directory("HOME"),
-            user_space: directory("USER_SPACE"),
+            user_space: set("USER_SPACE").map(PathBuf::from),
             state_home: directory("XDG_STATE_HOME"),
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             current_dir: PathBuf::from("/"),
@@ -86,6 +99,15 @@ mod tests {
         ]);
         assert_eq!(read.home, Some(PathBuf::from("/h")));
         assert_eq!((read.runtime_dir, read.state_home), (None, None));
+    }
+
+    #[test]
+    fn a_relative_user_space_is_refused() {
+        let error = environment(&[("USER_SPACE", "home")]).check().unwrap_err();
+        assert!(error.to_string().contains("`home`"), "{error}");
+        for space in ["/home/u", ""] {
+            assert!(environment(&[("USER_SPACE", space)]).check().is_ok());
+        }
     }
 
     #[test]

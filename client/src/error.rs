@@ -17,6 +17,15 @@ pub enum Error {
     /// No state directory can be named.
     #[error("there is no home directory to keep the daemon's state in")]
     NoHome,
+    /// No user space can be named.
+    #[error("there is no home directory to look for your keys in")]
+    NoUserSpace,
+    /// `USER_SPACE` depends on where a command is given.
+    #[error("USER_SPACE is `{}`, which is not an absolute path", path.display())]
+    RelativeUserSpace {
+        /// What it says.
+        path: PathBuf,
+    },
     /// A Unix socket path has at most 107 bytes.
     #[error("the socket path `{}` has {} bytes; a Unix socket takes at most 107", path.display(), path.as_os_str().len())]
     SocketPathTooLong {
@@ -66,6 +75,14 @@ pub enum Error {
         socket: PathBuf,
         /// What the transport reported.
         source: Box<Status>,
+    },
+    /// The daemon takes calls and answers none.
+    #[error("the daemon on `{}` has not answered within {seconds} s", socket.display())]
+    NoAnswer {
+        /// The socket.
+        socket: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
     },
     /// The daemon answered with an error.
     #[error("{message}")]
@@ -131,6 +148,10 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoHome => Some("set HOME, or name a directory with --state-dir".to_owned()),
+            Self::NoUserSpace => Some("set HOME, or USER_SPACE to an absolute path".to_owned()),
+            Self::RelativeUserSpace { .. } => {
+                Some("set it to an absolute path, or leave it out to use HOME".to_owned())
+            }
             Self::SocketPathTooLong { .. } => {
                 Some("give a shorter path with --socket or --state-dir".to_owned())
             }
@@ -152,6 +173,10 @@ impl Error {
             }
             Self::Connect { .. } | Self::CannotStart { .. } => None,
             Self::NotReady { log, .. } => Some(format!("its log is `{}`", log.display())),
+            Self::NoAnswer { .. } => Some(
+                "it may be stopped or overloaded; its log, `ryed.log` in its state directory, may tell"
+                    .to_owned(),
+            ),
             Self::Lost { .. } => Some(
                 "a run goes on when the daemon is back; `ryectl ps` starts it and shows what runs"
                     .to_owned(),
@@ -175,7 +200,10 @@ impl Error {
             Self::Lost { .. } | Self::NotRunning { .. } | Self::Connect { .. } => true,
             Self::Refused { kind, .. } => *kind == ErrorKind::Unavailable,
             Self::NoHome
+            | Self::NoUserSpace
+            | Self::RelativeUserSpace { .. }
             | Self::SocketPathTooLong { .. }
+            | Self::NoAnswer { .. }
             | Self::CannotStart { .. }
             | Self::NotReady { .. }
             | Self::Malformed { .. }
@@ -187,7 +215,10 @@ impl Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoHome | Self::SocketPathTooLong { .. } => ErrorKind::Invalid,
+            Self::NoHome
+            | Self::NoUserSpace
+            | Self::RelativeUserSpace { .. }
+            | Self::SocketPathTooLong { .. } => ErrorKind::Invalid,
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ErrorKind::Denied
             }
@@ -196,6 +227,7 @@ impl Kinded for Error {
             | Self::CannotStart { .. }
             | Self::NotReady { .. }
             | Self::Lost { .. }
+            | Self::NoAnswer { .. }
             | Self::StillRunning { .. } => ErrorKind::Unavailable,
             Self::Refused { kind, .. } => *kind,
             Self::Malformed { .. } => ErrorKind::Bug,

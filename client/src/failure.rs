@@ -4,6 +4,7 @@ use std::io;
 
 use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
 use rye_item::{init, keys, library, sign, spaces, trust};
 
@@ -19,6 +20,9 @@ pub(crate) enum Failure {
     /// The trusted keys.
     #[error(transparent)]
     Trust(#[from] trust::Error),
+    /// What was to be trusted is no key.
+    #[error(transparent)]
+    NoKey(trust::Error),
     /// Signing.
     #[error(transparent)]
     Sign(Box<sign::Error>),
@@ -35,12 +39,14 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Name(#[from] InvalidId),
     /// A value on the command line that is not JSON.
-    #[error("{place} is not JSON")]
+    #[error("{place} is not JSON that can be used")]
     NotJson {
+        /// The flag.
+        flag: &'static str,
         /// The flag, and the file it names.
         place: String,
         /// With line and column.
-        source: serde_json::Error,
+        source: BadJson,
     },
     /// JSON, but no object.
     #[error("{place} must be a JSON object, such as {{\"key\": 1}}")]
@@ -53,6 +59,28 @@ pub(crate) enum Failure {
     GivenTwice {
         /// Its key.
         key: String,
+    },
+    /// One attempt answered twice.
+    #[error("what became of `{item}` is said twice with --uncertain")]
+    AnsweredTwice {
+        /// The attempt.
+        item: String,
+    },
+    /// A target that names no file.
+    #[error("there is no file `{target}`")]
+    NoFile {
+        /// As it was given.
+        target: String,
+    },
+    /// A target whose type is none.
+    #[error(
+        "`{word}` in `{target}` is not a type of item; use tool, directive, knowledge or config"
+    )]
+    NoType {
+        /// What stands before the colon.
+        word: String,
+        /// As it was given.
+        target: String,
     },
     /// A file or stdin that cannot be read.
     #[error("cannot read {place}")]
@@ -82,12 +110,17 @@ impl Failure {
             Self::Init(error) => local(error.kind()),
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
-            Self::Name(_)
+            Self::NoKey(_)
+            | Self::Name(_)
             | Self::NotJson { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
+            | Self::AnsweredTwice { .. }
+            | Self::NoType { .. }
             | Self::Unreadable { .. } => Exit::Usage,
-            Self::Output(_) => Exit::Failed,
+            Self::NoFile { .. } => Exit::NotFound,
+            // Not 1: that says how a run ended.
+            Self::Output(_) => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
     }
@@ -96,12 +129,19 @@ impl Failure {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Client(error) => error.hint(),
-            Self::NotJson { .. } => {
+            Self::NotJson { flag: "-i", .. } => {
                 Some("text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned())
             }
+            Self::NotJson { flag, .. } => Some(format!(
+                "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
+            )),
+            Self::NoFile { target } => Some(format!(
+                "an item is named with its type, as in `tool:{target}`"
+            )),
             // The local ones name their mend in the message.
             Self::Keys(_)
             | Self::Trust(_)
+            | Self::NoKey(_)
             | Self::Sign(_)
             | Self::Init(_)
             | Self::Item(_)
@@ -109,6 +149,8 @@ impl Failure {
             | Self::Name(_)
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
+            | Self::AnsweredTwice { .. }
+            | Self::NoType { .. }
             | Self::Unreadable { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,

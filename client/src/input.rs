@@ -1,13 +1,15 @@
 //! Inputs and parameters as they are given on the command line.
 //!
-//! JSON is checked here and passed on as it was written: a number keeps all its digits until the daemon reads it.
+//! JSON is read here as strictly as the daemon reads it: what would be lost on the way is refused before anything starts.
 
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::de::IgnoredAny;
+use rye_core::expr::parse_json;
+use rye_core::model::Object;
+use serde_json::Value;
 
 use crate::failure::Failure;
 
@@ -87,8 +89,8 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// The text of a JSON object, as it was written. `flag` is where it was given.
-    pub(crate) fn object(self, flag: &str) -> Result<String, Failure> {
+    /// The JSON object that lies there. `flag` is where it was given.
+    pub(crate) fn object(self, flag: &'static str) -> Result<Object, Failure> {
         let (place, text) = match self {
             Self::Inline(text) => (format!("the value of {flag}"), Ok(text)),
             Self::File(path) => (
@@ -105,12 +107,13 @@ impl Source {
             place: place.clone(),
             source,
         })?;
-        check(&text, &place)?;
-        // Valid JSON is an object exactly if it begins like one.
-        if text.trim_start().starts_with('{') {
-            Ok(text)
-        } else {
-            Err(Failure::NotAnObject { place })
+        match read(&text, flag, &place)? {
+            Value::Object(object) => Ok(object),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => Err(Failure::NotAnObject { place }),
         }
     }
 }
@@ -132,46 +135,33 @@ pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<In
             key: twice.key().to_owned(),
         });
     }
-    let mut inputs = Inputs {
-        json: document
-            .map(|source| source.object("--input"))
-            .transpose()?
-            .unwrap_or_default(),
-        text: HashMap::new(),
-    };
+    let document = document.map(|source| source.object("--input"));
+    let mut object = document.transpose()?;
+    let mut text = HashMap::new();
     for input in singles {
         match input {
             Input::Text { key, value } => {
-                inputs.text.insert(key, value);
+                text.insert(key, value);
             }
             Input::Json { key, value } => {
-                check(&value, &format!("the value of -i {key}:="))?;
-                inputs.json = with_member(&inputs.json, &key, &value);
+                let value = read(&value, "-i", &format!("the value of -i {key}:="))?;
+                object.get_or_insert_default().insert(key, value);
             }
         }
     }
-    Ok(inputs)
+    let json = object.map(|object| Value::Object(object).to_string());
+    Ok(Inputs {
+        json: json.unwrap_or_default(),
+        text,
+    })
 }
 
-/// The text of `object` with one member more. A later member replaces an earlier one of the same name when read.
-fn with_member(object: &str, key: &str, value: &str) -> String {
-    let inner = object
-        .trim()
-        .strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'))
-        .map_or("", str::trim);
-    let separator = if inner.is_empty() { "" } else { "," };
-    let key = serde_json::Value::from(key);
-    format!("{{{inner}{separator}{key}:{}}}", value.trim())
-}
-
-fn check(text: &str, place: &str) -> Result<(), Failure> {
-    serde_json::from_str::<IgnoredAny>(text)
-        .map(|_valid| ())
-        .map_err(|source| Failure::NotJson {
-            place: place.to_owned(),
-            source,
-        })
+fn read(text: &str, flag: &'static str, place: &str) -> Result<Value, Failure> {
+    parse_json(text).map_err(|source| Failure::NotJson {
+        flag,
+        place: place.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -210,19 +200,46 @@ mod tests {
     #[test]
     fn json_inputs_join_the_document_and_win_with_all_their_digits() {
         let document = Some(Source::Inline(
-            r#" {"a": 1, "n": 18446744073709551616} "#.to_owned(),
+            r#" {"a": 1, "n": 18446744073709551615} "#.to_owned(),
         ));
         let inputs = inputs(document, parsed(&["a:= [2]", "t=x"])).unwrap();
-        assert_eq!(
-            inputs.json,
-            r#"{"a": 1, "n": 18446744073709551616,"a":[2]}"#
-        );
+        assert_eq!(inputs.json, r#"{"a":[2],"n":18446744073709551615}"#);
         assert_eq!(
             inputs.text,
             HashMap::from([("t".to_owned(), "x".to_owned())])
         );
-        let read: serde_json::Value = serde_json::from_str(&inputs.json).unwrap();
-        assert_eq!(read["a"], serde_json::json!([2]));
+    }
+
+    #[test]
+    fn what_would_be_lost_on_the_way_is_refused() {
+        let big = "99999999999999999999999";
+        for (document, single) in [
+            (r#"{"a": 1, "a": 2}"#, "b:=1"),
+            (r#"{"a": {"b": 1, "b": 1}}"#, "b:=1"),
+            (r#"{"a": 99999999999999999999999}"#, "b:=1"),
+            ("{}", &format!("a:={big}")),
+            ("{}", r#"a:={"b":1,"b":2}"#),
+        ] {
+            let document = Some(Source::Inline(document.to_owned()));
+            let error = inputs(document, parsed(&[single])).unwrap_err();
+            assert_eq!(error.exit(), rye_client::exit::Exit::Usage, "{single}");
+        }
+    }
+
+    #[test]
+    fn the_mend_names_the_flag_that_was_given() {
+        let hint = |flag: &'static str| {
+            let malformed = Source::Inline("{".to_owned()).object(flag).unwrap_err();
+            malformed.hint().unwrap()
+        };
+        assert!(
+            hint("--params").contains("--params '{"),
+            "{}",
+            hint("--params")
+        );
+        assert!(!hint("--params").contains("-i"), "{}", hint("--params"));
+        let single = inputs(None, parsed(&["n:=["])).unwrap_err();
+        assert!(single.hint().unwrap().contains("-i key=text"));
     }
 
     #[test]
@@ -241,7 +258,7 @@ mod tests {
         let text = rye_core::error::chain(&error);
         assert_eq!(
             text,
-            "the value of -i n:= is not JSON: EOF while parsing a value at line 1 column 3"
+            "the value of -i n:= is not JSON that can be used: EOF while parsing a value at line 1 column 3"
         );
         let error = inputs(Some(Source::Inline("[1]".to_owned())), vec![]).unwrap_err();
         assert!(
@@ -263,7 +280,10 @@ mod tests {
         let file = dir.path().join("in.json");
         std::fs::write(&file, "{\"a\":1}\n").unwrap();
         let source: Source = format!("@{}", file.display()).parse().unwrap();
-        assert_eq!(source.object("--input").unwrap(), "{\"a\":1}\n");
+        assert_eq!(
+            Value::Object(source.object("--input").unwrap()),
+            serde_json::json!({"a": 1})
+        );
         let gone: Source = "@/no/such/file".parse().unwrap();
         let error = gone.object("--params").unwrap_err();
         assert_eq!(error.to_string(), "cannot read `/no/such/file` (--params)");

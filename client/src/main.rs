@@ -25,13 +25,17 @@ fn main() -> ExitCode {
         Err(usage) => return explain(&usage),
     };
     let mut output = Output::new(cli.global.format(), &environment);
+    let checked = environment.check();
     let exit = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => {
             let mut session = Session::new(cli.global, environment, output);
-            let ended = runtime.block_on(verbs::run(cli.verb, &mut session));
+            let ended = match checked {
+                Ok(()) => runtime.block_on(verbs::run(cli.verb, &mut session)),
+                Err(error) => Err(error.into()),
+            };
             output = session.into_output();
             match ended {
                 Ok(exit) => exit,

@@ -1,6 +1,6 @@
 //! What reaches the user: data on stdout, everything else on stderr.
 //!
-//! **Owns** both streams. Whoever reads may stop reading: a broken pipe is remembered and the rest is not written,
+//! **Owns** both streams, and lets nothing through to them that is not [`screen::shown`]; JSON for programs stays as it is. Whoever reads may stop reading: a broken pipe is remembered and the rest is not written,
 //! so that a verb still ends with its own exit code.
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -11,7 +11,7 @@ use rye_core::error::chain;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::render::Style;
+use crate::render::{Style, screen};
 
 /// In what form data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +89,10 @@ impl Output {
 
     /// Prints text and a line feed to stdout.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.print(&screen::shown(text, self.style))
+    }
+
+    fn print(&mut self, text: &str) -> Result<(), Failure> {
         self.take_back();
         if self.stdout == Reader::Gone {
             return Ok(());
@@ -111,25 +115,32 @@ impl Output {
             Reader::Terminal => serde_json::to_string_pretty(value),
             Reader::Other | Reader::Gone => serde_json::to_string(value),
         };
-        self.line(&text.expect("plain values with text keys are JSON"))
+        self.document(&text.expect("plain values with text keys are JSON"))
     }
 
     /// Prints one JSON document on one line, as an element of a stream.
     pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(&serde_json::to_string(value).expect("plain values with text keys are JSON"))
+        self.document(&serde_json::to_string(value).expect("plain values with text keys are JSON"))
+    }
+
+    fn document(&mut self, json: &str) -> Result<(), Failure> {
+        match self.stdout {
+            Reader::Terminal => self.print(&screen::json(json)),
+            Reader::Other | Reader::Gone => self.print(json),
+        }
     }
 
     /// Tells the user something on stderr.
     pub(crate) fn note(&mut self, text: &str) {
         self.take_back();
-        self.tell(&format!("{text}\n"));
+        self.tell(&format!("{}\n", screen::shown(text, self.style)));
     }
 
     /// Tells what is going on, until the next line takes its place. Only a terminal sees it.
     pub(crate) fn progress(&mut self, text: &str) {
         self.take_back();
         if self.rewrites {
-            self.tell(text);
+            self.tell(&screen::shown(text, self.style));
             self.pending = true;
         }
     }

@@ -1,5 +1,6 @@
 //! Text for people. Pure: every function takes what it shows and gives back the text.
 
+pub(crate) mod screen;
 pub(crate) mod steps;
 
 use rye_client::json;
@@ -17,22 +18,22 @@ pub(crate) enum Style {
 impl Style {
     /// Something that went well.
     pub(crate) fn green(self, text: &str) -> String {
-        self.paint("32", text)
+        self.paint(screen::GREEN, text)
     }
 
     /// Something that failed.
     pub(crate) fn red(self, text: &str) -> String {
-        self.paint("31", text)
+        self.paint(screen::RED, text)
     }
 
     /// Something to look at.
     pub(crate) fn yellow(self, text: &str) -> String {
-        self.paint("33", text)
+        self.paint(screen::YELLOW, text)
     }
 
-    fn paint(self, code: &str, text: &str) -> String {
+    fn paint(self, colour: char, text: &str) -> String {
         match self {
-            Self::Colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Self::Colour => format!("{colour}{text}{}", screen::END),
             Self::Plain => text.to_owned(),
         }
     }
@@ -73,10 +74,14 @@ pub(crate) fn age(ms: u64) -> String {
     }
 }
 
-/// Columns under their heads, two blanks apart. The last column is not padded.
+/// Columns under their heads, two blanks apart. The last column is not padded. Every row stays on its line.
 pub(crate) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
+    let rows: Vec<[String; N]> = rows
+        .iter()
+        .map(|row| row.each_ref().map(|cell| screen::in_line(cell)))
+        .collect();
     let mut widths = heads.map(width);
-    for row in rows {
+    for row in &rows {
         for (widest, cell) in widths.iter_mut().zip(row) {
             *widest = width(cell).max(*widest);
         }
@@ -101,13 +106,18 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `name  value` pairs, one a line; pairs without a value are left out.
+/// `name  value` pairs, one a line; pairs without a value are left out. Further lines of a value stand below its first.
 pub(crate) fn fields(pairs: &[(&str, Option<String>)]) -> String {
     let widest = pairs.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
     let lines: Vec<String> = pairs
         .iter()
         .filter_map(|(name, value)| value.as_ref().map(|value| (name, value)))
-        .map(|(name, value)| format!("{name:<widest$}  {value}"))
+        .map(|(name, value)| {
+            let value = value
+                .trim_end()
+                .replace('\n', &format!("\n{:widest$}  ", ""));
+            format!("{name:<widest$}  {value}")
+        })
         .collect();
     lines.join("\n")
 }
@@ -151,7 +161,9 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
     let errors = run.errors.iter().map(|error| {
         format!(
             "suppressed at step {} ({}): {}",
-            error.step, error.node, error.error
+            error.step,
+            screen::in_line(&error.node),
+            error.error.trim_end().replace('\n', "\n  ")
         )
     });
     let parts: Vec<String> = std::iter::once(head)
@@ -217,10 +229,10 @@ pub(crate) fn flatten(trees: &[json::Tree]) -> Vec<(usize, &json::Run)> {
 pub(crate) fn finding(path: &str, finding: &json::Finding, word: &str) -> String {
     let node = finding.node.as_ref();
     let node = node.map(|node| format!("{node}: ")).unwrap_or_default();
-    format!(
+    screen::in_line(&format!(
         "{path}:{}:{}: {word}{node}{} [{}]",
         finding.line, finding.column, finding.message, finding.code
-    )
+    ))
 }
 
 /// What a run came to: its output, or its state where it has no output.
@@ -313,6 +325,20 @@ mod tests {
     #[test]
     fn plain_text_has_no_escapes() {
         assert_eq!(Style::Plain.status("error"), "error");
-        assert_eq!(Style::Colour.status("error"), "\u{1b}[31merror\u{1b}[0m");
+        assert_eq!(
+            screen::shown(&Style::Colour.status("error"), Style::Colour),
+            "\u{1b}[31merror\u{1b}[0m"
+        );
+    }
+
+    #[test]
+    fn a_text_of_several_lines_keeps_its_place() {
+        let value = Some("one\ntwo\n".to_owned());
+        assert_eq!(
+            fields(&[("error", value), ("longer", Some("x".to_owned()))]),
+            "error   one\n        two\nlonger  x"
+        );
+        let rows = [["a\nb\u{1b}".to_owned(), "c".to_owned()]];
+        assert_eq!(table(["ID", "N"], &rows), "ID          N\na\\nb\\u{1b}  c");
     }
 }

@@ -139,7 +139,8 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Item(error) => error.kind(),
-            Self::NoInterpreter { .. } => ErrorKind::Unavailable,
+            // It does not come by waiting.
+            Self::NoInterpreter { .. } => ErrorKind::Precondition,
             Self::ExecutorId { .. }
             | Self::Circular { .. }
             | Self::TooDeep { .. }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rye_core::bounds;
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
-use rye_core::error::Kinded;
+use rye_core::error::{Kinded, chain as told};
 use rye_core::id::{Epoch, ItemKind, ItemRef};
 use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity, RunKind};
 use rye_core::walker::Certainty;
@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::journal::Journal;
 use crate::native;
 use crate::port::{Refusal, Runs};
-use crate::process::{Exit, Spawner, StopReason, Stopper};
+use crate::process::{self, Exit, Spawner, StopReason, Stopper};
 use crate::stop::{Stop, Urgency};
 use crate::task;
 
@@ -386,7 +386,7 @@ impl Dispatcher {
             }
             Terminal::Process => {
                 let mut plan = chain::plan(resolved, &params, &order.origin, &self.config)
-                    .map_err(|error| refused(&error))?;
+                    .map_err(|error| unplanned(&error))?;
                 if let Some(timeout) = order.timeout {
                     plan.process.timeout = plan.process.timeout.min(timeout);
                 }
@@ -395,7 +395,7 @@ impl Dispatcher {
                     .spawner
                     .start(plan.process, &plan.tag)
                     .await
-                    .map_err(|error| refused(&error))?;
+                    .map_err(|error| unstarted(&error))?;
                 work.certainty = Certainty::Unknown;
                 note_process(running.identity().clone());
                 let stopper = Stopper::new();
@@ -505,6 +505,29 @@ fn list(patterns: &[String]) -> String {
     } else {
         patterns.join(", ")
     }
+}
+
+/// Why there is no process to start.
+fn unplanned(error: &chain::Error) -> Box<Unsuccessful> {
+    if matches!(error, chain::Error::NoInterpreter { .. }) {
+        no_program(told(error))
+    } else {
+        refused(error)
+    }
+}
+
+/// Why a process did not start.
+fn unstarted(error: &process::Error) -> Box<Unsuccessful> {
+    if matches!(error, process::Error::ProgramNotFound { .. }) {
+        no_program(told(error))
+    } else {
+        refused(error)
+    }
+}
+
+/// What would carry the action out is not there: permanent, until somebody installs it.
+fn no_program(message: String) -> Box<Unsuccessful> {
+    Failure::permanent("executor_not_found", message).into()
 }
 
 /// An error on the way to the action, as the failure of the action.

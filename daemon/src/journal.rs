@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 
-use crate::{object, task};
+use crate::task;
 
 mod archive;
 mod curator;
@@ -45,6 +45,7 @@ mod index;
 mod keeper;
 mod listing;
 mod log;
+mod long;
 mod mailbox;
 mod mark;
 mod page;
@@ -355,11 +356,6 @@ impl Journal {
     /// Who signs what the journal shows.
     pub fn notary(&self) -> Arc<dyn Notary> {
         Arc::clone(&self.shared.notary)
-    }
-
-    /// The store of long payloads.
-    pub fn objects(&self) -> &object::Store {
-        &self.shared.objects
     }
 
     /// Resolves when the run has ended and its end is durable. Cancel safe.

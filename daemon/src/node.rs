@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,6 +58,18 @@ pub enum Error {
         /// The state directory.
         path: PathBuf,
     },
+    /// Somebody else owns the state directory.
+    #[error(
+        "the state directory `{path}` belongs to uid {owner}, not to uid {us}; choose another `--state-dir`"
+    )]
+    Foreign {
+        /// The state directory.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
     /// The socket belongs to another daemon.
     #[error("another ryed answers on `{path}`; choose another `--socket`")]
     SocketInUse {
@@ -93,6 +105,7 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::InUse { .. } | Self::SocketInUse { .. } => ErrorKind::Precondition,
+            Self::Foreign { .. } => ErrorKind::Denied,
             Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
             Self::Identity(source) => source.kind(),
             Self::Journal(source) => source.kind(),
@@ -141,6 +154,19 @@ fn claim(config: &Config) -> Result<Flock<File>, Error> {
         .mode(0o700)
         .create(state_dir)
         .map_err(failed("create"))?;
+    let (owner, us) = (
+        std::fs::metadata(state_dir)
+            .map_err(failed("look at"))?
+            .uid(),
+        nix::unistd::geteuid().as_raw(),
+    );
+    if owner != us {
+        return Err(Error::Foreign {
+            path: state_dir.clone(),
+            owner,
+            us,
+        });
+    }
     std::fs::set_permissions(state_dir, std::fs::Permissions::from_mode(0o700))
         .map_err(failed("protect"))?;
     let path = state_dir.join("lock");

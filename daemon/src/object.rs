@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rye_core::error::{ErrorKind, Kinded};
+use rye_core::error::{ErrorKind, Kinded, excerpt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -65,7 +65,7 @@ impl fmt::Debug for Digest {
 
 /// A text that is not a SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a SHA-256 of 64 lower-case hexadecimal digits")]
+#[error("`{}` is not a SHA-256 of 64 lower-case hexadecimal digits", excerpt(.0))]
 pub struct InvalidDigest(String);
 
 impl FromStr for Digest {

@@ -273,3 +273,71 @@ fn three_megabytes_of_params_arrive_whole() {
     let out = world.ryectl("run t/big --input @in.json").ok();
     assert_eq!(out.json()["output"], expected);
 }
+
+#[test]
+fn json_that_would_lose_something_is_a_usage_error() {
+    let world = World::new();
+    world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
+    for arguments in [
+        ["run", "in/typed", "-i", "n:=99999999999999999999999"].as_slice(),
+        &["run", "in/typed", "--input", r#"{"a":1,"a":2}"#],
+        &[
+            "execute",
+            "tool",
+            "rye/core/echo",
+            "--params",
+            r#"{"a":[{"b":1,"b":2}]}"#,
+        ],
+        &[
+            "graph",
+            "step",
+            "in/typed",
+            "--node",
+            "a",
+            "--state",
+            r#"{"a":1,"a":2}"#,
+        ],
+    ] {
+        let call = arguments
+            .iter()
+            .fold(world.ryectl(""), rye_tests::Ryectl::arg);
+        let _refused = call.run().code(2).prints_nothing();
+    }
+    assert!(!world.socket().exists(), "a usage error needs no daemon");
+}
+
+#[test]
+fn a_text_of_the_file_is_not_repeated_in_full() {
+    let world = World::new();
+    let long = "x.".repeat(50_000);
+    world.graph(
+        "bad/template",
+        &format!("start: a\nnodes:\n  a: {{assign: {{x: \"${{state..{long}}}\"}}, next: b}}\n  b: {{type: return}}"),
+    );
+    let out = world.ryectl("graph validate bad/template").run().code(1);
+    assert!(out.stdout().len() < 3000, "{}", out.stdout().len());
+    let _told = out.prints(&["malformed template", "…"]);
+}
+
+#[test]
+fn an_interpreter_that_is_not_there_is_named_and_not_waited_for() {
+    let world = World::new();
+    world.python("t/value", "return {'n': 1}");
+    world.graph(
+        "t/python",
+        "start: a\nnodes:\n  a: {action: {item_id: t/value}, next: b}\n  b: {type: return}",
+    );
+    // The daemon takes over the environment of the client that starts it.
+    let start = world.ryectl("daemon start").env("PATH", "/nowhere");
+    let _started = start.ok();
+    let out = world.ryectl("run t/python --json").run().code(1);
+    let error = &out.json()["error"];
+    assert_eq!(error["code"], "executor_not_found", "{error}");
+    assert_eq!(error["retryable"], false, "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("`python3`") && message.contains("/nowhere"),
+        "{message}"
+    );
+    let _at_once = out.does_not_tell("retry 1");
+}

@@ -464,3 +464,174 @@ fn the_step_limit_of_the_caller_holds() {
     assert_eq!(out.json()["error"]["code"], "max_steps_exceeded");
     assert_eq!(out.json()["steps"], 1);
 }
+
+/// A step whose event is far longer than what the log and the transcript hold themselves.
+const LONG_STEPS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: t/long}\n    assign: {text: \"${result.text}\"}\n    next: b\n  b:\n    action: {item_id: rye/bash, params: {command: \"head -c 200000 /dev/zero | tr '\\\\0' e >&2; exit 1\"}}\n    assign: {never: 1}\n    on_error: c\n    next: c\n  c: {type: return}";
+
+#[test]
+fn long_steps_are_shown_as_any_other() {
+    let world = World::new();
+    world.python("t/long", "return {'text': 'x' * 200000}");
+    world.graph("t/long-steps", LONG_STEPS);
+    let out = world.ryectl("run t/long-steps --json").run();
+    let run = out.json()["run_id"].as_str().unwrap().to_owned();
+    let _shown = out.tells(&["step 1/3 a ✓", "+text", "step 2/3 b ✗", "step 3/3 c"]);
+    let steps = world.ryectl("steps --json").arg(&run).ok().json();
+    let steps: Vec<_> = steps.as_array().unwrap().iter().collect();
+    let nodes: Vec<_> = steps.iter().map(|step| step["node"].clone()).collect();
+    assert_eq!(nodes, ["a", "b", "c"]);
+    let _drawn = world
+        .ryectl("graph show t/long-steps --run")
+        .arg(&run)
+        .ok()
+        .prints(&["a  t/long  ✓", "b  rye/bash  ✗"]);
+}
+
+#[test]
+fn the_whole_payload_of_a_long_event_can_be_had() {
+    let world = World::new();
+    world.python("t/long", "return {'text': 'x' * 200000}");
+    world.graph("t/long-steps", LONG_STEPS);
+    let run = world.ryectl("run t/long-steps --json").run().json()["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let completed =
+        |event: &&Value| event["event_type"] == "step_completed" && event["payload"]["node"] == "a";
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let whole = &events.iter().find(completed).expect("the event is whole")["payload"];
+    assert_eq!(
+        whole["assigned"]["text"].as_str().map(str::len),
+        Some(200_000)
+    );
+
+    let transcript = until("the transcript", || {
+        let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+        text.contains("graph_completed").then_some(text)
+    });
+    let lines = transcript.lines().map(serde_json::from_str::<Value>);
+    let named: Vec<String> = lines
+        .filter_map(|line| Some(line.unwrap()["payload"]["object"].as_str()?.to_owned()))
+        .collect();
+    assert!(!named.is_empty(), "{transcript}");
+    let found = named
+        .iter()
+        .map(|hash| world.ryectl("objects get").arg(hash).ok().json());
+    assert!(found.into_iter().any(|payload| payload == *whole));
+    let _none = world
+        .ryectl("objects get")
+        .arg("0".repeat(64))
+        .run()
+        .code(3);
+}
+
+#[test]
+fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
+    let world = World::new();
+    let evil = r"x\u001b[31my\u0007z\r\u009b2J\u202ew";
+    world.python("t/key", &format!("return {{'k': 'v', 'e': '{evil}'}}"));
+    world.python(
+        "t/evil",
+        &format!("return {{'success': False, 'error': '{evil}\\nsecond line'}}"),
+    );
+    world.graph(
+        "t/steer",
+        "start: a\nnodes:\n  a:\n    action: {item_id: t/key}\n    assign: {\"k\\u0007\\u202e\": \"${result.k}\"}\n    next: b\n  b:\n    action: {item_id: t/evil}\n    next: c\n  c: {type: return}",
+    );
+    world.graph(
+        "t/named",
+        &format!("start: \"{evil}\"\nnodes:\n  \"{evil}\": {{type: return}}"),
+    );
+    let run = world
+        .ryectl("run t/steer")
+        .arg("-i")
+        .arg("undeclared\u{1b}[2J=1")
+        .run()
+        .code(1);
+    let run_id = world.ryectl("ps --all --json").ok().json()[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let shown = |words: &str| world.ryectl(words).arg(&run_id).run();
+    let steers = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}';
+    let run = run.tells(&[r"+k\u{7}\u{202e}", r"x\u{1b}[31my"]);
+    assert_eq!(run.stderr().chars().find(steers), None, "{run:?}");
+    for out in [
+        shown("steps"),
+        shown("get"),
+        shown("events"),
+        shown("graph show t/steer --run"),
+        world.ryectl("graph validate t/named").run(),
+        world.ryectl("verify").arg("tool:t/\u{1b}[31m").run(),
+    ] {
+        let text = out.stderr() + &out.stdout();
+        assert_eq!(text.chars().find(steers), None, "{out:?}");
+    }
+    let steps = shown("steps").stdout();
+    assert_eq!(steps.lines().count(), 3, "{steps}");
+    let record = shown("get").stdout();
+    let error = record
+        .lines()
+        .find(|line| line.starts_with("error"))
+        .unwrap();
+    assert!(error.contains(r"x\u{1b}[31my"), "{error}");
+    assert!(!record.contains("\nsecond line"), "{record}");
+}
+
+#[test]
+fn what_is_no_target_ends_with_its_own_code_and_the_mend() {
+    let world = World::new();
+    for verb in ["verify", "sign"] {
+        let call = |target: &str| world.ryectl(verb).arg(target).run();
+        let _bare = call("sample/hello").code(3).tells(&["`tool:sample/hello`"]);
+        let _missing = call("nowhere.py").code(3);
+        let _unknown = call("con:x").code(2).tells(&["`con`", "knowledge"]);
+    }
+    world.write("garbage", "no key");
+    let _garbage = world.ryectl("key trust garbage").run().code(2);
+    let _endless = world.ryectl("key trust /dev/zero").run().code(2);
+}
+
+#[test]
+fn surroundings_that_cannot_be_used_are_usage_errors() {
+    let world = World::new();
+    let _relative = world
+        .ryectl("key show")
+        .env("USER_SPACE", "home")
+        .run()
+        .code(2)
+        .tells(&["USER_SPACE", "absolute"]);
+    let _homeless = world
+        .ryectl("key show")
+        .without_env("HOME")
+        .run()
+        .code(2)
+        .tells(&["your keys", "HOME"]);
+    let _twice = world
+        .ryectl("resume r-1 --uncertain a=done --uncertain a=fail")
+        .run()
+        .code(2)
+        .tells(&["`a`", "twice"]);
+    let file = world.write("file", "");
+    let _no_socket = world
+        .ryectl("ps --socket")
+        .arg(file)
+        .run()
+        .code(69)
+        .tells(&["it is not a socket"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_no_run_that_failed() {
+    let world = World::new();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut call = world.ryectl("key list").into_command();
+    let ended = call
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert_eq!(ended.unwrap().code(), Some(5));
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use rye_proto::v1;
+use rye_proto::v1::items_client::ItemsClient;
 use rye_proto::v1::runs_client::RunsClient;
 use rye_tests::until::PATIENCE;
 use rye_tests::{World, until};
@@ -431,4 +432,134 @@ async fn a_run_that_was_just_resumed_can_be_suspended() {
         };
         let _on = runs.resume(request).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_number_that_is_no_value_of_an_enum_is_refused_by_name() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph("t/done", "start: a\nnodes:\n  a: {type: return}");
+    let mut runs = RunsClient::new(channel(&world));
+    let good = start_request(&world, "t/done");
+    let refused = |status: tonic::Status, field: &str, number: &str| {
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        let message = status.message();
+        assert!(message.contains(&format!("`{field}`")), "{message}");
+        assert!(message.contains(number), "{message}");
+    };
+    for number in [99, -5] {
+        let mut bad = good.clone();
+        bad.item.as_mut().unwrap().r#type = number;
+        let status = runs.start(bad).await.unwrap_err();
+        refused(status, "item.type", &number.to_string());
+    }
+    let mut bad = good.clone();
+    bad.durability = 77;
+    refused(runs.start(bad).await.unwrap_err(), "durability", "77");
+    let bad = v1::ShowRequest {
+        item: good.item.clone(),
+        project: good.project.clone(),
+        format: 99,
+        ..v1::ShowRequest::default()
+    };
+    refused(runs.show(bad).await.unwrap_err(), "format", "99");
+    let bad = v1::ListRequest {
+        statuses: vec![v1::RunStatus::Running.into(), 99],
+        ..v1::ListRequest::default()
+    };
+    refused(runs.list(bad).await.unwrap_err(), "statuses", "99");
+    let bad = v1::ResumeRequest {
+        run_id: "r".to_owned(),
+        answers: vec![v1::UncertainAnswer {
+            item: "a".to_owned(),
+            verdict: 12,
+        }],
+        ..v1::ResumeRequest::default()
+    };
+    refused(runs.resume(bad).await.unwrap_err(), "answers.verdict", "12");
+    assert_eq!(
+        world.ryectl("ps --all --json").ok().json(),
+        serde_json::json!([])
+    );
+}
+
+#[tokio::test]
+async fn json_that_would_lose_something_is_refused() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    for (text, told) in [
+        (r#"{"a": 1, "a": 2}"#, "`a` stands twice"),
+        (r#"{"a": [{"b": 1, "b": 2}]}"#, "`b` stands twice"),
+        (r#"{"a": 99999999999999999999999}"#, "does not fit 64 bits"),
+    ] {
+        let start = v1::StartRequest {
+            inputs_json: text.to_owned(),
+            ..start_request(&world, "rye/core/echo")
+        };
+        let execute = v1::ExecuteRequest {
+            item: start.item.clone(),
+            project: start.project.clone(),
+            params_json: text.to_owned(),
+            trace: false,
+        };
+        let step = v1::StepRequest {
+            item: start.item.clone(),
+            project: start.project.clone(),
+            node: "a".to_owned(),
+            inject_state_json: text.to_owned(),
+            ..v1::StepRequest::default()
+        };
+        let mut items = ItemsClient::new(channel(&world));
+        for status in [
+            runs.start(start).await.unwrap_err(),
+            items.execute(execute).await.unwrap_err(),
+            runs.step(step).await.unwrap_err(),
+        ] {
+            assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+            assert!(status.message().contains(told), "{status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_always_fits_the_headers_it_travels_in() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut runs = RunsClient::new(channel(&world));
+    let long = "日本 ".repeat(100_000);
+    let status = runs.start(start_request(&world, &long)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().len() < 4096, "{}", status.message().len());
+    assert!(status.metadata().contains_key("rye-reason"));
+    let elsewhere = v1::StartRequest {
+        project: format!("/{long}"),
+        ..start_request(&world, "rye/core/echo")
+    };
+    let status = runs.start(elsewhere).await.unwrap_err();
+    assert_ne!(status.code(), Code::Internal, "{status}");
+    let token = v1::ListRequest {
+        page_token: long,
+        ..v1::ListRequest::default()
+    };
+    let status = runs.list(token).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+
+    let nodes = (0..2000).map(|node| format!("  n{node}: {{teapot: 1, next: nowhere{node}}}"));
+    let nodes = nodes.collect::<Vec<_>>().join("\n");
+    world.graph("t/broken", &format!("start: n0\nnodes:\n{nodes}"));
+    let request = v1::ShowRequest {
+        item: start_request(&world, "t/broken").item,
+        project: world.project().display().to_string(),
+        ..v1::ShowRequest::default()
+    };
+    let status = runs.show(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    let message = status.message();
+    assert!(message.contains("teapot"), "{message}");
+    let last = message.lines().last().unwrap();
+    assert!(
+        last.starts_with("and ") && last.ends_with(" more"),
+        "{message}"
+    );
 }

@@ -193,3 +193,100 @@ fn a_run_that_has_started_keeps_the_graph_it_started_with() {
     world.write("go", "");
     assert_eq!(world.settled(&run)["output"], "first");
 }
+
+#[test]
+fn the_users_word_on_the_node_key_counts_over_restarts() {
+    let world = World::new();
+    world.graph("t/graph", "start: done\nnodes:\n  done: {type: return}");
+    let daemon = world.start("");
+    let node = world.info()["node_fingerprint"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let listed = || {
+        let keys = world.ryectl("key list --json").ok().json();
+        let keys = keys.as_array().unwrap().iter();
+        keys.filter(|key| key["fingerprint"] == *node).count()
+    };
+    assert_eq!(listed(), 1);
+    let _taken_out = world.ryectl("key untrust").arg(&node).ok();
+    assert_eq!(listed(), 0);
+    let _stopped = world.ryectl("daemon stop").ok();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    assert_eq!(listed(), 0, "the daemon asked for trust again");
+    assert!(world.log().contains("ryectl key trust"), "{}", world.log());
+    // What the daemon keeps for itself works all the same.
+    let _ran = world.ryectl("run t/graph").ok();
+
+    let public = world.state().join("keys/public_key.pem");
+    let _trusted = world.ryectl("key trust").arg(public).ok();
+    assert_eq!(listed(), 1);
+}
+
+#[test]
+fn only_the_users_own_key_is_called_self() {
+    let stranger = World::new();
+    stranger.python("t/value", VALUE);
+    let fingerprint = |world: &World| {
+        let key = world.ryectl("key show --json").ok().json();
+        key["fingerprint"].as_str().unwrap().to_owned()
+    };
+    let entry = format!("{}.toml", fingerprint(&stranger));
+    let entry = stranger.home().join(".ai/config/keys/trusted").join(entry);
+    let world = World::new();
+    world.write(
+        ".ai/tools/t/value.py",
+        stranger.read(".ai/tools/t/value.py"),
+    );
+    let owner = || {
+        let out = world.ryectl("verify --json tool:t/value").ok();
+        out.json()[0]["owner"].clone()
+    };
+    let _trusted = world.ryectl("key trust").arg(&entry).ok();
+    assert_eq!(owner(), "local");
+    // The same file laid into the trust folder by hand.
+    let trusted = world.home().join(".ai/config/keys/trusted");
+    fs::copy(&entry, trusted.join(entry.file_name().unwrap())).unwrap();
+    assert_eq!(owner(), "unknown");
+    world.python("t/mine", VALUE);
+    let _mine = world.ryectl("verify tool:t/mine").ok().prints(&["by self"]);
+}
+
+#[test]
+fn what_an_untrusted_key_signs_is_signed_with_a_warning() {
+    let world = World::new();
+    world.python("t/value", VALUE);
+    let key = world.ryectl("key show --json").ok().json();
+    let fingerprint = key["fingerprint"].as_str().unwrap();
+    let _taken_out = world.ryectl("key untrust").arg(fingerprint).ok();
+    let _signed = world.ryectl("sign tool:t/value").ok().tells(&[
+        "warning:",
+        "is not trusted",
+        "ryectl key trust",
+    ]);
+}
+
+#[test]
+fn a_state_directory_or_a_key_of_somebody_else_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can make a file somebody else's");
+        return;
+    }
+    let stranger = Some(nix::unistd::Uid::from_raw(54_321));
+    let me = Some(nix::unistd::geteuid());
+    let world = World::new();
+    let daemon = world.start("");
+    let _stopped = world.ryectl("daemon stop").ok();
+    let _status = daemon.ended();
+    for path in ["", "keys", "keys/private_key.pem"] {
+        let path = world.state().join(path);
+        nix::unistd::chown(&path, stranger, None).unwrap();
+        let _refused = world.ryectl("daemon start").run().code(69).tells(&[
+            "belongs to uid 54321",
+            path.to_str().unwrap().trim_end_matches('/'),
+        ]);
+        nix::unistd::chown(&path, me, None).unwrap();
+    }
+    let _mine = world.ryectl("daemon start").ok();
+}

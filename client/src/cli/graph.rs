@@ -4,7 +4,7 @@ use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use rye_core::id::{ItemRef, RunId};
 
-use super::values::{Durability, Limit, tool};
+use super::values::{Durability, Limit, capability, tool};
 use crate::input::{Input, Source};
 
 /// Verbs about graphs.
@@ -47,7 +47,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "JSON|@FILE|-")]
     pub(crate) input: Option<Source>,
     /// Let the run do only what matches this capability; may be given several times.
-    #[arg(long = "cap", value_name = "CAP")]
+    #[arg(long = "cap", value_name = "CAP", value_parser = capability)]
     pub(crate) capabilities: Vec<String>,
     /// Limit the run: `steps=N`, `depth=N`.
     #[arg(long = "limit", value_name = "KEY=N")]
@@ -101,7 +101,7 @@ pub(crate) struct Step {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input"])]
     pub(crate) resume_from: Option<RunId>,
     /// Let the node do only what matches this capability; may be given several times.
-    #[arg(long = "cap", value_name = "CAP")]
+    #[arg(long = "cap", value_name = "CAP", value_parser = capability)]
     pub(crate) capabilities: Vec<String>,
 }
 

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use rye_core::clock::Timestamp;
 use rye_core::model::{Event, Failure, Object, StepStatus};
 
+use super::screen::in_line;
 use super::{Style, elapsed, one_line};
 
 /// Longest error in a step line; the whole text stands in the result.
@@ -117,6 +118,7 @@ impl Steps {
     }
 
     fn head(&self, step: u32, node: &str) -> String {
+        let node = in_line(node);
         format!("[graph:{}] step {step}/{} {node}", self.graph, self.nodes)
     }
 
@@ -153,7 +155,7 @@ impl Steps {
             }),
             StepStatus::Gate | StepStatus::Cached => Some(status.as_str().to_owned()),
             StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
-                (!new.is_empty()).then(|| format!("+{}", new.join(", ")))
+                (!new.is_empty()).then(|| in_line(&format!("+{}", new.join(", "))))
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::output::Format;
 
 pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Result<Exit, Failure> {
     let params_json = match execute.params {
-        Some(source) => source.object("--params")?,
+        Some(source) => Value::Object(source.object("--params")?).to_string(),
         None => String::new(),
     };
     let request = v1::ExecuteRequest {

@@ -17,13 +17,14 @@ use crate::render;
 pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit, Failure> {
     let inputs = input::inputs(step.input, step.inputs)?;
     let state = step.state.map(|source| source.object("--state"));
+    let state = state.transpose()?.map(Value::Object);
     let request = v1::StepRequest {
         item: Some(wire::item_ref(&step.item)),
         project: session.project().display().to_string(),
         node: step.node,
         inputs_json: inputs.json,
         text_inputs: inputs.text,
-        inject_state_json: state.transpose()?.unwrap_or_default(),
+        inject_state_json: state.map(|state| state.to_string()).unwrap_or_default(),
         resume_from: step
             .resume_from
             .as_ref()

@@ -15,7 +15,7 @@ const SAMPLE: &str = "sample/hello";
 
 pub(super) fn init(session: &mut Session) -> Result<Exit, Failure> {
     let environment = &session.environment;
-    let user = environment.user_root().ok_or(Error::NoHome)?;
+    let user = environment.user_root().ok_or(Error::NoUserSpace)?;
     // Not the nearest project: a new one is wanted here.
     let here = &environment.current_dir;
     let project = match &session.global.project {

@@ -1,5 +1,7 @@
 //! `key generate|show|list|trust|untrust`.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use rye_client::exit::Exit;
@@ -15,6 +17,9 @@ use crate::cli::KeyVerb;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
+
+/// Most bytes read of a key file.
+const MOST_KEY_BYTES: u64 = 64 << 10;
 
 /// The owner of a key whose file names none.
 const DEFAULT_OWNER: &str = "local";
@@ -85,7 +90,7 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
             .map(|key| {
                 json!({
                     "fingerprint": key.key.fingerprint(),
-                    "owner": key.owner,
+                    "owner": local.owner(key.key.fingerprint(), &key.owner),
                     "space": key.space.as_str(),
                     "not_after": key.not_after.map(|at| at.to_string()),
                     "revoked_at": key.revoked_at.map(|at| at.to_string()),
@@ -100,7 +105,7 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
         .map(|key| {
             [
                 key.key.fingerprint().to_string(),
-                key.owner.clone(),
+                local.owner(key.key.fingerprint(), &key.owner).to_owned(),
                 key.space.to_string(),
                 standing(key, local.now),
             ]
@@ -123,13 +128,24 @@ fn standing(key: &TrustedKey, now: Timestamp) -> String {
 }
 
 fn trust(local: &Local, file: &Path, output: &mut Output) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(file).map_err(|source| Failure::Unreadable {
-        place: format!("`{}`", file.display()),
+    let place = format!("`{}`", file.display());
+    let mut text = String::new();
+    let read =
+        File::open(file).and_then(|file| file.take(MOST_KEY_BYTES).read_to_string(&mut text));
+    read.map_err(|source| Failure::Unreadable {
+        place: place.clone(),
         source,
     })?;
-    let (key, owner) = trust::read_key(&format!("`{}`", file.display()), &text)?;
-    let owner = owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned());
-    let path = trust::trust(&local.user, &key, &owner, &local.key()?, local.now)?;
+    let (key, named) = trust::read_key(&place, &text).map_err(Failure::NoKey)?;
+    let own = local.key()?;
+    let mine = key.fingerprint() == own.public().fingerprint();
+    let owner = match named {
+        Some(name) if mine || name != trust::OWN => name,
+        None if mine => trust::OWN.to_owned(),
+        // Only the user's own key is the user's, whatever its file says.
+        Some(_) | None => DEFAULT_OWNER.to_owned(),
+    };
+    let path = trust::trust(&local.user, &key, &owner, &own, local.now)?;
     match output.format() {
         Format::Json => output.json(&json!({
             "fingerprint": key.fingerprint(),
@@ -142,7 +158,7 @@ fn trust(local: &Local, file: &Path, output: &mut Output) -> Result<(), Failure>
 
 fn untrust(local: &Local, fingerprint: &str, output: &mut Output) -> Result<(), Failure> {
     let fingerprint: Fingerprint = fingerprint.parse()?;
-    let path = trust::untrust(&local.user, &fingerprint)?;
+    let path = trust::untrust(&local.spaces, &fingerprint)?;
     match output.format() {
         Format::Json => output.json(&json!({"fingerprint": fingerprint, "path": path})),
         Format::Text => output.line(&format!("{fingerprint} is trusted no more")),

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use rye_client::Error;
 use rye_core::clock::{Clock, Timestamp};
-use rye_core::seal::SecretKey;
+use rye_core::id::ItemKind;
+use rye_core::seal::{Fingerprint, SecretKey};
 use rye_item::keys::KeyDir;
+use rye_item::trust::OWN;
 use rye_item::{Library, Spaces, TrustStore, system};
 
 use super::Session;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::project;
 
 /// The user's side of items.
@@ -22,6 +25,8 @@ pub(super) struct Local {
     pub(super) keys: KeyDir,
     /// The spaces, as seen from where the user stands.
     pub(super) spaces: Spaces,
+    /// The directory the command was given in.
+    current_dir: PathBuf,
     /// When the command was given.
     pub(super) now: Timestamp,
 }
@@ -29,13 +34,14 @@ pub(super) struct Local {
 impl Local {
     pub(super) fn of(session: &Session) -> Result<Self, Failure> {
         let environment = &session.environment;
-        let user = environment.user_root().ok_or(Error::NoHome)?;
+        let user = environment.user_root().ok_or(Error::NoUserSpace)?;
         let project = project::find(session.global.project.as_deref(), environment);
         let state_dir = session.choice().state_dir(environment)?;
         Ok(Self {
             user: user.to_owned(),
             keys: KeyDir::of_user(user),
             spaces: Spaces::new(project, user.to_owned(), system::root(&state_dir)),
+            current_dir: environment.current_dir.clone(),
             now: environment.now,
         })
     }
@@ -43,6 +49,45 @@ impl Local {
     /// The user's private key.
     pub(super) fn key(&self) -> Result<SecretKey, Failure> {
         Ok(self.keys.load()?)
+    }
+
+    /// Refuses a target that is neither an item with its type nor a file.
+    pub(super) fn check_target(&self, target: &str) -> Result<(), Failure> {
+        let word = target.split_once(':').map(|(word, _)| word);
+        if word.is_some_and(|word| word.parse::<ItemKind>().is_ok())
+            || self.current_dir.join(target).symlink_metadata().is_ok()
+        {
+            return Ok(());
+        }
+        let target = target.to_owned();
+        Err(match word.filter(|word| !word.contains('/')) {
+            Some(word) => Failure::NoType {
+                word: word.to_owned(),
+                target,
+            },
+            None => Failure::NoFile { target },
+        })
+    }
+
+    /// Whose key an entry says it is: only the user's own is the user's.
+    pub(super) fn owner<'o>(&self, fingerprint: &Fingerprint, owner: &'o str) -> &'o str {
+        let own = || self.keys.load().ok();
+        if owner == OWN && own().is_none_or(|own| own.public().fingerprint() != fingerprint) {
+            "unknown"
+        } else {
+            owner
+        }
+    }
+
+    /// Tells that what the user signs does not run, if that is so.
+    pub(super) fn warn_of_untrusted(&self, fingerprint: &Fingerprint, output: &mut Output) {
+        let trusted = self.trust().key(fingerprint);
+        if trusted.is_none_or(|key| key.revoked_at.is_some()) {
+            output.warning(&format!(
+                "your key {fingerprint} is not trusted: what it signs does not run; `ryectl key trust {}` trusts it",
+                self.keys.public_path().display()
+            ));
+        }
     }
 
     /// The keys whose signatures count.

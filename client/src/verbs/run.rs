@@ -1,5 +1,7 @@
 //! `run` and `graph run`, and `resume`.
 
+use std::collections::HashSet;
+
 use rye_client::exit::Exit;
 use rye_client::wire;
 use rye_core::id::RunId;
@@ -66,6 +68,16 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
         match limit {
             Raise::Steps(steps) => raise.steps = Some(steps),
         }
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = resume
+        .answers
+        .iter()
+        .find(|answer| !seen.insert(&answer.item))
+    {
+        return Err(Failure::AnsweredTwice {
+            item: twice.item.clone(),
+        });
     }
     let answers = resume
         .answers

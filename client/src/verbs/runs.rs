@@ -21,12 +21,12 @@ const MAX_SUMMARY_CHARS: usize = 120;
 
 pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Failure> {
     let statuses: Vec<Status> = match (ps.all, ps.statuses.as_slice()) {
-        (true, _) => Vec::new(),
+        (true, []) => Vec::new(),
         (false, []) => Status::ALL
             .into_iter()
             .filter(|status| !status.is_terminal())
             .collect(),
-        (false, named) => named.to_vec(),
+        (_, named) => named.to_vec(),
     };
     let runs = session.client().await?.list_all(&statuses).await?;
     if ps.tree {

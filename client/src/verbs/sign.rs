@@ -14,13 +14,16 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
     let local = Local::of(session)?;
     let key = local.key()?;
     let output = &mut session.output;
+    local.warn_of_untrusted(key.public().fingerprint(), output);
     let mut exit = Exit::Done;
     let mut signed = Vec::new();
     for target in &targets.targets {
-        let places = match sign::targets(&local.spaces, target) {
+        let named = local.check_target(target);
+        let places = named.and_then(|()| Ok(sign::targets(&local.spaces, target)?));
+        let places = match places {
             Ok(places) => places,
-            Err(error) => {
-                exit = go_on(exit, Err(error.into()), output);
+            Err(failure) => {
+                exit = go_on(exit, Err(failure), output);
                 continue;
             }
         };

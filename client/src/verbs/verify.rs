@@ -24,8 +24,14 @@ pub(super) fn verify(targets: &Targets, session: &mut Session) -> Result<Exit, F
     let mut exit = Exit::Done;
     let mut found = Vec::new();
     for target in &targets.targets {
-        match reports(&library, target) {
-            Ok(reports) => found.extend(reports),
+        let named = local.check_target(target);
+        match named.and_then(|()| reports(&library, target)) {
+            Ok(reports) => found.extend(reports.into_iter().map(|mut report| {
+                if let (Some(signer), Some(owner)) = (&report.fingerprint, &mut report.owner) {
+                    *owner = local.owner(signer, owner).to_owned();
+                }
+                report
+            })),
             Err(failure) => exit = go_on(exit, Err(failure), output),
         }
     }

@@ -428,7 +428,7 @@ async fn execute_prints_data_or_the_envelope_and_fails_with_the_item() {
         (ended.code, ended.stdout.as_str()),
         (Some(0), "{\"n\":1}\n")
     );
-    assert_eq!(daemon.seen(), ["execute {\"a\": 1}"]);
+    assert_eq!(daemon.seen(), ["execute {\"a\":1}"]);
     let daemon = Daemon::serve(Script {
         envelope: envelope("error"),
         ..Script::default()
@@ -608,7 +608,7 @@ async fn malformed_input_is_a_usage_error_and_starts_nothing() {
         (&["fly"][..], "unrecognized subcommand"),
         (
             &["run", "x", "-i", "n:={"][..],
-            "-i n:= is not JSON: EOF while parsing an object at line 1 column 1",
+            "-i n:= is not JSON that can be used: EOF while parsing an object at line 1 column 1",
         ),
         (
             &["run", "x", "--input", "[]"][..],

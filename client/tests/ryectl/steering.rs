@@ -179,7 +179,7 @@ async fn step_prints_what_the_node_did() {
     let request = daemon.script.stepped.lock().unwrap().clone().unwrap();
     assert_eq!(
         (request.node.as_str(), request.inject_state_json.as_str()),
-        ("one", "{\"a\": 0}")
+        ("one", "{\"a\":0}")
     );
     assert_eq!(request.text_inputs.get("k").map(String::as_str), Some("v"));
     let arguments = [

@@ -4,6 +4,7 @@
 //! status, exit code) map each failure once, exhaustively. Display texts never repeat their source:
 //! [`chain`] walks it.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
@@ -34,6 +35,22 @@ pub enum ErrorKind {
 pub trait Kinded: StdError {
     /// The meaning of this failure, for status and exit codes.
     fn kind(&self) -> ErrorKind;
+}
+
+/// Characters of a text of somebody else's that an error repeats.
+const EXCERPT_CHARS: usize = 200;
+
+/// The beginning of a text that an error repeats: enough to know it again.
+pub fn excerpt(text: &str) -> Cow<'_, str> {
+    beginning(text, EXCERPT_CHARS)
+}
+
+/// The first `most` characters of a text, and a sign that it goes on.
+pub fn beginning(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+    }
 }
 
 /// The text of `error` and all its sources, joined by `: `.

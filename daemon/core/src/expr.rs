@@ -26,7 +26,7 @@ mod value;
 use serde_json::Value;
 
 use crate::bounds::{self, Excess, MOST_BYTES, MOST_DEPTH};
-use crate::error::{ErrorKind, Kinded};
+use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::yaml::push_segment;
 
 pub use condition::Condition;
@@ -107,7 +107,7 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The text of a template does not follow the grammar.
-    #[error("malformed template `{template}`: {reason}")]
+    #[error("malformed template `{}`: {reason}", excerpt(template))]
     Malformed {
         /// The template.
         template: String,
@@ -212,7 +212,7 @@ pub fn check(template: &Value) -> Vec<Fault> {
             Ok(_) => {}
             Err(reason) => faults.push(Fault {
                 at: at.to_owned(),
-                message: format!("malformed template `{text}`: {reason}"),
+                message: format!("malformed template `{}`: {reason}", excerpt(text)),
                 severity: Severity::Error,
             }),
         },

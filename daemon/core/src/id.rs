@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a text is not the id it claims to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {what}: {reason}")]
+#[error("`{}` is not {what}: {reason}", crate::error::excerpt(text))]
 pub struct InvalidId {
     /// The rejected text.
     pub text: String,

@@ -112,13 +112,8 @@ pub fn user_key(
     let (key, found) = keys
         .load_or_create()
         .map_err(|source| Error::Key { source })?;
-    let entry = trust::folder(user_space).join(format!("{}.toml", key.public().fingerprint()));
-    // Also for a key that was there: a crash may have come between the two, and trusting oneself is harmless. An
-    // entry that is there stays: it may say that the key was revoked.
-    if !fs::exists(&entry).unwrap_or(true) {
-        trust::trust(user_space, key.public(), "self", &key, at)
-            .map_err(|source| Error::Trust { source })?;
-    }
+    // Also for a key that was there: a crash may have come between the two, and trusting oneself is harmless.
+    trust::introduce(user_space, &key, trust::OWN, at).map_err(|source| Error::Trust { source })?;
     Ok((key, found))
 }
 

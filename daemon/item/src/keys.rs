@@ -1,13 +1,14 @@
 //! A key pair on disk: `private_key.pem` (0600) and `public_key.pem` (0644) in a folder of mode 0700.
 //!
-//! **Never** overwrites a key, and never uses a private key that others can read. Creation is atomic: a crash leaves
+//! **Never** overwrites a key, and never uses a private key that others can read or have put there. Creation is atomic: a crash leaves
 //! no key or a whole one.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::seal::{self, SecretKey};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -37,6 +38,16 @@ pub enum Error {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+    },
+    /// Somebody else owns the folder or the private key.
+    #[error("{} is not ours: it belongs to uid {owner}, not to uid {us}; move it away to get a key of your own", path.display())]
+    Foreign {
+        /// The folder or the private key.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who we are.
+        us: u32,
     },
     /// The file holds no key.
     #[error("failed to read the private key `{path}`")]
@@ -72,7 +83,7 @@ impl Kinded for Error {
         match self {
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::Exists { .. } => ErrorKind::Exists,
-            Self::Exposed { .. } => ErrorKind::Denied,
+            Self::Exposed { .. } | Self::Foreign { .. } => ErrorKind::Denied,
             Self::Malformed { .. } => ErrorKind::Invalid,
             Self::Io { source, .. } => file::kind(source),
             Self::Random { .. } => ErrorKind::Unavailable,
@@ -122,7 +133,10 @@ impl KeyDir {
             }
             Err(error) => return Err(io_error(error)),
         };
-        let mode = file.metadata().map_err(io_error)?.mode() & 0o777;
+        own(&self.folder, &fs::metadata(&self.folder).map_err(io_error)?)?;
+        let attributes = file.metadata().map_err(io_error)?;
+        own(&path, &attributes)?;
+        let mode = attributes.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(Error::Exposed { path, mode });
         }
@@ -156,6 +170,12 @@ impl KeyDir {
                 path: self.folder.clone(),
                 source,
             })?;
+        let io_error = |source| Error::Io {
+            operation: "read",
+            path: self.folder.clone(),
+            source,
+        };
+        own(&self.folder, &fs::metadata(&self.folder).map_err(io_error)?)?;
         if let Err(source) = file::create(&private, key.to_pem().as_bytes(), 0o600) {
             return Err(if source.kind() == io::ErrorKind::AlreadyExists {
                 Error::Exists { path: private }
@@ -188,6 +208,19 @@ impl KeyDir {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Refuses what belongs to somebody else, who could read or replace a key in it.
+fn own(path: &Path, attributes: &Metadata) -> Result<(), Error> {
+    let us = geteuid().as_raw();
+    if attributes.uid() == us {
+        return Ok(());
+    }
+    Err(Error::Foreign {
+        path: path.to_owned(),
+        owner: attributes.uid(),
+        us,
+    })
 }
 
 /// Whether a key was there.

@@ -7,10 +7,13 @@
 //! key that counts. The time in a token proves nothing, so a revoked key is refused for everything it ever signed,
 //! and an expired one from its day on.
 //!
+//! A key that was taken out stays out: `<fingerprint>.untrusted` beside the entries says so, for both spaces, until the key
+//! is trusted again.
+//!
 //! **Order.** The store notices changed files by itself, at each lookup; [`TrustStore::refresh`] returns a number
 //! that changes with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,11 +29,17 @@ use serde::Deserialize;
 use crate::file;
 use crate::spaces::{FOLDER, Space, Spaces};
 
+/// What the user's own key is called.
+pub const OWN: &str = "self";
+
+/// Extension of the files that say that a key was taken out.
+const UNTRUSTED: &str = "untrusted";
+
 /// Why a key cannot be trusted or forgotten.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No entry has this fingerprint.
-    #[error("no key {fingerprint} is trusted in the user space (`{path}`)")]
+    #[error("no key {fingerprint} is trusted (there is no `{path}`)")]
     Unknown {
         /// The fingerprint.
         fingerprint: Fingerprint,
@@ -198,6 +207,38 @@ pub fn folder(root: &Path) -> PathBuf {
     root.join(FOLDER).join("config/keys/trusted")
 }
 
+fn entry_in(folder: &Path, fingerprint: &Fingerprint) -> PathBuf {
+    folder.join(format!("{fingerprint}.toml"))
+}
+
+/// The file that says that a key was taken out.
+fn denial_in(folder: &Path, fingerprint: &Fingerprint) -> PathBuf {
+    folder.join(format!("{fingerprint}.{UNTRUSTED}"))
+}
+
+/// What the owner of a space has said about a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// Nothing, so it was entered.
+    Entered,
+    /// There is an entry; it may say that the key is revoked.
+    Present,
+    /// That it counts for nothing.
+    TakenOut,
+}
+
+/// Enters `key` below `root`, unless the owner of that space has said something about it already.
+pub fn introduce(root: &Path, key: &SecretKey, owner: &str, at: Timestamp) -> Result<Word, Error> {
+    let (folder, fingerprint) = (folder(root), key.public().fingerprint());
+    if fs::exists(denial_in(&folder, fingerprint)).unwrap_or(true) {
+        return Ok(Word::TakenOut);
+    }
+    if fs::exists(entry_in(&folder, fingerprint)).unwrap_or(true) {
+        return Ok(Word::Present);
+    }
+    trust(root, key.public(), owner, key, at).map(|_path| Word::Entered)
+}
+
 /// Writes an entry for `key` below `root`, signed by `signer`; one that is there is replaced. Returns its file.
 pub fn trust(
     root: &Path,
@@ -212,7 +253,7 @@ pub fn trust(
         });
     }
     let folder = folder(root);
-    let path = folder.join(format!("{}.toml", key.fingerprint()));
+    let path = entry_in(&folder, key.fingerprint());
     // A JSON string without control characters is a TOML string.
     let owner = serde_json::Value::from(owner);
     let text = format!(
@@ -233,24 +274,56 @@ pub fn trust(
     };
     fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
     file::replace(&path, text.as_bytes(), 0o644).map_err(io_error("write", &path))?;
-    Ok(path)
+    let denial = denial_in(&folder, key.fingerprint());
+    match fs::remove_file(&denial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", &denial)(error))
+        }
+        Ok(()) | Err(_) => Ok(path),
+    }
 }
 
-/// Removes the entry of `fingerprint` below `root`. Returns the file that was removed.
-pub fn untrust(root: &Path, fingerprint: &Fingerprint) -> Result<PathBuf, Error> {
-    let path = folder(root).join(format!("{fingerprint}.toml"));
-    match fs::remove_file(&path) {
-        Ok(()) => Ok(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Unknown {
+/// Takes a key out of the user's trusted keys, and lets it count for nothing in the system space either. Returns the file
+/// that says so.
+pub fn untrust(spaces: &Spaces, fingerprint: &Fingerprint) -> Result<PathBuf, Error> {
+    let [(_, user), (_, system)] = folders(spaces);
+    let (entry, denial) = (entry_in(&user, fingerprint), denial_in(&user, fingerprint));
+    let is = |path: &Path| fs::exists(path).unwrap_or(true);
+    if !is(&entry) && (is(&denial) || !is(&entry_in(&system, fingerprint))) {
+        return Err(Error::Unknown {
             fingerprint: fingerprint.clone(),
-            path,
-        }),
-        Err(source) => Err(Error::Io {
-            operation: "remove",
+            path: entry,
+        });
+    }
+    let io_error = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io {
+            operation,
             path,
             source,
-        }),
+        }
+    };
+    let text = format!(
+        "# The key {fingerprint} was taken out; `ryectl key trust FILE` trusts it again.\n"
+    );
+    fs::create_dir_all(&user).map_err(io_error("create", &user))?;
+    file::replace(&denial, text.as_bytes(), 0o644).map_err(io_error("write", &denial))?;
+    match fs::remove_file(&entry) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", &entry)(error))
+        }
+        Ok(()) | Err(_) => Ok(denial),
     }
+}
+
+/// The trust folders, the user's first.
+fn folders(spaces: &Spaces) -> [(Space, PathBuf); 2] {
+    [Space::User, Space::System].map(|space| {
+        let root = spaces
+            .root(space)
+            .expect("user and system space are always there");
+        (space, folder(root))
+    })
 }
 
 /// The keys whose signatures count.
@@ -290,13 +363,7 @@ impl Stamp {
 impl TrustStore {
     /// The trusted keys of the user and the system space.
     pub fn open(spaces: &Spaces) -> Self {
-        let of = |space| {
-            let root = spaces
-                .root(space)
-                .expect("user and system space are always there");
-            (space, folder(root))
-        };
-        let folders = [of(Space::User), of(Space::System)];
+        let folders = folders(spaces);
         let loaded = RwLock::new(Arc::new(load(&folders, 1)));
         Self { folders, loaded }
     }
@@ -359,22 +426,28 @@ fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
         ..Loaded::default()
     };
     let mut candidates = Vec::new();
+    let mut taken_out = HashSet::new();
     for (space, folder) in folders {
         // The stamp is taken first: what changes while we read is read again.
         loaded.stamps.push((folder.clone(), Stamp::of(folder)));
-        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-            .filter(|path| {
-                path.extension()
-                    .is_some_and(|extension| extension == "toml")
-            })
-            .collect();
-        paths.sort();
-        for path in paths {
+        if *space == Space::User {
+            let denials = with_extension(folder, UNTRUSTED).into_iter();
+            taken_out.extend(denials.filter_map(|path| Some(path.file_stem()?.to_owned())));
+        }
+        for path in with_extension(folder, "toml") {
             loaded.stamps.push((path.clone(), Stamp::of(&path)));
-            match candidate(&path, *space) {
+            let candidate = if path
+                .file_stem()
+                .is_some_and(|stem| taken_out.contains(stem))
+            {
+                Err(format!(
+                    "you took this key out; `ryectl key trust {}` trusts it again",
+                    path.display()
+                ))
+            } else {
+                candidate(&path, *space)
+            };
+            match candidate {
                 Ok(candidate) => candidates.push(candidate),
                 Err(reason) => loaded.refused.push(Refused { path, reason }),
             }
@@ -382,6 +455,18 @@ fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
     }
     admit(candidates, &mut loaded);
     loaded
+}
+
+/// The files in `folder` with this extension, in order.
+fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    paths.sort();
+    paths
 }
 
 fn candidate(path: &Path, space: Space) -> Result<Candidate, String> {

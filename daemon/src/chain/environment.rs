@@ -326,7 +326,7 @@ pub(super) fn interpreter(
             item: chain.item.clone(),
             wanted: names
                 .iter()
-                .chain(&fallback)
+                .chain(fallback.iter().filter(|name| !names.contains(name)))
                 .map(|name| format!("`{name}`"))
                 .collect::<Vec<_>>()
                 .join(", "),

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rye_core::error::{ErrorKind, Kinded};
+use rye_core::error::{ErrorKind, Kinded, excerpt};
 use rye_core::id::RunId;
 use rye_core::model::Illegal;
 
@@ -110,7 +110,7 @@ pub enum Error {
     #[error("ended runs cannot be looked up")]
     Index(#[source] Arc<IndexError>),
     /// A page token that this journal never gave out.
-    #[error("`{token}` is not a page token")]
+    #[error("`{}` is not a page token", excerpt(token))]
     PageToken {
         /// The token.
         token: String,

@@ -1,6 +1,7 @@
 //! What a frame of the log says: the serialised form of commits. A promise: old forms stay readable, a new form gets
 //! a new name (`commit/2`).
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use rye_core::clock::Timestamp;
@@ -96,16 +97,27 @@ impl Logged {
         }
     }
 
-    /// The event itself.
+    /// The event itself. Blocks if its payload is long.
     pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
+        self.with(self.payload(objects)?.as_ref())
+    }
+
+    /// The payload, whole. Blocks if it is long.
+    pub(super) fn payload(&self, objects: &object::Store) -> Result<Cow<'_, Value>, Unreadable> {
         let Some(Spilled { object, .. }) = &self.spilled else {
-            return self.with(self.payload.as_ref().unwrap_or(&Value::Null));
+            return Ok(Cow::Borrowed(self.payload.as_ref().unwrap_or(&Value::Null)));
         };
         let bytes = objects.get(object).map_err(|source| Unreadable::Object {
             event_type: self.event_type.clone(),
             source,
         })?;
-        self.with(&serde_json::from_slice(&bytes).map_err(Unreadable::Form)?)
+        let payload = serde_json::from_slice(&bytes).map_err(Unreadable::Form)?;
+        Ok(Cow::Owned(payload))
+    }
+
+    /// Whether the payload lies elsewhere.
+    pub(super) const fn is_spilled(&self) -> bool {
+        self.spilled.is_some()
     }
 
     fn with(&self, payload: &Value) -> Result<Event, Unreadable> {

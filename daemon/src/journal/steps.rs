@@ -1,11 +1,19 @@
 //! The steps of a run, read from its history.
 
+use std::sync::Arc;
+
 use rye_core::id::RunId;
 use rye_core::model::{Event, StepStatus};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::record::{Logged, Unreadable};
 use super::{Error, Journal, Line, history, transcript};
+use crate::object;
+use crate::task;
+
+/// The event that ends a step.
+const ENDED: &str = "step_completed";
 
 /// A step that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,9 +33,12 @@ pub struct StepLine {
 }
 
 impl StepLine {
-    /// The step whose end `line` tells of, if it tells of one.
-    pub fn of(line: &Line) -> Option<Self> {
-        let event = json!({"event_type": line.event_type, "payload": line.payload});
+    /// The step whose end `line` tells of, if it tells of one; a long one is read from `objects`. Blocks.
+    fn of(line: Line, objects: &object::Store) -> Result<Option<Self>, Unreadable> {
+        if line.event_type != ENDED {
+            return Ok(None);
+        }
+        let event = Logged::of_shown(line.event_type, line.payload).event(objects)?;
         let Event::StepCompleted {
             step,
             node,
@@ -36,18 +47,18 @@ impl StepLine {
             error,
             cache_hit,
             ..
-        } = serde_json::from_value(event).ok()?
+        } = event
         else {
-            return None;
+            return Ok(None);
         };
-        Some(Self {
+        Ok(Some(Self {
             step,
             node,
             status,
             elapsed_ms,
             cache_hit,
             error: error.map(|error| error.message),
-        })
+        }))
     }
 }
 
@@ -60,8 +71,28 @@ pub struct Walked {
     pub open: Option<String>,
 }
 
+impl Walked {
+    /// What the events of a run tell; reads what is not in them from `objects`. Blocks.
+    fn of(history: Vec<Line>, objects: &object::Store) -> Result<Self, Unreadable> {
+        let mut walked = Self {
+            steps: Vec::new(),
+            open: None,
+        };
+        for line in history {
+            if line.event_type == "step_started" {
+                let node = line.payload.get("node").and_then(Value::as_str);
+                walked.open = node.map(str::to_owned);
+            } else if let Some(step) = StepLine::of(line, objects)? {
+                walked.steps.push(step);
+                walked.open = None;
+            }
+        }
+        Ok(walked)
+    }
+}
+
 impl Journal {
-    /// The steps `run` has taken. It is an error if events are lost that may tell of steps.
+    /// The steps `run` has taken, each with its error in full. It is an error if events are lost that may tell of steps.
     pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
         Ok(self.walked(run).await?.steps)
     }
@@ -74,19 +105,13 @@ impl Journal {
             let files = record.map_or_else(String::new, |run| run.birth.files.clone());
             return Err(history::damaged(&files, run, gap));
         }
-        let mut walked = Walked {
-            steps: Vec::new(),
-            open: None,
-        };
-        for line in &history {
-            if let Some(step) = StepLine::of(line) {
-                walked.steps.push(step);
-                walked.open = None;
-            } else if line.event_type == "step_started" {
-                let node = line.payload.get("node").and_then(Value::as_str);
-                walked.open = node.map(str::to_owned);
-            }
-        }
-        Ok(walked)
+        let shared = Arc::clone(&self.shared);
+        let walked = task::blocking("read the steps of a run", move || {
+            Walked::of(history, &shared.objects)
+        });
+        walked.await.map_err(|source| Error::DataLoss {
+            run: run.clone(),
+            source: Box::new(source),
+        })
     }
 }

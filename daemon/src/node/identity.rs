@@ -46,14 +46,15 @@ impl NodeKey {
     pub(super) fn open(config: &Config, clock: &dyn Clock) -> Result<Self, Error> {
         let folder = KeyDir::new(config.state_dir.join("keys"));
         let (secret, _) = folder.load_or_create().map_err(Error::Key)?;
-        trust::trust(
-            &config.user_space,
-            secret.public(),
-            "ryed",
-            &secret,
-            clock.now(),
-        )
-        .map_err(Error::Trust)?;
+        let word = trust::introduce(&config.user_space, &secret, "ryed", clock.now());
+        if word.map_err(Error::Trust)? == trust::Word::TakenOut {
+            // What this node keeps for itself it checks with the key at hand; only others do not believe it.
+            tracing::warn!(
+                fingerprint = %secret.public().fingerprint(),
+                "the user took the node key out of the trusted keys; `ryectl key trust {}` trusts it again",
+                folder.public_path().display()
+            );
+        }
         system::install(&config.state_dir, &secret, clock.now()).map_err(Error::System)?;
         Ok(Self { secret })
     }

@@ -91,10 +91,17 @@ pub(super) fn cause(caller: &Layer, reason: &str) -> Result<String, Refusal> {
     })
 }
 
+/// A number of the wire as the enum it stands for. One that the contract does not name is refused: to take it for the
+/// default would do something that nobody asked for.
+fn named<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Refusal> {
+    let unknown = || invalid(field, format!("{number} is no value of this contract"));
+    E::try_from(number).map_err(|_unnamed| unknown())
+}
+
 /// The item a request names; an absent type means a tool.
 pub(super) fn item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
     let item = item.ok_or_else(|| invalid("item", "it is missing"))?;
-    let kind = match item.r#type() {
+    let kind = match named("item.type", item.r#type)? {
         v1::ItemType::Unspecified | v1::ItemType::Tool => ItemKind::Tool,
         v1::ItemType::Directive => ItemKind::Directive,
         v1::ItemType::Knowledge => ItemKind::Knowledge,
@@ -103,8 +110,8 @@ pub(super) fn item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
     ItemRef::parse(&item.id, kind).map_err(|error| invalid("item.id", error))
 }
 
-pub(super) fn status(status: v1::RunStatus) -> Result<Status, Refusal> {
-    Ok(match status {
+pub(super) fn status(status: i32) -> Result<Status, Refusal> {
+    Ok(match named("statuses", status)? {
         v1::RunStatus::Unspecified => return Err(invalid("statuses", "a status is unspecified")),
         v1::RunStatus::Created => Status::Created,
         v1::RunStatus::Running => Status::Running,
@@ -117,12 +124,12 @@ pub(super) fn status(status: v1::RunStatus) -> Result<Status, Refusal> {
     })
 }
 
-pub(super) fn durability(durability: v1::Durability) -> Option<Durability> {
-    match durability {
+pub(super) fn durability(durability: i32) -> Result<Option<Durability>, Refusal> {
+    Ok(match named("durability", durability)? {
         v1::Durability::Unspecified => None,
         v1::Durability::Strict => Some(Durability::Strict),
         v1::Durability::Relaxed => Some(Durability::Relaxed),
-    }
+    })
 }
 
 pub(super) fn limits(limits: Option<v1::Limits>) -> Limits {
@@ -146,9 +153,9 @@ pub(super) fn raise(raise: Option<v1::Limits>) -> Result<Option<u32>, Refusal> {
 }
 
 pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {
-    let verdict = match answer.verdict() {
+    let verdict = match named("answers.verdict", answer.verdict)? {
         v1::Verdict::Unspecified => {
-            return Err(invalid("answers", "a verdict is unspecified"));
+            return Err(invalid("answers.verdict", "a verdict is unspecified"));
         }
         v1::Verdict::Retry => Verdict::Retry,
         v1::Verdict::Done => Verdict::Done,
@@ -157,12 +164,12 @@ pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), R
     Ok((answer.item, verdict))
 }
 
-pub(super) fn format(format: v1::DiagramFormat) -> Format {
-    match format {
+pub(super) fn format(format: i32) -> Result<Format, Refusal> {
+    Ok(match named("format", format)? {
         v1::DiagramFormat::Unspecified | v1::DiagramFormat::Text => Format::Text,
         v1::DiagramFormat::Mermaid => Format::Mermaid,
         v1::DiagramFormat::Dot => Format::Dot,
-    }
+    })
 }
 
 /// The position in `run` behind which a stream begins; see [`encode::cursor`](super::encode::cursor).

@@ -2,6 +2,7 @@
 
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
+use rye_core::error::beginning;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::model::{
     Activity, Failure, KillReceipt, Outcome, Phase, Run, RunKind, Status, Suspension,
@@ -14,6 +15,9 @@ use crate::cache::Entry;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
 use crate::supervisor::Checked;
+
+/// Characters of a finding that are told: it may repeat a text of the file.
+const FINDING_CHARS: usize = 1000;
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let nanos = i32::try_from(at.ms().rem_euclid(1000)).expect("less than a second") * 1_000_000;
@@ -253,7 +257,7 @@ pub(super) fn cache_entry(entry: Entry) -> v1::CacheEntry {
 fn finding(finding: &Finding) -> v1::Finding {
     v1::Finding {
         code: finding.code.to_owned(),
-        message: finding.message.clone(),
+        message: beginning(&finding.message, FINDING_CHARS).into_owned(),
         node: finding.node.clone().unwrap_or_default(),
         line: number(finding.line),
         column: number(finding.column),

@@ -1,12 +1,13 @@
 //! The service `Objects`: what runs leave behind in a project.
 
+use rye_core::error::{ErrorKind, Kinded as _};
 use rye_proto::v1;
 use rye_proto::v1::objects_server::Objects;
 use tonic::{Request, Response, Status};
 
 use super::encode;
 use super::status::invalid;
-use crate::cache::{Store, Which};
+use crate::cache::{self, Store, Which};
 use crate::supervisor::Supervisor;
 
 #[derive(Debug)]
@@ -30,10 +31,17 @@ impl Objects for ObjectsService {
     ) -> Result<Response<v1::GetObjectResponse>, Status> {
         let request = request.into_inner();
         let files = self.supervisor.files_of(request.project.as_ref())?;
-        let object = self.store.object(&files, &request.hash).await?;
-        Ok(Response::new(v1::GetObjectResponse {
-            object_json: object.to_string(),
-        }))
+        let object_json = match self.store.object(&files, &request.hash).await {
+            Ok(object) => object.to_string(),
+            Err(missing) if missing.kind() == ErrorKind::NotFound => {
+                // A transcript of the project names long payloads, which the journal keeps.
+                let digest = request.hash.parse().map_err(cache::Error::from)?;
+                let payload = self.supervisor.journal().long_payload(digest).await?;
+                payload.ok_or(missing)?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Response::new(v1::GetObjectResponse { object_json }))
     }
 
     async fn list_cache(

@@ -72,7 +72,7 @@ fn resumed_at(before: &Run, run: &Run) -> String {
 impl Runs for RunsService {
     async fn start(&self, request: Request<v1::StartRequest>) -> Answer<v1::StartResponse> {
         let (caller, request) = decode::open(request)?;
-        let durability = decode::durability(request.durability());
+        let durability = decode::durability(request.durability)?;
         let mut start = decode::start(caller, request.item, request.project)?;
         start.inputs = decode::object("inputs_json", &request.inputs_json)?;
         start.text_inputs = request.text_inputs.into_iter().collect();
@@ -216,7 +216,7 @@ impl Runs for RunsService {
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Answer<v1::ShowResponse> {
         let request = request.into_inner();
-        let format = decode::format(request.format());
+        let format = decode::format(request.format)?;
         let run = decode::optional_run_id("run_id", &request.run_id)?;
         let item = decode::item(request.item)?;
         let text = self
@@ -236,8 +236,9 @@ impl Runs for RunsService {
         let request = request.into_inner();
         let filter = Filter {
             statuses: request
-                .statuses()
-                .map(decode::status)
+                .statuses
+                .iter()
+                .map(|status| decode::status(*status))
                 .collect::<Result<_, _>>()?,
             project: decode::given(&request.project),
             parent: decode::optional_run_id("parent_id", &request.parent_id)?,
@@ -324,9 +325,14 @@ impl Runs for RunsService {
         let events = futures_util::stream::unfold(feed, |mut feed| async move {
             feed.next().await.map(|line| (line, feed))
         });
-        let events = events.map(move |line| {
-            let event = Some(encode::event(&id, line?));
-            Ok(v1::StreamResponse { event })
+        let supervisor = self.supervisor.clone();
+        let events = events.then(move |line| {
+            let (supervisor, id) = (supervisor.clone(), id.clone());
+            async move {
+                let line = supervisor.journal().whole(&id, line?).await?;
+                let event = Some(encode::event(&id, line));
+                Ok(v1::StreamResponse { event })
+            }
         });
         if request.follow {
             return Ok(Response::new(Box::pin(events)));

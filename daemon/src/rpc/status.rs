@@ -8,6 +8,10 @@ use tonic::{Code, Status};
 use crate::journal::{self, FeedError};
 use crate::{cache, supervisor};
 
+/// Most bytes a message takes in the headers of the answer. Clients refuse headers of 8 KiB and more, and then have no
+/// answer at all.
+const MESSAGE_BYTES: usize = 4000;
+
 /// The gRPC code of a kind of error.
 fn code(kind: ErrorKind) -> Code {
     match kind {
@@ -43,7 +47,40 @@ fn of(error: &(impl Kinded + 'static)) -> Status {
     if kind == ErrorKind::Bug {
         tracing::error!(error = %chain(error), "a call failed");
     }
-    with_reason(Status::new(code(kind), chain(error)), reason(kind))
+    with_reason(
+        Status::new(code(kind), bounded(&chain(error))),
+        reason(kind),
+    )
+}
+
+/// The beginning of a message, so that it fits the headers it travels in; what is left out is counted. It is cut
+/// between lines where it has several.
+fn bounded(message: &str) -> String {
+    let mut bytes = 0;
+    let fitting = message.char_indices().find(|(_, character)| {
+        bytes += encoded_bytes(*character);
+        bytes > MESSAGE_BYTES
+    });
+    let Some((end, _)) = fitting else {
+        return message.to_owned();
+    };
+    let (kept, rest) = message.split_at(end);
+    match kept.rsplit_once('\n') {
+        Some((lines, _cut)) => {
+            let more = 1 + rest.trim_end().matches('\n').count();
+            format!("{lines}\nand {more} more")
+        }
+        None => format!("{kept}… (and {} more characters)", rest.chars().count()),
+    }
+}
+
+/// What a character takes in a header: most are percent-encoded there, byte by byte.
+const fn encoded_bytes(character: char) -> usize {
+    if character.is_ascii_alphanumeric() {
+        1
+    } else {
+        3 * character.len_utf8()
+    }
 }
 
 impl From<supervisor::Error> for Status {
@@ -72,10 +109,8 @@ impl From<FeedError> for Status {
 
 /// A malformed field of a request.
 pub(super) fn invalid(field: &str, why: impl std::fmt::Display) -> Status {
-    with_reason(
-        Status::invalid_argument(format!("`{field}`: {why}")),
-        "invalid",
-    )
+    let message = bounded(&format!("`{field}`: {why}"));
+    with_reason(Status::invalid_argument(message), "invalid")
 }
 
 /// `status` with its reason attached.
@@ -84,4 +119,31 @@ pub(super) fn with_reason(mut status: Status, reason: &'static str) -> Status {
         .metadata_mut()
         .insert("rye-reason", MetadataValue::from_static(reason));
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_and_says_how_much_is_left_out() {
+        assert_eq!(bounded("short\nand sound"), "short\nand sound");
+        let one = "x".repeat(MESSAGE_BYTES);
+        assert_eq!(bounded(&one), one);
+        assert_eq!(
+            bounded(&format!("{one}yz")),
+            format!("{one}… (and 2 more characters)")
+        );
+        let lines = bounded(&"a finding about a node\n".repeat(1000));
+        let (kept, more) = lines.rsplit_once("\nand ").unwrap();
+        assert_eq!(
+            more,
+            format!("{} more", 1000 - kept.lines().count()),
+            "{lines}"
+        );
+        for text in ["ü ".repeat(5000), "日本\n".repeat(5000)] {
+            let bytes: usize = bounded(&text).chars().map(encoded_bytes).sum();
+            assert!(bytes < MESSAGE_BYTES + 200, "{bytes}");
+        }
+    }
 }

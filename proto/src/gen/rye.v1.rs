@@ -388,7 +388,7 @@ pub struct Event {
     pub timestamp: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(string, tag = "5")]
     pub event_type: ::prost::alloc::string::String,
-    /// A JSON object.
+    /// A JSON object, whole; it may be as long as a state.
     #[prost(string, tag = "6")]
     pub payload_json: ::prost::alloc::string::String,
 }
@@ -2553,7 +2553,7 @@ pub mod objects_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// One object by its hash; verified when it is read.
+        /// One object by its hash, or the long payload of an event that a transcript names by it; verified when it is read.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoRequest<super::GetObjectRequest>,
@@ -2634,7 +2634,7 @@ pub mod objects_server {
     /// Generated trait containing gRPC methods that should be implemented for use with ObjectsServer.
     #[async_trait]
     pub trait Objects: std::marker::Send + std::marker::Sync + 'static {
-        /// One object by its hash; verified when it is read.
+        /// One object by its hash, or the long payload of an event that a transcript names by it; verified when it is read.
         async fn get(
             &self,
             request: tonic::Request<super::GetObjectRequest>,

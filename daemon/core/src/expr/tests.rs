@@ -139,6 +139,7 @@ fn integers_survive_json_or_are_refused() {
         "[1e30, 1.5]",
         "\"99999999999999999999\"",
         r#"{"a\"9":0}"#,
+        r#"{"a": {"a": 1}, "b": [{"a": 1}, {"a": 1}]}"#,
     ] {
         assert!(parse_json(good).is_ok(), "{good}");
     }
@@ -146,6 +147,8 @@ fn integers_survive_json_or_are_refused() {
         "18446744073709551616",
         "[1, {\"a\": -9223372036854775809}]",
         "{\"\\\\\": 99999999999999999999}",
+        r#"{"a": 1, "a": 2}"#,
+        r#"[{"b": {"a": 1, "\u0061": 1}}]"#,
         "nope",
     ] {
         assert!(parse_json(bad).is_err(), "{bad}");

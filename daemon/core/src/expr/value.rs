@@ -1,10 +1,13 @@
 //! Values among each other: text, equality, order, and JSON without silent loss.
 
 use std::cmp::Ordering;
+use std::fmt;
 
-use serde_json::{Number, Value};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
 
 use crate::bounds;
+use crate::error::excerpt;
 
 /// A text that is not JSON, or holds a number that would not survive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,10 +23,10 @@ impl crate::error::Kinded for BadJson {
     }
 }
 
-/// Reads JSON; an integer beyond 64 bits is an error, where plain `serde_json` would round it, and so is a value beyond
-/// the [bounds].
+/// Reads JSON. An integer beyond 64 bits is an error, where plain `serde_json` would round it, so is a key that an object has
+/// twice, where it would drop the first, and so is a value beyond the [bounds].
 pub fn parse_json(text: &str) -> Result<Value, BadJson> {
-    let value = serde_json::from_str(text).map_err(|error| BadJson {
+    let Unambiguous(value) = serde_json::from_str(text).map_err(|error| BadJson {
         reason: error.to_string(),
     })?;
     bounds::check(&value).map_err(|excess| BadJson {
@@ -32,8 +35,82 @@ pub fn parse_json(text: &str) -> Result<Value, BadJson> {
     match oversized_integer(text) {
         None => Ok(value),
         Some(integer) => Err(BadJson {
-            reason: format!("the integer {integer} does not fit 64 bits; send it as text"),
+            reason: format!(
+                "the integer {} does not fit 64 bits; send it as text",
+                excerpt(integer)
+            ),
         }),
+    }
+}
+
+/// A value in which no object has a key twice.
+struct Unambiguous(Value);
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reading).map(Self)
+    }
+}
+
+/// Makes a value out of what the reader finds.
+struct Reading;
+
+impl<'de> Visitor<'de> for Reading {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Unambiguous(entry)) = entries.next_element()? {
+            list.push(entry);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                let key = excerpt(&key);
+                return Err(A::Error::custom(format_args!(
+                    "the key `{key}` stands twice"
+                )));
+            }
+            let Unambiguous(value) = entries.next_value()?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
     }
 }
 

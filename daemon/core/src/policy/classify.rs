@@ -14,10 +14,11 @@ const TOOL_FAILED: &str = "tool_failed";
 
 /// Codes of what was refused, or is broken as it stands. They are permanent whatever their text says: the name of a
 /// refused item may well hold the word `network`.
-const REFUSALS: [&str; 18] = [
+const REFUSALS: [&str; 19] = [
     "permission_denied",
     "item_refused",
     "item_not_found",
+    "executor_not_found",
     "invalid_action",
     "invalid_item_id",
     "invalid_params",

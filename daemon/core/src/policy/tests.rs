@@ -206,6 +206,7 @@ fn failures_of_our_own_are_sorted_by_their_code() {
         "permission_denied",
         "item_refused",
         "item_not_found",
+        "executor_not_found",
         "invalid_action",
         "precondition_failed",
         "input_validation_failed",

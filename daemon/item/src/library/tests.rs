@@ -330,7 +330,7 @@ fn a_key_that_lapses_takes_its_items_along_even_those_remembered() {
         })
     ));
     assert_eq!(world.verdict("a/x"), Verdict::Revoked);
-    trust::untrust(&home, world.key.public().fingerprint()).unwrap();
+    trust::untrust(world.library.spaces(), world.key.public().fingerprint()).unwrap();
     assert_eq!(world.verdict("a/x"), Verdict::Untrusted);
 }
 

@@ -48,10 +48,11 @@ fn an_entry_is_written_as_the_original_writes_it_and_read_back() {
         ("Ada \"the first\"", Space::User)
     );
     assert_eq!(entry.partial, PartialCoverage::Refused);
-    assert_eq!(untrust(&home, fingerprint).unwrap(), path);
+    untrust(&spaces(root.path()), fingerprint).unwrap();
+    assert!(!path.exists());
     assert!(store.key(fingerprint).is_none(), "the change is noticed");
     assert!(matches!(
-        untrust(&home, fingerprint),
+        untrust(&spaces(root.path()), fingerprint),
         Err(Error::Unknown { .. })
     ));
 }
@@ -150,6 +151,43 @@ fn the_users_word_on_a_key_goes_before_the_systems() {
     assert_ne!(store.refresh(), before);
     let entry = store.key(fingerprint).unwrap();
     assert_eq!(entry.revoked_at, Timestamp::parse("2026-01-01T00:00:00Z"));
+}
+
+#[test]
+fn a_key_that_was_taken_out_stays_out_until_it_is_trusted_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (home, system) = (root.path().join("home"), root.path().join("system"));
+    let (node, friend) = (key(1), key(2));
+    trust(&system, node.public(), "ryed", &node, at()).unwrap();
+    assert_eq!(
+        introduce(&home, &node, "ryed", at()).unwrap(),
+        Word::Entered
+    );
+    assert_eq!(
+        introduce(&home, &node, "ryed", at()).unwrap(),
+        Word::Present
+    );
+    trust(&home, friend.public(), "friend", &node, at()).unwrap();
+    let store = TrustStore::open(&spaces(root.path()));
+    let fingerprint = node.public().fingerprint();
+    assert_eq!(store.keys().len(), 2);
+    untrust(&spaces(root.path()), fingerprint).unwrap();
+    assert_eq!(
+        introduce(&home, &node, "ryed", at()).unwrap(),
+        Word::TakenOut
+    );
+    // Its entry in the system space counts no more, and neither does what it vouches for.
+    assert_eq!(fingerprints(&store), Vec::<String>::new());
+    let refused = store.refused();
+    assert!(
+        refused
+            .iter()
+            .any(|entry| entry.reason.contains("ryectl key trust"))
+    );
+    let again = untrust(&spaces(root.path()), fingerprint);
+    assert!(matches!(again, Err(Error::Unknown { .. })));
+    trust(&home, node.public(), "ryed", &node, at()).unwrap();
+    assert_eq!(store.keys().len(), 2);
 }
 
 #[test]
