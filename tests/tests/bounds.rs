@@ -40,7 +40,7 @@ fn an_input_is_at_most_64_levels_deep() {
     for levels in [65, 120, 127, 200] {
         let input = format!("x:={}", nested(levels));
         let refused = world.ryectl("run t/takes -i").arg(input).run().code(2);
-        let _told = refused.tells(&[if levels < 127 {
+        let _told = refused.tells(&[if levels < 128 {
             "64 levels deep"
         } else {
             "recursion"
