@@ -8,8 +8,6 @@ use tonic::{Code, Status};
 
 /// Trailing metadata in which the daemon gives its reason as a word for programs.
 const REASON: &str = "rye-reason";
-/// Trailing metadata in which the daemon gives the mend.
-const HINT: &str = "rye-hint";
 
 /// A failure of the client's part, or the daemon's refusal.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +91,6 @@ pub enum Error {
         message: String,
         /// A word for programs.
         reason: Option<String>,
-        /// The mend.
-        hint: Option<String>,
     },
     /// The daemon's answer does not fit the contract this client knows.
     #[error("the daemon's answer has {what}")]
@@ -132,15 +128,12 @@ impl Error {
                 source: Box::new(status),
             };
         }
-        let text = |key: &str| {
-            let bytes = status.metadata().get(key)?.as_encoded_bytes();
-            Some(percent_decode(bytes)).filter(|text| !text.is_empty())
-        };
+        let reason = status.metadata().get(REASON);
+        let reason = reason.and_then(|word| word.to_str().ok());
         Self::Refused {
             kind: kind_of(status.code()),
             message: status.message().to_owned(),
-            reason: text(REASON),
-            hint: text(HINT),
+            reason: reason.map(str::to_owned),
         }
     }
 
@@ -171,7 +164,11 @@ impl Error {
             Self::CannotStart { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Some("install `ryed` beside `ryectl`, or start it by hand".to_owned())
             }
-            Self::Connect { .. } | Self::CannotStart { .. } => None,
+            Self::Refused { kind: ErrorKind::DataLoss, .. } => Some(
+                "the file was changed, cut or removed outside of Rye; only a copy of it brings it back".to_owned(),
+            ),
+            // The daemon's own words tell the mend.
+            Self::Connect { .. } | Self::CannotStart { .. } | Self::Refused { .. } => None,
             Self::NotReady { log, .. } => Some(format!("its log is `{}`", log.display())),
             Self::NoAnswer { .. } => Some(
                 "it may be stopped or overloaded; its log, `ryed.log` in its state directory, may tell"
@@ -181,10 +178,6 @@ impl Error {
                 "a run goes on when the daemon is back; `ryectl ps` starts it and shows what runs"
                     .to_owned(),
             ),
-            Self::Refused { kind: ErrorKind::DataLoss, hint: None, .. } => Some(
-                "the file was changed, cut or removed outside of Rye; only a copy of it brings it back".to_owned(),
-            ),
-            Self::Refused { hint, .. } => hint.clone(),
             Self::Malformed { .. } => {
                 Some("ryectl and ryed may be of different versions: compare `ryectl --version` with `ryectl daemon status`".to_owned())
             }
@@ -250,44 +243,20 @@ fn kind_of(code: Code) -> ErrorKind {
     }
 }
 
-/// Undoes percent encoding: metadata is ASCII, hints are text.
-fn percent_decode(bytes: &[u8]) -> String {
-    let hex = |at: usize| {
-        let digit = char::from(*bytes.get(at)?).to_digit(16)?;
-        u8::try_from(digit).ok()
-    };
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        if let (b'%', Some(high), Some(low)) = (byte, hex(at + 1), hex(at + 2)) {
-            plain.push(high * 16 + low);
-            at += 3;
-        } else {
-            plain.push(byte);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_carries_the_daemons_reason_and_mend() {
+    fn a_refusal_carries_the_daemons_reason() {
         let mut status = Status::permission_denied("the tool `a/b` is unsigned");
         status
             .metadata_mut()
             .insert(REASON, "unsigned".parse().unwrap());
-        status.metadata_mut().insert(
-            HINT,
-            "run `ryectl sign tool:a/b` %e2%80%93 100%".parse().unwrap(),
-        );
         let error = Error::from_status("/s".as_ref(), status);
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert_eq!(error.to_string(), "the tool `a/b` is unsigned");
-        assert_eq!(error.hint().unwrap(), "run `ryectl sign tool:a/b` – 100%");
+        assert_eq!(error.hint(), None);
         assert!(matches!(error, Error::Refused { reason: Some(word), .. } if word == "unsigned"));
     }
 

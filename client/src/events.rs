@@ -120,6 +120,5 @@ fn closed_early() -> Error {
         kind: ErrorKind::Unavailable,
         message: "the daemon closed the stream of events before the run ended".to_owned(),
         reason: None,
-        hint: None,
     }
 }

@@ -3,7 +3,7 @@
 //! A run whose commit was refused for want of room ([`journal::Error::is_want_of_room`]) parks, keeps what it has to say in
 //! memory, and says it again when there is room. **Owns** the pauses between its tries. **Never** commits. **Order.** While
 //! the disk that holds the log is full, nothing is tried. The store of long payloads does not tell when it has room, so it
-//! is tried again and again, after pauses that grow up to [`LONGEST`].
+//! is tried again and again, after pauses that grow to half a minute.
 
 use std::time::Duration;
 

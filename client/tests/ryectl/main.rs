@@ -276,11 +276,9 @@ async fn a_run_ends_with_the_code_of_its_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_ends_with_its_code_and_the_mend() {
-    let mut status = Status::permission_denied("the tool `x/t` is unsigned");
-    status
-        .metadata_mut()
-        .insert("rye-hint", "run `ryectl sign tool:x/t`".parse().unwrap());
+async fn a_refusal_ends_with_its_code_and_the_daemons_words() {
+    let status =
+        Status::permission_denied("the tool `x/t` is unsigned: run `ryectl sign tool:x/t`");
     let daemon = Daemon::serve(Script {
         refusal: Some(status).into(),
         ..good()
@@ -289,7 +287,7 @@ async fn a_refusal_ends_with_its_code_and_the_mend() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""));
     assert_eq!(
         ended.stderr,
-        "error: the tool `x/t` is unsigned\nhint: run `ryectl sign tool:x/t`\n"
+        "error: the tool `x/t` is unsigned: run `ryectl sign tool:x/t`\n"
     );
 }
 

@@ -1,5 +1,4 @@
-//! Errors as gRPC statuses: one exhaustive mapping, with a reason for programs and a hint for people in the trailing
-//! metadata (`rye-reason`, `rye-hint`).
+//! Errors as gRPC statuses: one exhaustive mapping, with a word for programs in the trailing metadata (`rye-reason`).
 
 use rye_core::error::{ErrorKind, Kinded, chain};
 use tonic::metadata::MetadataValue;
