@@ -1,7 +1,8 @@
 //! What reaches the user: data on stdout, everything else on stderr.
 //!
-//! **Owns** both streams, and lets nothing through to them that is not [`screen::shown`]; JSON for programs stays as it is. Whoever reads may stop reading: a broken pipe is remembered and the rest is not written,
-//! so that a verb still ends with its own exit code.
+//! **Owns** both streams, and lets nothing through to them that is not [`screen::shown`]; JSON for programs stays as it is.
+//! Whoever reads may stop reading: a broken pipe is remembered and the rest is not written, so that a verb still ends with
+//! its own exit code.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! **Failure.** Whatever can be wrong about a template is found by [`check`] before a graph runs, except a pipe that
-//! gets a value it cannot take, and a value beyond the [bounds]: those are an [`Error`] of the step. Things a person should hear of but nobody has to
-//! act on (a path that leads nowhere) are pushed to `notes`.
+//! gets a value it cannot take, and a value beyond the [bounds]: those are an [`Error`] of the step. Things a person should
+//! hear of but nobody has to act on (a path that leads nowhere) are pushed to `notes`.
 
 mod condition;
 mod path;

@@ -3,9 +3,11 @@
 //! A parked run goes on under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
 //! ask at once. A step that a run below carried out goes on with that run in the same way ([`crate::graph`]); what must not happen
-//! twice and was cut off, here or below, is repeated only if whoever resumes says so ([`Supervisor::questions`]). **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is
-//! resumed, its parked ancestors that wait for it, and the parked runs it waits for itself. If a parked run is ended instead,
-//! those that wait for it go on with that. **Races.** It may be ended while its parent is about to park: whoever ends it looks
+//! twice and was cut off, here or below, is repeated only if whoever resumes says so ([`Supervisor::questions`]).
+//!
+//! **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is resumed, its parked
+//! ancestors that wait for it, and the parked runs it waits for itself. If a parked run is ended instead, those that wait
+//! for it go on with that. **Races.** It may be ended while its parent is about to park: whoever ends it looks
 //! at the parent afterwards, and the parent looks at it after it has parked. A run may be asked to park while it has no task yet
 //! (it was let go on just now, or waits to be taken up after a restart): whoever asks writes that down and then looks for a
 //! task to tell, and a task enters itself and then looks for such a request.
@@ -150,7 +152,7 @@ impl Supervisor {
             Phase::Suspended { why, .. } if why.reason == SuspendReason::Storage => {
                 Err(Error::Unfit {
                     run: run.id.clone(),
-                    problem: "it waits for disk space, and goes on by itself when there is some"
+                    problem: "it waits for room to write, and goes on by itself when there is some"
                         .into(),
                 })
             }

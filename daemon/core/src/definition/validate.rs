@@ -69,9 +69,9 @@ impl Validation {
 }
 
 /// Checks a graph file without running it: all that [`parse`](super::parse) finds, missing `permissions` (an error
-/// here, for they are the author's to declare), actions they do not cover, and what only a look at the whole tells: state nobody reads, names
-/// and inputs that do not exist, conditions that types decide, an end that is out of reach. What only the items around it
-/// can tell, [`validate_among`] tells.
+/// here, for they are the author's to declare), actions they do not cover, and what only a look at the whole tells: state
+/// nobody reads, names and inputs that do not exist, conditions that types decide, an end that is out of reach. What only
+/// the items around it can tell, [`validate_among`] tells.
 pub fn validate(text: &str) -> Validation {
     validate_among(text, &|_, _| Vec::new())
 }
