@@ -105,7 +105,13 @@ impl Client {
                 timeout_ms: left.map_or(0, |left| milliseconds(left).max(1)),
             };
             let asked = Instant::now();
-            match self.answer(self.runs().wait(request).await) {
+            let mut runs = self.runs();
+            let call = runs.wait(request);
+            let answer = match left {
+                Some(left) => self.within(left + self.patience, call).await,
+                None => self.answer(call.await),
+            };
+            match answer {
                 Err(error) if error.is_outage() => {
                     outage.note_success_until(asked);
                     outage.pause(error).await?;
@@ -331,11 +337,20 @@ impl Client {
         &self,
         call: impl Future<Output = Result<Response<T>, tonic::Status>>,
     ) -> Result<T, Error> {
-        match tokio::time::timeout(self.patience, call).await {
+        self.within(self.patience, call).await
+    }
+
+    /// The answer to a call that comes within `limit`, or never.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<Response<T>, tonic::Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(limit, call).await {
             Ok(result) => self.answer(result),
             Err(_elapsed) => Err(Error::NoAnswer {
                 socket: self.socket.clone(),
-                seconds: self.patience.as_secs(),
+                seconds: limit.as_secs(),
             }),
         }
     }

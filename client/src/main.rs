@@ -8,6 +8,7 @@ mod project;
 mod render;
 mod verbs;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -60,7 +61,15 @@ fn explain(usage: &clap::Error) -> ExitCode {
     } else {
         Exit::Done
     };
-    match usage.print() {
+    // An argument that is told back must not steer the terminal.
+    let text = usage.render().to_string();
+    let shown = render::screen::shown(&text, render::Style::Plain);
+    let printed = if shown == text {
+        usage.print()
+    } else {
+        std::io::stderr().write_all(shown.as_bytes())
+    };
+    match printed {
         // A reader that has seen enough of the help is no failure.
         Ok(()) | Err(_) => exit.into(),
     }

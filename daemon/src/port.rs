@@ -28,7 +28,7 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// does so.
     fn launch(&self, run: RunId) -> Answering<'_, ()>;
 
-    /// The record of a run, once it has ended or parked; a run parked for want of disk space goes on by itself and is waited
+    /// The record of a run, once it has ended or parked; a run parked for want of room to write goes on by itself and is waited
     /// for.
     fn settled(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 

@@ -130,3 +130,29 @@ fn results_of_items_do_not_fill_the_memory() {
     assert!(message.contains("results of the items"), "{message}");
     drop(daemon);
 }
+
+#[test]
+fn json_of_a_tool_that_would_lose_something_fails_the_step() {
+    let world = World::new();
+    let daemon = world.start("");
+    for (name, printed, told) in [
+        ("twice", r#"{"a": 1, "a": 2}"#, "`a`"),
+        ("large", r#"{"a": 100000000000000000000000}"#, "64 bits"),
+        (
+            "beyond",
+            r#"{"success": false, "k": 1e400}"#,
+            "out of range",
+        ),
+    ] {
+        let head = "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\n";
+        let script =
+            format!("description: \"A script.\"\nconfig:\n  script: |\n    echo '{printed}'\n");
+        world.tool(
+            &format!("t/{name}.yaml"),
+            &format!("{head}name: {name}\n{script}"),
+        );
+        let out = world.ryectl("execute tool").arg(format!("t/{name}")).run();
+        let _told = out.code(1).tells(&["JSON that cannot be used", told]);
+    }
+    drop(daemon);
+}

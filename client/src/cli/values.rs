@@ -4,17 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rye_core::capability::{self, Primary};
+use rye_core::capability;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{self, Status, Verdict};
-
-/// The types of items.
-const KINDS: [ItemKind; 4] = [
-    ItemKind::Tool,
-    ItemKind::Directive,
-    ItemKind::Knowledge,
-    ItemKind::Config,
-];
 
 /// Limits of threads and budgets.
 const NOT_YET: [&str; 5] = ["turns", "tokens", "spend", "spawns", "duration"];
@@ -135,19 +127,7 @@ pub(super) fn item_id(text: &str) -> Result<ItemId, String> {
 
 /// A pattern of capabilities that some action can match.
 pub(super) fn capability(text: &str) -> Result<String, String> {
-    let wanted = capability::normalise(text);
-    let literal = wanted
-        .find(['*', '?', '['])
-        .map_or(&*wanted, |end| &wanted[..end]);
-    let whole = literal.len() == wanted.len();
-    let possible = [Primary::Execute, Primary::Fetch, Primary::Sign]
-        .into_iter()
-        .flat_map(|primary| KINDS.map(|kind| format!("rye.{}.{kind}.", primary.as_str())))
-        .any(|head| match literal.strip_prefix(&head) {
-            Some(id) => !whole || !id.is_empty(),
-            None => !whole && head.starts_with(literal),
-        });
-    if possible {
+    if capability::can_match(&capability::normalise(text)) {
         Ok(text.to_owned())
     } else {
         Err("no action has such a capability; they read like rye.execute.tool.a.b, with * for any text".to_owned())

@@ -69,6 +69,7 @@ fn is_unseen(character: char) -> bool {
         || matches!(
             character,
             '\u{61c}'
+                | '\u{200b}'
                 | '\u{200e}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2066}'..='\u{2069}'

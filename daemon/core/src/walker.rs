@@ -383,8 +383,7 @@ impl Walker {
 
     /// Advances the walker's own record by `event` and hands it out, behind the notes that were made on the way to it.
     fn record(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {
-        let node = self.run.phase.activity().and_then(Activity::node);
-        let node = node.map(str::to_owned);
+        let node = self.node_of_notes().map(str::to_owned);
         for note in std::mem::take(&mut self.notes) {
             let message: String = note.chars().take(WARNING_CHARS).collect();
             if self.warned.len() < MOST_WARNINGS
@@ -395,6 +394,13 @@ impl Walker {
             }
         }
         self.apply(now, event, events);
+    }
+
+    /// The node that hooks are being asked about, else the one at hand.
+    fn node_of_notes(&self) -> Option<&str> {
+        let round = self.run.progress.hooks.as_ref();
+        let asked = round.and_then(|round| round.context.get("node")?.as_str());
+        asked.or_else(|| self.run.phase.activity().and_then(Activity::node))
     }
 
     fn apply(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {

@@ -90,15 +90,20 @@ fn is_protected(name: &str) -> bool {
 /// a name that is known to make a program load or start something else has no place in it. There is no list of all
 /// such names; this one has those of the runtimes, of the shell and of the tools that scripts call most.
 fn is_steering(name: &str) -> bool {
-    const NAMES: [&str; 31] = [
+    const NAMES: [&str; 38] = [
         "BASHOPTS",
         "BASH_ENV",
+        "BASH_LOADABLES_PATH",
         "BROWSER",
         "CDPATH",
         "CLASSPATH",
+        "CURL_HOME",
+        "DOTNET_STARTUP_HOOKS",
         "EDITOR",
         "ENV",
+        "GLIBC_TUNABLES",
         "GLOBIGNORE",
+        "GNUPGHOME",
         "HOME",
         "IFS",
         "JAVA_TOOL_OPTIONS",
@@ -111,6 +116,7 @@ fn is_steering(name: &str) -> bool {
         "NODE_OPTIONS",
         "NODE_PATH",
         "PAGER",
+        "PHPRC",
         "PROMPT_COMMAND",
         "PS4",
         "SHELL",
@@ -119,17 +125,21 @@ fn is_steering(name: &str) -> bool {
         "SUDO_ASKPASS",
         "TAR_OPTIONS",
         "VISUAL",
+        "WGETRC",
         "XDG_CONFIG_HOME",
         "ZDOTDIR",
         "_JAVA_OPTIONS",
     ];
-    const PREFIXES: [&str; 8] = [
+    const PREFIXES: [&str; 11] = [
         "BASH_FUNC_",
+        "DYLD_",
         "GCONV_",
         "GIT_",
         "LUA_",
         "NPM_CONFIG_",
+        "OPENSSL_",
         "PERL",
+        "PIP_",
         "RUBY",
         "npm_config_",
     ];
@@ -365,6 +375,7 @@ mod tests {
             ("PERL5OPT=-Mevil", None),
             ("RUBYOPT=-revil", None),
             ("GIT_SSH_COMMAND=evil", None),
+            ("OPENSSL_CONF=/evil.cnf", None),
             ("NODE_ENV=production", Some(("NODE_ENV", "production"))),
             ("1A=x", None),
             ("no equals sign", None),

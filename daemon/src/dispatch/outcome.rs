@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use rye_core::expr::parse_json;
 use rye_core::model::Failure;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Unsuccessful;
@@ -53,9 +55,9 @@ pub(super) fn judge(
     exited: &Exited,
     timeout: Duration,
 ) -> Result<Value, Box<Unsuccessful>> {
-    let data = match answer {
+    let (data, lossy) = match answer {
         chain::Answer::Json => json_result(exited),
-        chain::Answer::Shell => shell_result(exited),
+        chain::Answer::Shell => (shell_result(exited), None),
     };
     let (code, message, retryable) = match (exited.ended_by, exited.exit) {
         (Some(StopReason::Timeout), _) => {
@@ -69,7 +71,14 @@ pub(super) fn judge(
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
             ("stopped", "stopped on request".to_owned(), true)
         }
-        (None, Exit::Code(0)) => return Ok(data),
+        (None, Exit::Code(0)) => match lossy {
+            None => return Ok(data),
+            Some(reason) => {
+                let message =
+                    format!("what the tool printed is JSON that cannot be used: {reason}");
+                ("result_refused", message, false)
+            }
+        },
         (None, Exit::Code(code)) => {
             let fallback = format!("exited with code {code}");
             ("tool_failed", failure_text(&data, exited, &fallback), false)
@@ -124,22 +133,29 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// One JSON document on stdout is the result; anything else is handed on as text.
-fn json_result(exited: &Exited) -> Value {
-    let document = if exited.stdout.is_truncated() {
-        None
-    } else {
-        serde_json::from_slice(&exited.stdout.bytes).ok()
-    };
-    document.unwrap_or_else(|| {
-        let mut data = json!({
-            "stdout": String::from_utf8_lossy(&exited.stdout.bytes),
-            "stderr": String::from_utf8_lossy(&exited.stderr.bytes),
-            "return_code": exit_number(exited.exit),
-        });
-        note_truncation(&mut data, exited);
-        data
-    })
+/// One JSON document on stdout is the result; anything else is handed on as text. A document that cannot be taken over
+/// without a loss is handed on as text too, with what is wrong with it.
+fn json_result(exited: &Exited) -> (Value, Option<String>) {
+    let printed = &exited.stdout.bytes;
+    let mut lossy = None;
+    if !exited.stdout.is_truncated()
+        && let Ok(text) = std::str::from_utf8(printed)
+    {
+        match parse_json(text) {
+            Ok(document) => return (document, None),
+            Err(error) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
+                lossy = Some(error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+    let mut data = json!({
+        "stdout": String::from_utf8_lossy(printed),
+        "stderr": String::from_utf8_lossy(&exited.stderr.bytes),
+        "return_code": exit_number(exited.exit),
+    });
+    note_truncation(&mut data, exited);
+    (data, lossy)
 }
 
 /// The shape `rye/bash` promises.

@@ -246,6 +246,8 @@ fn a_hook_that_fails_is_a_warning() {
         let mut stage = Stage::of(&hooked(STEP, &[&broken]), run(json!({}), None));
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(stage.run().status(), Status::Completed);
+        let about_a = |(_, event): &(_, Event)| matches!(event, Event::Warning { node: Some(node), .. } if node == "a");
+        assert!(stage.log.iter().any(about_a), "{:?}", stage.log);
         assert!(
             stage
                 .warnings()
