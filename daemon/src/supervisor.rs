@@ -22,6 +22,7 @@ mod execute;
 mod inspect;
 mod life;
 mod lineage;
+mod questions;
 mod recovery;
 mod request;
 mod resume;

@@ -159,19 +159,16 @@ fn parent_of(pid: i32) -> i32 {
 }
 
 fn signals_are_passed_on_the_second_too() {
-    let script = "trap 'echo term' TERM; trap 'echo hup' HUP; trap 'exit 5' INT; echo ready
+    // No SIGINT: whoever runs the tests in the background has it ignored, and a shell cannot trap what is ignored.
+    let script = "trap 'echo term' TERM; trap 'exit 5' HUP; echo ready
         while :; do sleep 0.01; done";
     let mut parent = Started::new(&["--parent", script]);
     assert_eq!(parent.line(), "ready");
-    for (signal, word) in [
-        (Signal::SIGTERM, "term"),
-        (Signal::SIGTERM, "term"),
-        (Signal::SIGHUP, "hup"),
-    ] {
-        parent.signal(signal);
-        assert_eq!(parent.line(), word);
+    for _ in 0..2 {
+        parent.signal(Signal::SIGTERM);
+        assert_eq!(parent.line(), "term");
     }
-    parent.signal(Signal::SIGINT);
+    parent.signal(Signal::SIGHUP);
     assert_eq!(parent.code(), 5);
 }
 

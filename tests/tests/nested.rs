@@ -741,6 +741,43 @@ fn a_run_below_that_went_on_by_itself_is_neither_repeated_nor_overtaken() {
 }
 
 #[test]
+fn a_run_below_that_was_ended_when_all_its_nodes_were_done_is_not_done_again() {
+    for (keys, at_top) in [("", true), ("    retry: {max: 2, delay: 0.01}\n", false)] {
+        let world = World::new();
+        world.graph(
+            "t/charges",
+            r#"start: charge
+hooks:
+  - id: last
+    event: graph_completed
+    action: {item_id: rye/bash, params: {command: "echo last >>ran; until [ -e go ]; do sleep 0.01; done"}}
+nodes:
+  charge:
+    effect: at_most_once
+    action: {item_id: rye/bash, params: {command: "echo charged >>ran"}}
+    next: out
+  out: {type: return}"#,
+        );
+        let call =
+            calls("t/charges", "{}").replace("    next: out", &format!("{keys}    next: out"));
+        world.graph("t/top", &call);
+        let run = world.start_run("t/top");
+        until_lines(&world, "ran", 2);
+        let killed = if at_top {
+            run.clone()
+        } else {
+            child(&world, &run)
+        };
+        let _killed = world.ryectl("kill --grace 0").arg(killed).ok();
+        let _over = world.settled(&run);
+        world.write("go", "");
+        let out = world.ryectl("resume").arg(&run).run().code(1);
+        let _told = out.tells(&["nothing of it is left to do"]);
+        assert_eq!(lines(&world, "ran"), ["charged", "last"]);
+    }
+}
+
+#[test]
 fn another_try_of_a_node_goes_on_with_the_run_below() {
     for keys in [
         "    retry: {max: 2, delay: 0.01}\n",

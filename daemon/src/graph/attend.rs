@@ -205,8 +205,16 @@ impl Earlier {
                     Self::Counts(last.id.clone())
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
-                    if last.resumption_node().is_some() && !last.birth.is_single_step() {
+                    let is_graph = !last.birth.is_single_step();
+                    if is_graph && last.resumption_node().is_some() {
                         Self::Continues(last)
+                    } else if is_graph && last.progress.steps > 0 {
+                        let text = format!(
+                            "the run `{}` was ended when all its nodes were done: nothing of it is left to do, and what it did is not \
+                             done again; start a new run",
+                            last.id
+                        );
+                        return Err(Failure::permanent("child_over", text));
                     } else {
                         Self::None
                     }

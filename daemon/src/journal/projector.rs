@@ -238,13 +238,14 @@ impl Projector {
         let shared = Arc::clone(&self.shared);
         let sheet = self.sheet(&track, &pending.start)?;
         match pending.lines.take() {
-            Some(lines) => sheet.put(pending.start.bytes, &lines),
+            Some(lines) => sheet.put(pending.start.bytes, &lines)?,
             None => {
                 history::render_again(&shared, &track, pending.start, pending.end, |at, lines| {
                     sheet.put(at, lines)
-                })
+                })?;
             }
         }
+        sheet.cut(pending.end.bytes)
     }
 
     /// The run's transcript, which is in its place and reaches to `start` at least.

@@ -96,34 +96,47 @@ impl Sheet {
         Ok(())
     }
 
-    /// Compares what follows `at` with `lines`; what differs, or goes beyond, is moved aside. Answers how many bytes of
-    /// `lines` it holds.
+    /// Compares what follows `at` with `lines`; from where it differs it is moved aside. Answers how many bytes of `lines` it
+    /// holds.
     fn meet(&mut self, at: u64, lines: &[u8]) -> io::Result<usize> {
         let Some(behind) = self.length.checked_sub(at) else {
             return Err(io::Error::other(
                 "the transcript is shorter than its record",
             ));
         };
+        let there = usize::try_from(behind).map_or(lines.len(), |behind| behind.min(lines.len()));
+        let mut found = vec![0; there];
+        self.file.read_exact_at(&mut found, at)?;
+        let same = found.iter().zip(lines).take_while(|(a, b)| a == b).count();
+        if same == there {
+            return Ok(same);
+        }
+        let kept = found[..same]
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        self.cut(at + size(kept))?;
+        Ok(kept)
+    }
+
+    /// Moves aside what stands behind `end`, if anything does.
+    pub(super) fn cut(&mut self, end: u64) -> io::Result<()> {
+        let behind = self.length.saturating_sub(end);
+        if behind == 0 {
+            return Ok(());
+        }
         if behind > TAIL_BYTES {
             return Err(io::Error::other(
                 "the transcript is far longer than its run",
             ));
         }
         let mut tail = vec![0; usize::try_from(behind).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut tail, at)?;
-        let same = tail.iter().zip(lines).take_while(|(a, b)| a == b).count();
-        if same == tail.len() {
-            return Ok(same);
-        }
-        let kept = tail[..same]
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
-        set_aside(&self.dir, &tail[kept..])?;
-        self.file.set_len(at + size(kept))?;
-        self.length = at + size(kept);
+        self.file.read_exact_at(&mut tail, end)?;
+        set_aside(&self.dir, &tail)?;
+        self.file.set_len(end)?;
+        self.length = end;
         self.dirty = true;
-        Ok(kept)
+        Ok(())
     }
 
     /// Puts the lines that the log has up to `upto` into the file once more, and syncs it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rye_core::id::Seq;
 use rye_core::model::Birth;
+use rye_core::model::Event;
 use serde_json::{Value, json};
 
 use super::super::{Change, Error, Journal};
@@ -179,6 +180,29 @@ async fn what_neither_file_nor_log_holds_is_lost_and_named_and_the_rest_is_kept(
             "after the end and a restart"
         );
     }
+}
+
+#[tokio::test]
+async fn a_long_transcript_that_is_right_is_left_alone() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 1).await;
+    // Longer than what is compared in one piece.
+    let emitted = Event::Emitted {
+        name: "x".into(),
+        content: json!("x".repeat(60_000)),
+    };
+    for _ in 0..40 {
+        journal.put(vec![change(&run, emitted.clone())]).await;
+    }
+    let path = rig.transcript_path(&run);
+    let whole = transcript(&path, 46).await;
+    drop(journal);
+    let journal = rig.open().await;
+    journal.put(turn(&run, 2)).await;
+    let text = transcript(&path, 48).await;
+    assert!(text.starts_with(&whole));
+    assert!(!path.with_file_name("transcript.lost-1.jsonl").exists());
 }
 
 #[tokio::test]

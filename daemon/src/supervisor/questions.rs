@@ -1,0 +1,160 @@
+//! What nobody knows about a run that is to go on: attempts that must not happen twice and were cut off, in it or in the runs
+//! below that its last step waited for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rye_core::id::RunId;
+use rye_core::model::{Activity, Phase, Run, Status, Verdict};
+
+use super::{Error, Supervisor};
+use crate::port::Resume;
+
+/// An attempt that must not happen twice and was cut off by the end of its run.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// Its name, and those of the attempts above it that must not happen twice either: an answer to one is an answer to it.
+    names: Vec<String>,
+    /// The run it belongs to.
+    run: RunId,
+}
+
+impl Question {
+    fn is_answered_by(&self, given: &str) -> bool {
+        given == "*" || self.names.iter().any(|name| name == given)
+    }
+
+    /// What it is about, to somebody who asked about `run`.
+    fn told(&self, run: &Run) -> String {
+        let name = self.names.first().map_or("", String::as_str);
+        if self.run == run.id {
+            format!("`{name}`")
+        } else {
+            format!("`{name}` of the run below `{}`", self.run)
+        }
+    }
+}
+
+impl Supervisor {
+    /// What nobody knows about `run`, which has ended or stands behind a failure, and about the runs below with which
+    /// another try of its last step goes on.
+    pub(super) fn questions<'a>(
+        &'a self,
+        run: &'a Run,
+    ) -> BoxFuture<'a, Result<Vec<Question>, Error>> {
+        let work = async move {
+            let mut own = run.progress.unknown.clone();
+            let mut open = Vec::new();
+            for (name, child) in run.unfinished_below() {
+                let once = own.iter().position(|own| *own == name);
+                let once = once.map(|place| own.remove(place));
+                let Some(child) = self.ended_below(run, child).await? else {
+                    continue;
+                };
+                let mut below = self.questions(&child).await?;
+                if let Some(name) = once {
+                    if below.is_empty() {
+                        below.push(Question {
+                            names: Vec::new(),
+                            run: run.id.clone(),
+                        });
+                    }
+                    for question in &mut below {
+                        question.names.push(name.clone());
+                    }
+                }
+                open.extend(below);
+            }
+            open.extend(own.into_iter().map(|name| Question {
+                names: vec![name],
+                run: run.id.clone(),
+            }));
+            Ok(open)
+        };
+        work.boxed()
+    }
+
+    /// The run with which a step of `run` goes on that `child` carried out; `None` if nothing of it is repeated.
+    async fn ended_below(&self, run: &Run, child: &RunId) -> Result<Option<Arc<Run>>, Error> {
+        let mut child = self.newest(child).await?;
+        if child.birth.detached {
+            return Ok(None);
+        }
+        if child.birth.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {
+            // It is being ended together with the run that waited for it.
+            self.shared.journal.ended(&child.id).await?;
+            child = self.run_of(&child.id).await?;
+        }
+        match child.status() {
+            Status::Completed | Status::CompletedWithErrors => Ok(None),
+            Status::Error | Status::Cancelled | Status::Killed => Ok(Some(child)),
+            Status::Created | Status::Running | Status::Suspended => Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: format!(
+                    "the run below `{}` goes on by itself; wait until it has ended, or end it, and resume this one then",
+                    child.id
+                ),
+            }),
+        }
+    }
+
+    /// What the end of `run`, or of a run below, cut off and must not happen twice is repeated only if whoever asks says
+    /// that it did not happen.
+    pub(super) async fn settle_unknown(&self, run: &Run, request: &Resume) -> Result<(), Error> {
+        let unfit = |problem: String| Error::Unfit {
+            run: run.id.clone(),
+            problem,
+        };
+        let open = self.questions(run).await?;
+        for (name, verdict) in &request.verdicts {
+            if name != "*" && !open.iter().any(|question| question.is_answered_by(name)) {
+                return Err(unfit(format!("`{name}` is not uncertain")));
+            }
+            if *verdict != Verdict::Retry {
+                return Err(unfit(format!(
+                    "it has ended, and can only go on by doing `{name}` again; if that is wrong, start a new run"
+                )));
+            }
+        }
+        let open = open.iter().filter(|question| {
+            let mut given = request.verdicts.iter();
+            !given.any(|(name, _)| question.is_answered_by(name))
+        });
+        // An answer counts for all that have the name: whoever gives it is to know of all.
+        let told: Vec<String> = open.clone().map(|question| question.told(run)).collect();
+        let names = open.filter_map(|question| question.names.first());
+        let answers: BTreeSet<String> = names
+            .map(|name| format!("--uncertain '{name}=retry'"))
+            .collect();
+        if told.is_empty() {
+            return Ok(());
+        }
+        Err(unfit(format!(
+            "nobody knows whether {} took effect before the run was stopped; if it may happen again, say so: {}",
+            told.join(", "),
+            Vec::from_iter(answers).join(" ")
+        )))
+    }
+
+    /// The same for a run that is parked behind a failure, with what is left of the request.
+    pub(super) async fn settle_failed(&self, run: &Run, request: Resume) -> Result<Resume, Error> {
+        match &run.phase {
+            Phase::Suspended {
+                at: Activity::Failed(_),
+                ..
+            } if !self.questions(run).await?.is_empty() => {
+                self.settle_unknown(run, &request).await?;
+                Ok(Resume {
+                    verdicts: Vec::new(),
+                    ..request
+                })
+            }
+            Phase::Suspended { .. }
+            | Phase::Created
+            | Phase::Running { .. }
+            | Phase::Ended { .. } => Ok(request),
+        }
+    }
+}
