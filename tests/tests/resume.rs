@@ -4,22 +4,10 @@ use nix::sys::signal::Signal;
 use rye_tests::{Daemon, Outcome, World, until};
 use serde_json::{Value, json};
 
+use crate::steering::{TWO, failed};
+
 /// The permissions of the graphs here.
 const ALL: &str = "permissions: [\"rye.execute.tool.*\"]";
-
-/// Two steps; the second fails as long as the file `ok` is missing. Each notes that it ran.
-const TWO: &str = r#"start: one
-state: {n: 1}
-nodes:
-  one:
-    action: {item_id: rye/bash, params: {command: "echo one >>ran"}}
-    assign: {n: 2}
-    next: two
-  two:
-    action: {item_id: rye/bash, params: {command: "echo two >>ran; [ -e ok ]"}}
-    assign: {m: "${inputs.who}"}
-    next: done
-  done: {type: return, output: {n: "${state.n}", m: "${state.m}"}}"#;
 
 /// Waits in a process until there is the file `go`; each attempt notes that it began.
 const GATE: &str = r#"start: a
@@ -28,15 +16,6 @@ nodes:
     action: {item_id: rye/bash, params: {command: "echo a >>ran; until [ -e go ]; do sleep 0.01; done"}}
     next: b
   b: {type: return}"#;
-
-/// A world whose first run of [`TWO`] has failed at its second step.
-fn failed() -> (World, String) {
-    let world = World::new();
-    world.graph("t/two", TWO);
-    let out = world.ryectl("run t/two -i who=Ada").run().code(1);
-    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
-    (world, run)
-}
 
 fn runs(world: &World) -> Vec<Value> {
     let all = world.ryectl("ps --all --json").ok().json();
@@ -133,6 +112,7 @@ fn a_failed_run_killed_in_its_last_hooks_goes_on_at_the_node_that_failed() {
              action: {item_id: rye/bash, params: {command: \"echo in >>hook; sleep 600\"}}\nnodes:",
         ),
     );
+    world.write("go", "");
     let run = started_until(&world, "t/two", "hook");
     let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
     world.write("ok", "");
@@ -145,6 +125,7 @@ fn a_failed_run_killed_in_its_last_hooks_goes_on_at_the_node_that_failed() {
 fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_mended() {
     let world = World::new();
     world.graph_with("t/two", &format!("{ALL}\nenv_requires: [NEEDED]"), TWO);
+    world.write("go", "");
     world.write("ok", "");
     let out = world.ryectl("run t/two -i who=Ada").run().code(1);
     let old = out.json()["graph_run_id"].as_str().unwrap().to_owned();

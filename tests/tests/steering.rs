@@ -4,7 +4,7 @@ use rye_tests::{World, processes, until};
 use serde_json::{Value, json};
 
 /// Two steps; the first waits for the file `go`, the second fails as long as the file `ok` is missing. Each notes that it ran.
-const TWO: &str = r#"start: one
+pub(crate) const TWO: &str = r#"start: one
 state: {n: 1}
 nodes:
   one:
@@ -18,7 +18,7 @@ nodes:
   done: {type: return, output: {n: "${state.n}", m: "${state.m}"}}"#;
 
 /// A world whose first run of [`TWO`] has failed at its second step.
-fn failed() -> (World, String) {
+pub(crate) fn failed() -> (World, String) {
     let world = World::new();
     world.graph("t/two", TWO);
     world.write("go", "");

@@ -265,15 +265,13 @@ impl Battle {
     fn conclude(mut self) {
         let at = format!("seed {}", self.seed);
         self.world.write("stop", "");
-        let deadline = Instant::now() + LAST_LAP;
-        let record = loop {
+        let ended = within(LAST_LAP, || {
             self.answer();
             let record = self.world.record(&self.run);
-            if record["success"].is_boolean() {
-                break record;
-            }
-            assert!(Instant::now() < deadline, "{at}: no end: {record}");
-            thread::sleep(Duration::from_millis(20));
+            record["success"].is_boolean().then_some(record)
+        });
+        let Some(record) = ended else {
+            panic!("{at}: no end: {}", self.world.record(&self.run));
         };
         assert_eq!(record["status"], "completed", "{at}: {record}");
         let text = until("the whole transcript", || {

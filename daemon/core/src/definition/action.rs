@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::keys::Keys;
 use super::read::{At, Reader};
-use super::{Action, Object};
+use super::{Action, Graph, Object};
 use crate::capability::Primary;
 use crate::expr;
 use crate::id::{ItemId, ItemKind, ItemRef};
@@ -30,6 +30,32 @@ impl<'d> Reader<'d> {
             id,
             params: params?,
         })
+    }
+
+    /// Visits every action of `graph`, which was read before, with the node or hook that it stands in.
+    pub(super) fn each_action(
+        &mut self,
+        graph: &Graph,
+        mut visit: impl FnMut(&mut Self, &At<'d>, &Action),
+    ) {
+        let nodes = self.config("nodes");
+        for node in &graph.nodes {
+            let at = nodes.as_ref().and_then(|nodes| nodes.child(&node.name));
+            if let (Some(action), Some(at)) = (node.work.action(), at) {
+                self.node = Some(node.name.clone());
+                visit(self, &at, action);
+                self.node = None;
+            }
+        }
+        let hooks = self.config("hooks");
+        for (index, hook) in graph.hooks.iter().enumerate() {
+            let at = hooks
+                .as_ref()
+                .and_then(|hooks| hooks.child(&index.to_string()));
+            if let (Some(action), Some(at)) = (hook.action.call(), at) {
+                visit(self, &at, action);
+            }
+        }
     }
 
     fn primary(&mut self, action: &At<'d>) -> Option<Primary> {

@@ -25,24 +25,9 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: Option<&Graph>) {
         source: String::new(),
         patterns,
     };
-    let nodes = reader.config("nodes");
-    for node in &graph.nodes {
-        let at = nodes.as_ref().and_then(|nodes| nodes.child(&node.name));
-        if let (Some(action), Some(at)) = (node.work.action(), at) {
-            reader.node = Some(node.name.clone());
-            check_action(reader, &at, action, &layer);
-            reader.node = None;
-        }
-    }
-    let hooks = reader.config("hooks");
-    for (index, hook) in graph.hooks.iter().enumerate() {
-        let at = hooks
-            .as_ref()
-            .and_then(|hooks| hooks.child(&index.to_string()));
-        if let (Some(action), Some(at)) = (hook.action.call(), at) {
-            check_action(reader, &at, action, &layer);
-        }
-    }
+    reader.each_action(graph, |reader, at, action| {
+        check_action(reader, at, action, &layer);
+    });
 }
 
 /// `at` is the node or hook that the action stands in.

@@ -33,24 +33,9 @@ pub(super) fn check(
     graph: &Graph,
     look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
 ) {
-    let nodes = reader.config("nodes");
-    for node in &graph.nodes {
-        let at = nodes.as_ref().and_then(|nodes| nodes.child(&node.name));
-        if let (Some(action), Some(at)) = (node.work.action(), at) {
-            reader.node = Some(node.name.clone());
-            check_use(reader, &at, action, look_up);
-            reader.node = None;
-        }
-    }
-    let hooks = reader.config("hooks");
-    for (index, hook) in graph.hooks.iter().enumerate() {
-        let at = hooks
-            .as_ref()
-            .and_then(|hooks| hooks.child(&index.to_string()));
-        if let (Some(action), Some(at)) = (hook.action.call(), at) {
-            check_use(reader, &at, action, look_up);
-        }
-    }
+    reader.each_action(graph, |reader, at, action| {
+        check_use(reader, at, action, look_up);
+    });
 }
 
 /// `at` is the node or hook that the action stands in.
