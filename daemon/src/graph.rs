@@ -40,7 +40,7 @@ use self::attend::{Bench, Ended, Errand, Job};
 use crate::cache;
 use crate::dispatch::Ports;
 use crate::journal::{self, Change};
-use crate::stop::{Left, Stop};
+use crate::stop::{Changes, Left, Stop};
 use crate::{room, task};
 
 /// Walks `run` under `policy` to its end, until it parks, or until the daemon stops.
@@ -75,6 +75,7 @@ pub async fn drive(
         ports,
         bench: Arc::new(bench),
         stop,
+        signal: stop.changes(),
         walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
         graph,
         policy,
@@ -131,6 +132,8 @@ struct Drive<'a> {
     ports: Ports<'a>,
     bench: Arc<Bench<'a>>,
     stop: &'a Stop,
+    /// What has changed about `stop` since the last wait: a request that comes between the look at it and the wait ends the wait.
+    signal: Changes,
     graph: Arc<Graph>,
     policy: Arc<Policy>,
     walker: Walker,
@@ -277,10 +280,6 @@ impl<'a> Drive<'a> {
 
     /// Waits for the end of a call, for a time, or for somebody who wants the run to stop.
     async fn wait(&mut self, calls: &mut Calls<'a>, until: Option<Timestamp>) {
-        let mut signal = self.stop.changes();
-        if self.stop.is_shutdown() {
-            return;
-        }
         let pause = until.map(|until| {
             let ms = until.ms_since(self.ports.journal.now());
             Duration::from_millis(ms)
@@ -288,7 +287,7 @@ impl<'a> Drive<'a> {
         let ended = tokio::select! {
             Some(ended) = calls.next() => Some(ended),
             () = task::sleep(pause) => None,
-            () = signal.changed() => None,
+            () = self.signal.changed() => None,
         };
         if let Some((call, ended)) = ended {
             self.take(&call, ended);

@@ -146,7 +146,7 @@ impl Stop {
         self.urgency() >= Urgency::Shutdown
     }
 
-    /// What tells of every change of the signal from now on.
+    /// What tells of every change of the signal from now on, however late it is asked: take it before the signal is looked at.
     pub fn changes(&self) -> Changes {
         Changes(self.signal.subscribe())
     }
@@ -180,6 +180,8 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -195,5 +197,14 @@ mod tests {
         assert_eq!(stop.killer().as_deref(), Some("uid:6"));
         assert_eq!(stop.grace(), Some(Duration::from_secs(1)));
         stop.at_least(Urgency::Cancel).await;
+    }
+
+    #[tokio::test]
+    async fn what_was_raised_before_somebody_waits_for_it_is_told_once() {
+        let stop = Stop::new();
+        let mut changes = stop.changes();
+        stop.hold();
+        changes.changed().await;
+        assert_eq!(changes.changed().now_or_never(), None);
     }
 }
