@@ -1,8 +1,9 @@
 //! Drives one tool run: one call, written down before and after.
 //!
 //! **Order.** The call starts when its announcement is durable. **Failure.** A commit that finds no room parks the run, and
-//! what the call came to waits in memory. A tool run that was in flight when the daemon went down is not repeated: nobody can tell whether its effect happened, and nobody asked for a second one. It ends as
-//! `error` with the code `interrupted`; a graph node, which declares its `effect`, is repeated (see [`crate::graph`]).
+//! what the call came to waits in memory. A tool run that was in flight when the daemon went down is not repeated: nobody can
+//! tell whether its effect happened, and nobody asked for a second one. It ends as `error` with the code `interrupted`; a
+//! graph node, which declares its `effect`, is repeated (see [`crate::graph`]).
 
 use std::sync::Arc;
 
@@ -131,6 +132,7 @@ impl Record<'_> {
                 }
                 committed => {
                     committed?;
+                    self.parked &= begins == Begins::Before;
                     return Ok(None);
                 }
             }

@@ -43,6 +43,10 @@ use crate::journal::{self, Change};
 use crate::stop::{Changes, Left, Stop};
 use crate::{room, task};
 
+/// Changes that are committed together at most, give or take those of one call. Calls that are concluded on the spot never
+/// make the walker wait, and there may be a hundred thousand of them.
+const MOST_PLANNED: usize = 256;
+
 /// Walks `run` under `policy` to its end, until it parks, or until the daemon stops.
 pub async fn drive(
     ports: Ports<'_>,
@@ -88,17 +92,22 @@ pub async fn drive(
     drive.take_up();
     let mut calls = FuturesUnordered::new();
     loop {
-        match drive.walk(&mut calls).await {
+        let walked = match drive.walk(&mut calls).await {
+            Err(journal::Error::KeyTaken { run }) => {
+                tracing::info!(%run, "somebody else goes on with a run below");
+                drive.draw_up_anew(&mut calls).await.map(|()| None)
+            }
+            walked => walked.map(Some),
+        };
+        match walked {
+            Ok(None) => {}
+            Ok(Some(left)) => return Ok(left),
             Err(error) if error.is_want_of_room() => {
                 if let Some(left) = drive.wait_for_room(&mut calls, &error).await? {
                     return Ok(left);
                 }
             }
-            Err(journal::Error::KeyTaken { run }) => {
-                tracing::info!(%run, "somebody else goes on with a run below");
-                drive.draw_up_anew(&mut calls).await?;
-            }
-            walked => return walked,
+            Err(error) => return Err(error),
         }
     }
 }
@@ -187,6 +196,10 @@ impl<'a> Drive<'a> {
                 Move::Call(events, call) => {
                     self.plan(events);
                     self.admit(call).await;
+                    if self.plans.len() >= MOST_PLANNED {
+                        self.set_out(calls).await?;
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Move::Wait(events, until) => {
                     self.plan(events);

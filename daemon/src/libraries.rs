@@ -21,6 +21,8 @@ use crate::config::Config;
 
 /// Configurations whose policy is kept; more different ones in use at once are read again.
 const MOST_POLICIES: usize = 64;
+/// Projects whose verified items are kept although no run works there now.
+const MOST_IDLE_LIBRARIES: usize = 64;
 
 /// Why a directory cannot be worked in.
 #[derive(Debug, thiserror::Error)]
@@ -151,6 +153,9 @@ impl Libraries {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // All directories without a project see the same items.
         let key = project.unwrap_or(Path::new("")).to_owned();
+        if open.len() >= MOST_IDLE_LIBRARIES && !open.contains_key(&key) {
+            open.retain(|_, library| Arc::strong_count(library) > 1);
+        }
         let library = open.entry(key).or_insert_with(|| {
             let user = self.config.user_space.clone();
             let spaces = Spaces::new(

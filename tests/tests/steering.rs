@@ -740,6 +740,34 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
 }
 
 #[test]
+fn execute_ends_as_the_run_of_its_graph_did() {
+    let world = World::new();
+    world.graph(
+        "t/parks",
+        "start: a\nmax_steps: 1\nhooks:\n  - event: limit\n    \
+         action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\n\
+         nodes:\n  a: {assign: {n: 1}, next: b}\n  b: {type: return}",
+    );
+    let parked = world.ryectl("execute tool t/parks --json").run().code(75);
+    let envelope = parked.json();
+    assert_eq!(envelope["metadata"]["code"], "suspended", "{envelope}");
+    assert_eq!(envelope["data"]["status"], "suspended", "{envelope}");
+    let run = envelope["data"]["graph_run_id"].as_str().unwrap();
+    let _told = parked.tells(&["parked", "limit", "ryectl resume", run]);
+    world.graph(
+        "t/suppressed",
+        "start: a\non_error: continue\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 1}}, next: b}\n  b: {type: return}",
+    );
+    let ended = world
+        .ryectl("execute tool t/suppressed --json")
+        .run()
+        .code(1)
+        .json();
+    assert_eq!(ended["data"]["status"], "completed_with_errors", "{ended}");
+    assert_eq!(ended["status"], "success", "{ended}");
+}
+
+#[test]
 fn an_empty_cache_is_listed_and_what_is_missing_is_not_found() {
     let world = World::new();
     assert_eq!(world.ryectl("cache ls --json").ok().json(), json!([]));

@@ -1,13 +1,13 @@
 //! `execute`.
 
 use rye_client::exit::Exit;
-use rye_client::wire;
+use rye_client::{json, wire};
 use rye_core::id::ItemRef;
-use rye_core::model::Object;
+use rye_core::model::{Object, Status};
 use rye_proto::v1;
 use serde_json::Value;
 
-use super::Session;
+use super::{Session, attach};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
@@ -26,7 +26,8 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         params_json,
         trace: execute.trace,
     };
-    let answer = session.client().await?.execute(request).await?;
+    let client = session.client().await?;
+    let answer = client.execute(request).await?;
     let envelope = envelope(&answer.envelope_json)?;
     let output = &mut session.output;
     match output.format() {
@@ -45,12 +46,30 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
             }
         }
     }
-    if envelope.get("status").and_then(Value::as_str) != Some("error") {
-        return Ok(Exit::Done);
+    let told = |key: &str| envelope.get(key).and_then(Value::as_str);
+    if told("status") != Some("error") {
+        return Ok(if has_suppressed_errors(&envelope, &answer.run_id) {
+            Exit::Failed
+        } else {
+            Exit::Done
+        });
     }
-    let error = envelope.get("error").and_then(Value::as_str);
-    output.error(error.unwrap_or("the item failed and gave no reason"));
+    if !answer.run_id.is_empty() {
+        let record = json::Run::new(&client.get(&answer.run_id).await?)?;
+        if record.suspend.is_some() {
+            attach::tell_parked(&client, &record, output).await?;
+            return Ok(Exit::Parked);
+        }
+    }
+    output.error(told("error").unwrap_or("the item failed and gave no reason"));
     Ok(Exit::Failed)
+}
+
+/// Whether `envelope` is that of a graph that handled the errors it met, which is no success to whoever runs it.
+fn has_suppressed_errors(envelope: &Object, run_id: &str) -> bool {
+    let told = |key: &str| envelope.get("data")?.get(key)?.as_str();
+    told("graph_run_id") == Some(run_id)
+        && told("status") == Some(Status::CompletedWithErrors.as_str())
 }
 
 fn envelope(text: &str) -> Result<Object, Failure> {

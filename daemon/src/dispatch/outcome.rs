@@ -69,7 +69,7 @@ pub(super) fn judge(
             )
         }
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
-            ("stopped", "stopped on request".to_owned(), true)
+            ("stopped", "stopped on request".to_owned(), false)
         }
         (None, Exit::Code(0)) => match lossy {
             None => return Ok(data),

@@ -3,6 +3,7 @@
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
+use rye_core::clock::Timestamp;
 use rye_core::id::{Lsn, RunId, Seq};
 
 use super::record::{Body, Record, Rendered};
@@ -22,22 +23,32 @@ fn lost(lsn: Lsn, seq: Seq) -> io::Error {
     )
 }
 
-/// One record of the log.
-fn record(
+/// Hands the records of `run` at `places`, which are in order, to `sink`. A frame is read once, however many of them it
+/// holds.
+fn each_record(
     shared: &Shared,
     run: &RunId,
-    seq: Seq,
-    lsn: Lsn,
-) -> io::Result<(rye_core::clock::Timestamp, Record)> {
-    let bytes = shared.log.read(lsn)?.ok_or_else(|| lost(lsn, seq))?;
-    match serde_json::from_slice(&bytes)? {
-        Body::Commit { at, records } => records
-            .into_iter()
-            .find(|record| record.run == *run && record.seq == seq)
-            .map(|record| (at, record))
-            .ok_or_else(|| lost(lsn, seq)),
-        Body::Epoch { .. } | Body::Closed { .. } => Err(lost(lsn, seq)),
+    places: &[(Seq, Lsn)],
+    mut sink: impl FnMut(Lsn, Timestamp, Record) -> io::Result<()>,
+) -> io::Result<()> {
+    for frame in places.chunk_by(|(_, one), (_, next)| one == next) {
+        let Some(&(first, lsn)) = frame.first() else {
+            continue;
+        };
+        let bytes = shared.log.read(lsn)?.ok_or_else(|| lost(lsn, first))?;
+        let (at, records) = match serde_json::from_slice(&bytes)? {
+            Body::Commit { at, records } => (at, records),
+            Body::Epoch { .. } | Body::Closed { .. } => return Err(lost(lsn, first)),
+        };
+        let mut records = records.into_iter().filter(|record| record.run == *run);
+        for &(seq, _) in frame {
+            let record = records
+                .find(|record| record.seq == seq)
+                .ok_or_else(|| lost(lsn, seq))?;
+            sink(lsn, at, record)?;
+        }
     }
+    Ok(())
 }
 
 /// Renders the lines between two heads of a run once more, and hands them with their offset to `sink`.
@@ -52,8 +63,7 @@ pub(super) fn render_again(
     let mut head = from;
     let mut at = from.bytes;
     let mut lines = Vec::new();
-    for (seq, lsn) in places {
-        let (time, record) = record(shared, &track.id, seq, lsn)?;
+    each_record(shared, &track.id, &places, |_, time, record| {
         let event = record
             .event
             .event(&shared.objects)
@@ -61,7 +71,7 @@ pub(super) fn render_again(
         let text = Rendered::again(event.name(), &record.event);
         let fact = Fact {
             run: &track.id,
-            seq,
+            seq: record.seq,
             at: time,
             name: text.name,
             payload: &text.payload,
@@ -73,7 +83,8 @@ pub(super) fn render_again(
             at = head.bytes;
             lines.clear();
         }
-    }
+        Ok(())
+    })?;
     if head == to {
         sink(at, &lines)
     } else {
@@ -125,19 +136,18 @@ pub(super) fn of_track(
 }
 
 fn from_log(shared: &Shared, track: &Track, places: &[(Seq, Lsn)]) -> io::Result<Vec<Line>> {
-    places
-        .iter()
-        .map(|(seq, lsn)| {
-            let (timestamp, record) = record(shared, &track.id, *seq, *lsn)?;
-            Ok(Line {
-                seq: *seq,
-                lsn: *lsn,
-                timestamp,
-                payload: record.event.shown(),
-                event_type: record.event.event_type,
-            })
-        })
-        .collect()
+    let mut lines = Vec::with_capacity(places.len());
+    each_record(shared, &track.id, places, |lsn, timestamp, record| {
+        lines.push(Line {
+            seq: record.seq,
+            lsn,
+            timestamp,
+            payload: record.event.shown(),
+            event_type: record.event.event_type,
+        });
+        Ok(())
+    })?;
+    Ok(lines)
 }
 
 /// The events from `first` to `head` as the run's transcript tells them, all of it verified. Blocks.

@@ -1,14 +1,16 @@
 //! The service `Items`: running an item for its answer.
 
+use std::time::Duration;
+
 use rye_core::id::ItemRef;
-use rye_core::model::Object;
+use rye_core::model::{Failure, Run};
 use rye_proto::v1;
 use rye_proto::v1::items_server::Items;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use super::decode;
-use crate::dispatch::Trace;
+use crate::dispatch::{Envelope, Trace};
 use crate::supervisor::{Executed, Supervisor, launched};
 
 #[derive(Debug)]
@@ -37,37 +39,39 @@ impl Items for ItemsService {
         } else {
             Trace::Dropped
         };
-        let (document, run_id) = match self.supervisor.execute(start, trace).await? {
-            Executed::Tool(envelope, run) => (envelope.to_json(), run.to_string()),
-            Executed::Run(run) => (envelope(&run.birth.item, run.result()), run.id.to_string()),
-            Executed::Launched(run) => {
-                let data = launched(&run);
-                (envelope(&run.birth.item, data), run.id.to_string())
-            }
-            Executed::Document(data) => (envelope(&item, data), String::new()),
+        let (envelope, run_id) = match self.supervisor.execute(start, trace).await? {
+            Executed::Tool(envelope, run) => (envelope, run.to_string()),
+            Executed::Run(run) => (of_run(&run, run.result()), run.id.to_string()),
+            Executed::Launched(run) => (of_run(&run, launched(&run)), run.id.to_string()),
+            Executed::Document(data) => (envelope(item, data, Duration::ZERO), String::new()),
         };
         Ok(Response::new(v1::ExecuteResponse {
-            envelope_json: document.to_string(),
+            envelope_json: envelope.to_json().to_string(),
             run_id,
         }))
     }
 }
 
-/// The envelope of what was not a tool call: a document as its data.
-fn envelope(item: &ItemRef, data: Value) -> Value {
-    let success = data["success"] == json!(true);
-    let error = (!success).then(|| data["error"].clone());
-    let status = if success { "success" } else { "error" };
-    let mut document = Object::new();
-    let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
-    put("status", json!(status));
-    put("type", json!(item.kind.as_str()));
-    put("item_id", json!(item.id));
-    put("data", data);
-    put("chain", json!([]));
-    put("metadata", json!({}));
-    if let Some(error) = error {
-        put("error", error);
+/// The envelope of a run that answers with `data`.
+fn of_run(run: &Run, data: Value) -> Envelope {
+    let elapsed = run.updated_at.ms_since(run.created_at);
+    envelope(run.birth.item.clone(), data, Duration::from_millis(elapsed))
+}
+
+/// The envelope of what was not a tool call: a document that says itself whether it tells of a success, and why not.
+fn envelope(item: ItemRef, data: Value, elapsed: Duration) -> Envelope {
+    let told = |key: &str| data[key].as_str().map(str::to_owned);
+    let failure = (data["success"] != json!(true)).then(|| {
+        let status = told("status").unwrap_or_else(|| "invalid".to_owned());
+        let message = told("error").unwrap_or_else(|| format!("it is {status}"));
+        Failure::permanent(&told("code").unwrap_or(status), message)
+    });
+    Envelope {
+        item,
+        data,
+        failure,
+        chain: Vec::new(),
+        trace: None,
+        elapsed,
     }
-    Value::Object(document)
 }

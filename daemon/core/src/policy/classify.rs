@@ -14,7 +14,7 @@ const TOOL_FAILED: &str = "tool_failed";
 
 /// Codes of what was refused, or is broken as it stands. They are permanent whatever their text says: the name of a
 /// refused item may well hold the word `network`.
-const REFUSALS: [&str; 19] = [
+pub(super) const REFUSALS: [&str; 31] = [
     "permission_denied",
     "item_refused",
     "item_not_found",
@@ -22,14 +22,26 @@ const REFUSALS: [&str; 19] = [
     "invalid_action",
     "invalid_item_id",
     "invalid_params",
+    "invalid_inject_state",
     "precondition_failed",
-    "not_supported",
+    "unsupported",
     "interpolation_failed",
     "input_validation_failed",
+    "configuration_invalid",
     "graph_validation_failed",
     "graph_missing",
     "missing_environment_variables",
     "node_not_found",
+    "target_node_not_found",
+    "terminal_thread_not_found",
+    "run_not_found",
+    "waits_for_itself",
+    "kills_itself",
+    "depth_exceeded",
+    "child_lost",
+    "child_busy",
+    "child_over",
+    "result_refused",
     "project_gone",
     "max_steps_exceeded",
     "internal",
@@ -37,7 +49,13 @@ const REFUSALS: [&str; 19] = [
 ];
 
 /// Codes of what was stopped. A try that broke off may have had its effect, so it is nobody's to repeat unasked.
-const STOPPED: [&str; 3] = ["stopped", "interrupted", "cancelled"];
+pub(super) const STOPPED: [&str; 5] = [
+    "stopped",
+    "interrupted",
+    "cancelled",
+    "child_cancelled",
+    "child_killed",
+];
 
 /// Categories that are worth another try, if a pattern does not say.
 const RETRYABLE: [&str; 2] = ["transient", "rate_limited"];

@@ -2,8 +2,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::json;
 
+use super::classify::{REFUSALS, STOPPED};
 use super::*;
 use crate::definition::Backoff;
 use crate::yaml;
@@ -250,12 +252,19 @@ fn failures_of_our_own_are_sorted_by_their_code() {
 
 proptest! {
     #[test]
-    fn no_text_makes_a_refusal_retryable(text in ".*(network|timeout|connection reset).*", status in 0..600) {
-        let refused = Failure::permanent("permission_denied", text.clone());
+    fn no_text_makes_what_was_refused_or_stopped_retryable(
+        text in ".*(network|timeout|connection reset).*",
+        status in 0..600,
+        (code, category) in prop_oneof![
+            select(&REFUSALS[..]).prop_map(|code| (code, "permanent")),
+            select(&STOPPED[..]).prop_map(|code| (code, "cancelled")),
+        ],
+    ) {
+        let refused = Failure::permanent(code, text.clone());
         let result = json!({"error": {"message": text, "type": "TimeoutError"}, "status_code": status});
         let class = POLICY.classify(&refused, &result);
         prop_assert!(!class.retryable);
-        prop_assert_eq!(class.category, "permanent");
+        prop_assert_eq!(class.category, category);
     }
 }
 
