@@ -1,7 +1,10 @@
-//! Values that are too deep or too large: refused where they come in, and the daemon lives and starts again.
+//! Values that are too deep or too large are refused where they come in, and the daemon lives and starts again; what is many is
+//! written down piece by piece.
+
+use std::collections::BTreeSet;
 
 use rye_tests::World;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A list within a list, so many times.
 fn nested(levels: usize) -> String {
@@ -155,4 +158,36 @@ fn json_of_a_tool_that_would_lose_something_fails_the_step() {
         let _told = out.code(1).tells(&["JSON that cannot be used", told]);
     }
     drop(daemon);
+}
+
+#[test]
+fn items_from_the_cache_are_committed_piece_by_piece() {
+    const ITEMS: u32 = 2_000;
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph(
+        "t/cached",
+        "start: a\nnodes:\n  a:\n    type: foreach\n    over: \"${inputs.list}\"\n    parallel: true\n    \
+         cache_result: true\n    action: {item_id: rye/core/echo, params: {n: \"${item}\"}}\n    next: b\n  b: {type: return}",
+    );
+    let list: Vec<u32> = (0..ITEMS).collect();
+    world.write("in.json", json!({"list": list}).to_string());
+    let run = || {
+        let words = "run t/cached --quiet --json --input @in.json";
+        let run = world.ryectl(words).ok().json();
+        let events = world
+            .ryectl("events --json")
+            .arg(&run["run_id"].as_str().unwrap())
+            .ok();
+        events.json_lines()
+    };
+    let _filled = run();
+    let events = run();
+    let hits = events
+        .iter()
+        .filter(|event| event["event_type"] == "item_completed");
+    // The events of one commit have one time.
+    let commits: BTreeSet<_> = hits.clone().map(|hit| hit["timestamp"].as_str()).collect();
+    assert_eq!(hits.count(), list.len());
+    assert!(commits.len() > 1, "{commits:?}");
 }

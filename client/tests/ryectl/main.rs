@@ -429,6 +429,7 @@ async fn execute_prints_data_or_the_envelope_and_fails_with_the_item() {
     assert_eq!(daemon.seen(), ["execute {\"a\":1}"]);
     let daemon = Daemon::serve(Script {
         envelope: envelope("error"),
+        run: run(RunStatus::Error).into(),
         ..Script::default()
     });
     let ended = ask(&daemon, &["execute", "tool", "x", "--json"]).await;
