@@ -8,6 +8,7 @@ pub struct ItemRef {
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
 }
+/// Limits of one run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {
     /// Most steps a graph run may take; absent means the graph's or the daemon's default.
@@ -60,15 +61,16 @@ pub struct StartResponse {
     /// Whether an earlier start with the same key made this run.
     #[prost(bool, tag = "3")]
     pub existed: bool,
-    /// For `Stream`, with `resume_run_id`: what happens from here on stands behind it. Else empty.
+    /// With `resume_run_id`: the cursor from which `Stream` tells what happens after this call. Else empty.
     #[prost(string, tag = "4")]
     pub cursor: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitRequest {
+    /// From 1 to 1000.
     #[prost(string, repeated, tag = "1")]
     pub run_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Milliseconds; 0 waits without end.
+    /// Milliseconds; 0 waits for as long as it takes.
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
 }
@@ -85,7 +87,7 @@ pub struct WaitResponse {
 pub struct CancelRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// Told in the run's events, behind the caller's name. At most 1000 bytes.
+    /// Recorded in the run's events after the caller's name. At most 1000 bytes.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -118,14 +120,18 @@ pub struct KillReceipt {
     #[prost(int32, repeated, tag = "2")]
     pub survivors: ::prost::alloc::vec::Vec<i32>,
 }
+/// A process that a kill ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndedProcess {
     #[prost(int32, tag = "1")]
     pub pid: i32,
+    /// Its command, at most 15 bytes of it.
     #[prost(string, tag = "2")]
     pub comm: ::prost::alloc::string::String,
+    /// The signal that ended it, if one did.
     #[prost(int32, optional, tag = "3")]
     pub signal: ::core::option::Option<i32>,
+    /// Its exit code, if it exited by itself.
     #[prost(int32, optional, tag = "4")]
     pub exit: ::core::option::Option<i32>,
 }
@@ -139,6 +145,7 @@ pub struct SuspendResponse {
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
 }
+/// The answer to one attempt whose outcome nobody knows.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UncertainAnswer {
     /// A word of `Suspension.uncertain`, or `*` for all that are open.
@@ -151,13 +158,13 @@ pub struct UncertainAnswer {
 pub struct ResumeRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// New absolute limits.
+    /// New limits, absolute and higher than what is used up.
     #[prost(message, optional, tag = "2")]
     pub raise: ::core::option::Option<Limits>,
     /// One for each word of `Suspension.uncertain`.
     #[prost(message, repeated, tag = "3")]
     pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
-    /// Told in the run's events, behind the caller's name. At most 1000 bytes.
+    /// Recorded in the run's events after the caller's name. At most 1000 bytes.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -166,21 +173,25 @@ pub struct ResumeResponse {
     /// The run that goes on. Its id is another one if the run asked for had ended.
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
-    /// For `Stream`: what happens from here on stands behind it.
+    /// The cursor from which `Stream` tells what happens after this call.
     #[prost(string, tag = "2")]
     pub cursor: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepRequest {
+    /// The graph.
     #[prost(message, optional, tag = "1")]
     pub item: ::core::option::Option<ItemRef>,
+    /// As in `StartRequest`.
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
+    /// The node that runs.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
     /// As in `StartRequest`.
     #[prost(string, tag = "4")]
     pub inputs_json: ::prost::alloc::string::String,
+    /// As in `StartRequest`.
     #[prost(map = "string, string", tag = "5")]
     pub text_inputs: ::std::collections::HashMap<
         ::prost::alloc::string::String,
@@ -206,13 +217,16 @@ pub struct StepResponse {
     /// `{success, state, executed_node, next_node, step_count}` as JSON; with `error` and `code` if it failed.
     #[prost(string, tag = "2")]
     pub result_json: ::prost::alloc::string::String,
+    /// As in `StartResponse`.
     #[prost(string, repeated, tag = "3")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValidateRequest {
+    /// The graph; its signature does not matter yet.
     #[prost(message, optional, tag = "1")]
     pub item: ::core::option::Option<ItemRef>,
+    /// As in `StartRequest`.
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
 }
@@ -226,6 +240,7 @@ pub struct ValidateResponse {
     pub errors: ::prost::alloc::vec::Vec<Finding>,
     #[prost(message, repeated, tag = "3")]
     pub warnings: ::prost::alloc::vec::Vec<Finding>,
+    /// Nodes in the file, broken ones included.
     #[prost(uint32, tag = "4")]
     pub node_count: u32,
     /// The file.
@@ -283,6 +298,7 @@ pub struct ListRequest {
     /// None means all.
     #[prost(enumeration = "RunStatus", repeated, tag = "1")]
     pub statuses: ::prost::alloc::vec::Vec<i32>,
+    /// Absolute path; empty means all. So for the two that follow.
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -329,8 +345,10 @@ pub struct StepsResponse {
     #[prost(message, repeated, tag = "1")]
     pub steps: ::prost::alloc::vec::Vec<Step>,
 }
+/// A step that a graph run has taken.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Step {
+    /// From 1.
     #[prost(uint32, tag = "1")]
     pub step: u32,
     #[prost(string, tag = "2")]
@@ -338,10 +356,13 @@ pub struct Step {
     /// `ok`, `error`, `return`, `gate`, `foreach`, `cached`; more words may come.
     #[prost(string, tag = "3")]
     pub status: ::prost::alloc::string::String,
+    /// Wall time in milliseconds.
     #[prost(uint64, tag = "4")]
     pub elapsed_ms: u64,
+    /// Whether the result of an earlier run was used.
     #[prost(bool, tag = "5")]
     pub cache_hit: bool,
+    /// Why it failed.
     #[prost(string, optional, tag = "6")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -375,8 +396,10 @@ pub struct StreamResponse {
     #[prost(message, optional, tag = "1")]
     pub event: ::core::option::Option<Event>,
 }
+/// Something that happened to a run, and is on disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
+    /// Opaque: a stream from here goes on after this event.
     #[prost(string, tag = "1")]
     pub cursor: ::prost::alloc::string::String,
     /// Dense per run, from 1.
@@ -386,6 +409,7 @@ pub struct Event {
     pub run_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
     pub timestamp: ::core::option::Option<::prost_types::Timestamp>,
+    /// Such as `step_completed`; more words may come.
     #[prost(string, tag = "5")]
     pub event_type: ::prost::alloc::string::String,
     /// A JSON object, whole; it may be as long as a state.
@@ -403,8 +427,10 @@ pub struct Run {
     pub kind: i32,
     #[prost(enumeration = "RunStatus", tag = "4")]
     pub status: i32,
+    /// The run that started it; empty if a caller did.
     #[prost(string, tag = "5")]
     pub parent_id: ::prost::alloc::string::String,
+    /// Absolute path.
     #[prost(string, tag = "6")]
     pub project: ::prost::alloc::string::String,
     /// A JSON object; empty in lists.
@@ -413,12 +439,16 @@ pub struct Run {
     /// What a graph's return node declares, or a tool's result, as JSON; empty if there is none.
     #[prost(string, tag = "8")]
     pub output_json: ::prost::alloc::string::String,
+    /// Steps taken so far.
     #[prost(uint32, tag = "9")]
     pub steps: u32,
+    /// Why it did not succeed, or behind which failure it is parked.
     #[prost(message, optional, tag = "10")]
     pub error: ::core::option::Option<RunError>,
+    /// Errors that the graph went past.
     #[prost(message, repeated, tag = "11")]
     pub errors: ::prost::alloc::vec::Vec<SuppressedError>,
+    /// Why it is parked, while it is.
     #[prost(message, optional, tag = "12")]
     pub suspend: ::core::option::Option<Suspension>,
     #[prost(message, optional, tag = "13")]
@@ -429,8 +459,10 @@ pub struct Run {
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, optional, tag = "16")]
     pub ended_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// The ended run whose state and steps it took over; empty if none.
     #[prost(string, tag = "17")]
     pub continuation_of: ::prost::alloc::string::String,
+    /// The run that took over its state and steps; empty if none.
     #[prost(string, tag = "18")]
     pub continued_by: ::prost::alloc::string::String,
     /// Position of the last event.
@@ -439,6 +471,7 @@ pub struct Run {
     /// The daemon's life that owns the run.
     #[prost(uint64, tag = "20")]
     pub epoch: u64,
+    /// Who asked for it, such as `uid:1000`.
     #[prost(string, tag = "21")]
     pub principal: ::prost::alloc::string::String,
     /// What the run may do: every layer must allow an action.
@@ -454,44 +487,59 @@ pub struct Run {
     #[prost(bool, tag = "25")]
     pub detached: bool,
 }
+/// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CapabilityLayer {
+    /// Who or what narrows: the caller, a run above, the item.
     #[prost(string, tag = "1")]
     pub source: ::prost::alloc::string::String,
+    /// Such as `rye.execute.tool.*`; none allows nothing.
     #[prost(string, repeated, tag = "2")]
     pub patterns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+/// Why a run failed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunError {
+    /// For people.
     #[prost(string, tag = "1")]
     pub message: ::prost::alloc::string::String,
+    /// Where it stood; empty if at no node.
     #[prost(string, tag = "2")]
     pub node: ::prost::alloc::string::String,
+    /// A word for programs.
     #[prost(string, tag = "3")]
     pub code: ::prost::alloc::string::String,
+    /// Whether another try may succeed.
     #[prost(bool, tag = "4")]
     pub retryable: bool,
 }
+/// An error that the graph went past.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SuppressedError {
     #[prost(uint32, tag = "1")]
     pub step: u32,
     #[prost(string, tag = "2")]
     pub node: ::prost::alloc::string::String,
+    /// The message.
     #[prost(string, tag = "3")]
     pub error: ::prost::alloc::string::String,
 }
+/// Why a run is parked.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Suspension {
     /// `limit budget error approval restart uncertain storage child crash_loop user`.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
+    /// More exactly: which limit, or the code of the failure; empty if the reason says all.
     #[prost(string, tag = "2")]
     pub code: ::prost::alloc::string::String,
+    /// For a limit: what is used up.
     #[prost(string, tag = "3")]
     pub current: ::prost::alloc::string::String,
+    /// For a limit: how much there was.
     #[prost(string, tag = "4")]
     pub max: ::prost::alloc::string::String,
+    /// The node it stands at; empty if none.
     #[prost(string, tag = "5")]
     pub node: ::prost::alloc::string::String,
     /// The parked run below that it waits for.
@@ -504,6 +552,7 @@ pub struct Suspension {
     #[prost(bool, tag = "8")]
     pub begun: bool,
 }
+/// What a run and those below it have used of models.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cost {
     #[prost(uint64, tag = "1")]
@@ -518,13 +567,16 @@ pub struct Cost {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecuteRequest {
+    /// A tool or a graph.
     #[prost(message, optional, tag = "1")]
     pub item: ::core::option::Option<ItemRef>,
+    /// As in `StartRequest`.
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
     /// A JSON object; empty means none.
     #[prost(string, tag = "3")]
     pub params_json: ::prost::alloc::string::String,
+    /// Whether the envelope tells how the item was resolved and planned.
     #[prost(bool, tag = "4")]
     pub trace: bool,
 }
@@ -533,11 +585,13 @@ pub struct ExecuteResponse {
     /// The envelope `{status, type, item_id, data, chain, metadata, trace?}` as JSON.
     #[prost(string, tag = "1")]
     pub envelope_json: ::prost::alloc::string::String,
+    /// The run that carried it out; empty if none did.
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetObjectRequest {
+    /// As in `StartRequest`.
     #[prost(string, tag = "1")]
     pub project: ::prost::alloc::string::String,
     /// SHA-256 in hex.
@@ -560,10 +614,11 @@ pub struct ListCacheResponse {
     #[prost(message, repeated, tag = "1")]
     pub entries: ::prost::alloc::vec::Vec<CacheEntry>,
 }
-/// A node result that is used again as long as nothing it depends on changes.
+/// A node result that is used again for the same action.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CacheEntry {
-    /// SHA-256 in hex of everything the result depends on.
+    /// SHA-256 in hex of graph, node, action with its parameters, the content of every item of the action's chain, and the
+    /// configuration. What a tool reads besides (files, `.env`, the interpreter, the time) is not part of it.
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
     /// The node that gave the result; empty if the entry is not trusted.
@@ -600,26 +655,32 @@ pub struct InfoRequest {}
 pub struct InfoResponse {
     #[prost(string, tag = "1")]
     pub version: ::prost::alloc::string::String,
+    /// This life of the daemon; each start of it has a higher one.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     #[prost(int32, tag = "3")]
     pub pid: i32,
+    /// The process that starts and adopts the processes of runs.
     #[prost(int32, tag = "4")]
     pub parent_pid: i32,
     #[prost(message, optional, tag = "5")]
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Absolute path.
     #[prost(string, tag = "6")]
     pub state_dir: ::prost::alloc::string::String,
+    /// Absolute path.
     #[prost(string, tag = "7")]
     pub socket: ::prost::alloc::string::String,
     /// Fingerprint of the node key.
     #[prost(string, tag = "8")]
     pub node_fingerprint: ::prost::alloc::string::String,
+    /// What is in force for tools.
     #[prost(enumeration = "Isolation", tag = "9")]
     pub isolation: i32,
     /// How processes are contained, strongest first.
     #[prost(string, repeated, tag = "10")]
     pub containment: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Runs that run or are about to; parked ones do not count.
     #[prost(uint32, tag = "11")]
     pub live_runs: u32,
     /// `ok`, or why new runs are not admitted.
@@ -630,11 +691,14 @@ pub struct InfoResponse {
 pub struct DrainRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainResponse {}
+/// What a run carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum RunKind {
     Unspecified = 0,
+    /// A state graph, walked by the daemon.
     Graph = 1,
+    /// One call of a tool.
     Tool = 2,
 }
 impl RunKind {
@@ -659,15 +723,20 @@ impl RunKind {
         }
     }
 }
+/// Where a run stands. From `COMPLETED` on it has ended, and never changes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum RunStatus {
     Unspecified = 0,
+    /// Accepted, not begun.
     Created = 1,
     Running = 2,
+    /// Parked; `Run.suspend` says why.
     Suspended = 3,
     Completed = 4,
+    /// Completed, with errors that the graph went past; `Run.errors` has them.
     CompletedWithErrors = 5,
+    /// Failed; `Run.error` says why.
     Error = 6,
     Cancelled = 7,
     Killed = 8,
@@ -706,9 +775,11 @@ impl RunStatus {
         }
     }
 }
+/// When the next effect of a run may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Durability {
+    /// The graph's, or the daemon's default.
     Unspecified = 0,
     /// Every step is on disk before the next effect starts.
     Strict = 1,
@@ -737,13 +808,16 @@ impl Durability {
         }
     }
 }
-/// What a second run of a step would mean.
+/// What a second run of a step would mean, as a graph declares it and the payloads of `step_started` events carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Effect {
     Unspecified = 0,
+    /// The same as one: an attempt that was cut off is repeated.
     Idempotent = 1,
+    /// Nothing outside changes.
     Pure = 2,
+    /// Harm: an attempt that was cut off is `uncertain`, and somebody has to answer.
     AtMostOnce = 3,
 }
 impl Effect {
@@ -776,8 +850,11 @@ impl Effect {
 pub enum Isolation {
     Unspecified = 0,
     None = 1,
+    /// No new privileges and no core dumps.
     Scoped = 2,
+    /// Kept from files and sockets that are not the run's.
     Sandbox = 3,
+    /// Another uid.
     User = 4,
 }
 impl Isolation {
@@ -877,6 +954,7 @@ impl Verdict {
         }
     }
 }
+/// How a graph is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DiagramFormat {
@@ -3016,7 +3094,7 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Node", "Info"));
             self.inner.unary(req, path, codec).await
         }
-        /// Stops accepting, ends or parks what runs, and exits.
+        /// Stops accepting, leaves what runs to the next start, and exits.
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
@@ -3055,7 +3133,7 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::InfoRequest>,
         ) -> std::result::Result<tonic::Response<super::InfoResponse>, tonic::Status>;
-        /// Stops accepting, ends or parks what runs, and exits.
+        /// Stops accepting, leaves what runs to the next start, and exits.
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,
