@@ -26,7 +26,7 @@ use crate::error::NotStarted;
 use crate::events::{Events, Follow};
 use crate::wire;
 
-/// Largest message in either direction (design §14).
+/// Largest request: the daemon refuses longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Largest answer taken: a state of 64 MiB as JSON inside a message, with room for what JSON escapes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;

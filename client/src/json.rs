@@ -200,7 +200,7 @@ pub struct Finding {
 /// An element of `cache ls --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CacheEntry {
-    /// Hash of everything the result depends on.
+    /// Hash over graph, node, action, chain and configuration: the key of its result.
     pub key: String,
     /// The node that gave the result; null if the entry is not trusted.
     pub node: Option<String>,
@@ -484,12 +484,8 @@ impl From<v1::InfoResponse> for Daemon {
     }
 }
 
-const fn success(status: Status) -> Option<bool> {
-    match status {
-        Status::Created | Status::Running | Status::Suspended => None,
-        Status::Completed | Status::CompletedWithErrors => Some(true),
-        Status::Error | Status::Cancelled | Status::Killed => Some(false),
-    }
+fn success(status: Status) -> Option<bool> {
+    status.is_terminal().then(|| status.is_success())
 }
 
 fn suppressed(run: &v1::Run) -> Vec<SuppressedError> {

@@ -196,19 +196,28 @@ pub(crate) fn failure(error: &json::RunError) -> String {
 /// The command that makes a parked run go on.
 pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
     let resume = format!("ryectl resume {run_id}");
-    match suspension.reason.as_str() {
-        "uncertain" if !suspension.uncertain.is_empty() => {
-            let answers = suspension.uncertain.iter();
-            let answers: Vec<String> = answers
-                .map(|item| format!("--uncertain '{item}=retry|done|fail'"))
-                .collect();
-            let answers = answers.join(" ");
+    let answers = |words: &str| {
+        let items = suspension.uncertain.iter();
+        let answers: Vec<String> = items
+            .map(|item| format!("--uncertain '{item}={words}'"))
+            .collect();
+        answers.join(" ")
+    };
+    match (suspension.reason.as_str(), suspension.uncertain.is_empty()) {
+        ("uncertain", false) => {
+            let answers = answers("retry|done|fail");
             format!("find out what became of it, then say so: {resume} {answers}")
         }
-        "limit" if suspension.max.is_some() => format!("{resume} --raise steps=N"),
-        "error" => format!("{resume} tries the node again, `ryectl cancel {run_id}` ends the run"),
-        "storage" => "it goes on by itself when the disk has room again".to_owned(),
-        _ => format!("{resume} lets it go on, `ryectl cancel {run_id}` ends it"),
+        (_, false) => format!(
+            "it must not happen twice, and may have happened: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
+            answers("retry")
+        ),
+        ("limit", true) if suspension.max.is_some() => format!("{resume} --raise steps=N"),
+        ("error", true) => {
+            format!("{resume} tries the node again, `ryectl cancel {run_id}` ends the run")
+        }
+        ("storage", true) => "it goes on by itself when the disk has room again".to_owned(),
+        (_, true) => format!("{resume} lets it go on, `ryectl cancel {run_id}` ends it"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The node cache of projects, and the way to their objects.
 //!
-//! **Owns** `cache/nodes` below a project's objects: under the hash of everything a result depends on
-//! ([`rye_core::cas::InputScope`]) a pointer to the result, signed by the node. **Never** trusts the project: a pointer that is not
+//! **Owns** `cache/nodes` below a project's objects: under the hash over graph, node, action, chain and
+//! configuration ([`rye_core::cas::InputScope`]) a pointer to the result, signed by the node. **Never** trusts the project: a pointer that is not
 //! ours, is not of its key, or leads to an object that is not what it was is a miss, with a warning. So the worst that
 //! somebody who may write to the project can do is to have a node carried out.
 //!
@@ -72,7 +72,7 @@ impl Kinded for Error {
 /// A result in the cache.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its key: the hash of everything the result depends on.
+    /// Its key: the hash over graph, node, action, chain and configuration.
     pub key: String,
     /// The node that gave it; empty if the entry is not ours.
     pub node: String,

@@ -63,16 +63,7 @@ pub async fn drive(
         authority: Authority::Run,
         timeout: None,
     };
-    let note_process = |process| {
-        let event = Event::ProcessStarted {
-            step: 1,
-            slot: Slot::Action,
-            process,
-        };
-        if let Err(error) = ports.journal.note(&run.id, event) {
-            tracing::warn!(error = %told(&error), "a process identity was not recorded");
-        }
-    };
+    let note_process = ports.note_process(&run.id, 1, Slot::Action);
     let prepared = ports.dispatcher.prepare(order, ports.library);
     let carried_out = ports
         .dispatcher

@@ -11,7 +11,8 @@
 //!
 //! **Rules.** At most ten elements, no element twice; an element rests only on its own space or a lower one (held by
 //! [`Library::resolve`]). Caller parameters are data: they travel as JSON on stdin, or into slots the runtime's own text
-//! names, and are never read as templates. **Failure.** Every refusal names the item, the file and the mend.
+//! names, and are never read as templates. **Failure.** Every refusal names the item, and the file and the mend
+//! where one file is to blame.
 
 mod environment;
 mod plan;

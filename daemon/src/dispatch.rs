@@ -1,6 +1,7 @@
 //! The one door to effects.
 //!
-//! **Owns** the order of every action: alias → capability → chain → parameters → native tool or process → envelope.
+//! **Owns** the order of every action: alias → capability → chain → parameters → native tool or process → envelope
+//! (for the few native tools that a graph may call without a capability, the chain tells which they are, and comes first).
 //! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
 //! returned as data. **Failure.** Everything that goes wrong with the action itself, a refused item included, is a
 //! failed [`Envelope`]; there is no error type.
@@ -16,8 +17,8 @@ use rye_core::bounds;
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, chain as told};
-use rye_core::id::{Epoch, ItemKind, ItemRef};
-use rye_core::model::{Birth, Failure, KillReceipt, Object, ProcessIdentity, RunKind};
+use rye_core::id::{Epoch, ItemKind, ItemRef, RunId};
+use rye_core::model::{Birth, Event, Failure, KillReceipt, Object, ProcessIdentity, RunKind, Slot};
 use rye_core::walker::Certainty;
 use rye_item::Library;
 use serde_json::{Value, json};
@@ -52,6 +53,27 @@ pub struct Ports<'a> {
     pub runs: &'a dyn Runs,
     /// This life of the daemon.
     pub epoch: Epoch,
+}
+
+impl<'a> Ports<'a> {
+    /// What puts the process of the call in `slot` of a step on record, so that the next daemon knows it as one of ours.
+    pub fn note_process(
+        self,
+        run: &'a RunId,
+        step: u32,
+        slot: Slot,
+    ) -> impl Fn(ProcessIdentity) + Send + Sync + 'a {
+        move |process| {
+            let event = Event::ProcessStarted {
+                step,
+                slot,
+                process,
+            };
+            if let Err(error) = self.journal.note(run, event) {
+                tracing::warn!(error = %told(&error), "a process identity was not recorded");
+            }
+        }
+    }
 }
 
 /// An action to carry out.

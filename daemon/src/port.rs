@@ -1,7 +1,8 @@
 //! What the runs, and the tools they call, may ask of the owner of all runs.
 //!
-//! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. **Never** a way around
-//! authority: what a run asks for another run is granted by lineage and layers, which the implementor checks.
+//! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. [`Runs::nest`] narrows
+//! what a run below may do by the layers of its parent. The verbs on other runs check nothing: whoever calls them for a tool
+//! asks `native::reach` before.
 
 use std::fmt;
 use std::future::Future;
@@ -12,12 +13,23 @@ use std::time::Duration;
 use rye_core::error::{ErrorKind, Kinded, chain as told};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Birth, Failure, Object, Run, Verdict};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
 
 /// An answer that is on its way.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What whoever does not wait for a graph run is told of it.
+pub fn launched(run: &Run) -> Value {
+    json!({
+        "success": true,
+        "graph_run_id": run.id,
+        "graph_id": run.birth.item.id,
+        "status": "running",
+        "pid": std::process::id(),
+    })
+}
 
 /// The owner of all runs, as drivers and native tools see it.
 pub trait Runs: fmt::Debug + Send + Sync {

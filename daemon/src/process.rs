@@ -73,6 +73,8 @@ pub const CONTAINMENT: [&str; 4] = [
 
 /// How long a process that was asked to stop may take before it is killed, unless its plan says otherwise.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+/// The same where somebody kills a run and does not say.
+pub const KILL_GRACE: Duration = Duration::from_secs(3);
 
 /// Everything about one process that is to be started. Nothing else reaches it.
 #[derive(Clone)]

@@ -44,7 +44,7 @@ use tracing::Instrument as _;
 
 use self::admission::Admitted;
 pub use self::error::Error;
-pub use self::execute::{Executed, Step, launched};
+pub use self::execute::{Executed, Step};
 pub use self::inspect::Reach;
 pub use self::request::{Beginning, Lineage, Start, Started};
 use self::resume::Hold;

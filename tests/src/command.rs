@@ -223,10 +223,18 @@ impl Outcome {
     /// # Panics
     /// If it ended in another way.
     pub fn code(self, expected: i32) -> Self {
-        assert_eq!(
-            self.status.code(),
-            Some(expected),
-            "wrong exit code: {self:?}"
+        self.code_among(&[expected])
+    }
+
+    /// Asserts that the exit code is one of `expected`.
+    ///
+    /// # Panics
+    /// If it ended in another way.
+    pub fn code_among(self, expected: &[i32]) -> Self {
+        let code = self.status.code();
+        assert!(
+            code.is_some_and(|code| expected.contains(&code)),
+            "the exit code is not among {expected:?}: {self:?}"
         );
         self
     }

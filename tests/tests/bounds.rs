@@ -177,7 +177,7 @@ fn items_from_the_cache_are_committed_piece_by_piece() {
         let run = world.ryectl(words).ok().json();
         let events = world
             .ryectl("events --json")
-            .arg(&run["run_id"].as_str().unwrap())
+            .arg(run["run_id"].as_str().unwrap())
             .ok();
         events.json_lines()
     };

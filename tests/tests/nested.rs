@@ -546,10 +546,19 @@ fn several_parked_runs_of_one_node_go_on_together() {
     );
     let run = world.start_run("t/all");
     assert_eq!(world.settled(&run)["status"], "suspended");
+    let below = children(&world, &run);
+    assert_eq!(below.len(), 3);
     // The raise is for the one that the suspension names; the others go on to their limit and park again.
-    for _ in 0..3 {
+    for resumed in 1..=3 {
         resume(&world, &run);
         let _settled = world.settled(&run);
+        if resumed == 1 {
+            for child in &below {
+                let id = child["run_id"].as_str().unwrap();
+                let events = world.ryectl("events --json").arg(id).ok().stdout();
+                assert_eq!(events.matches("run_resumed").count(), 1, "{events}");
+            }
+        }
         if status(&world, &run) == "completed" {
             break;
         }

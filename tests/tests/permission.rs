@@ -52,15 +52,12 @@ fn state_socket_and_keys_are_for_the_owner_alone() {
 }
 
 #[test]
-fn a_state_directory_that_others_can_enter_is_closed_or_refused() {
+fn a_state_directory_that_others_can_enter_is_closed() {
     let world = World::new();
     fs::create_dir_all(world.state()).unwrap();
     fs::set_permissions(world.state(), fs::Permissions::from_mode(0o755)).unwrap();
-    let out = world.ryectl("daemon start").run();
-    assert!(
-        mode(&world.state()) == 0o700 || !world.socket().exists(),
-        "{out:?}"
-    );
+    let _started = world.ryectl("daemon start").ok();
+    assert_eq!(mode(&world.state()), 0o700);
 }
 
 #[test]

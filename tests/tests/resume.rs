@@ -202,3 +202,139 @@ fn only_deaths_of_the_daemon_are_held_against_a_run() {
     world.write("go", "");
     let _done = resume(&world, &run).code(0);
 }
+
+/// A step that must not happen twice, in which `command` runs after it has left its mark.
+fn charges(command: &str, more: &str) -> String {
+    format!(
+        "start: a\nnodes:\n  a:\n    effect: at_most_once\n    {more}\n    action: {{item_id: rye/bash, params: {{command: \"echo charged >>ran; {command}\"}}}}\n    \
+         next: b\n  b: {{type: return}}"
+    )
+}
+
+fn charged(world: &World) -> usize {
+    world.read("ran").lines().count()
+}
+
+#[test]
+fn what_failed_below_and_must_not_happen_twice_is_not_repeated_by_the_node_above() {
+    let action = "action: {item_id: t/charge, params: {}}";
+    let above = [
+        (format!("{action}\n    retry: {{max: 2}}"), "", 1),
+        (action.to_owned(), "", 1),
+        (
+            action.to_owned(),
+            "hooks: [{event: error, action: {retry: true, max_retries: 2}}]\n",
+            1,
+        ),
+        (
+            format!(
+                "type: foreach\n    over: [0, 1]\n    parallel: true\n    {action}\n    retry: {{max: 2}}"
+            ),
+            "",
+            2,
+        ),
+    ];
+    for (node, hooks, once) in above {
+        let world = World::new();
+        let _daemon = world.start("");
+        // What is shipped would try again after a failure of the network.
+        world.graph(
+            "t/charge",
+            &charges("echo connection reset >&2; exit 1", ""),
+        );
+        let config = format!(
+            "start: a\n{hooks}nodes:\n  a:\n    {node}\n    next: b\n  b: {{type: return}}"
+        );
+        world.graph("t/above", &config);
+        let run = world.start_run("t/above");
+        assert_eq!(world.settled(&run)["status"], "error", "{config}");
+        assert_eq!(charged(&world), once, "{config}");
+        let _asks = resume(&world, &run)
+            .code(5)
+            .tells(&["--uncertain 'a=retry'"]);
+        assert_eq!(charged(&world), once, "{config}");
+        let again = world.ryectl("resume --uncertain a=retry").arg(&run).run();
+        let _failed = again.code(1);
+        assert_eq!(charged(&world), 2 * once, "{config}");
+    }
+}
+
+#[test]
+fn what_failed_after_it_began_and_must_not_happen_twice_is_repeated_only_if_somebody_says_so() {
+    for (command, more) in [
+        ("exit 1", ""),
+        // The action has done its work; what comes after it failed.
+        (
+            "echo no json",
+            "assign: {k: \"${result.stdout | from_json}\"}",
+        ),
+    ] {
+        let world = World::new();
+        let _daemon = world.start("");
+        world.graph("t/charge", &charges(command, more));
+        let run = world.start_run("t/charge");
+        assert_eq!(world.settled(&run)["status"], "error", "{command}");
+        let _asks = resume(&world, &run)
+            .code(5)
+            .tells(&["`a` must not happen twice", "--uncertain 'a=retry'"]);
+        assert_eq!(charged(&world), 1, "{command}");
+        let _again = world
+            .ryectl("resume --uncertain a=retry")
+            .arg(&run)
+            .run()
+            .code(1);
+        assert_eq!(charged(&world), 2, "{command}");
+    }
+}
+
+#[test]
+fn only_the_items_that_may_have_happened_are_asked_about() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let config = "start: a\nnodes:\n  a:\n    type: foreach\n    over: [0, 1, 2]\n    effect: at_most_once\n    \
+        action: {item_id: rye/bash, params: {command: \"echo $I >>ran; [ $I != 1 ] || [ -e ok ]\", env: {I: \"${item}\"}}}\n    \
+        next: b\n  b: {type: return}";
+    world.graph("t/charge", config);
+    let run = world.start_run("t/charge");
+    assert_eq!(world.settled(&run)["status"], "error");
+    let before = world.read("ran");
+    let _asks = resume(&world, &run)
+        .code(5)
+        .tells(&["--uncertain 'a[1]=retry'"])
+        .does_not_tell("a[0]");
+    world.write("ok", "");
+    let _done = world.ryectl("resume --uncertain a[1]=retry").arg(&run).ok();
+    let again = world.read("ran");
+    let again: Vec<&str> = again.strip_prefix(&before).unwrap().lines().collect();
+    assert_eq!(
+        again,
+        if before == "0\n1\n" {
+            vec!["1", "2"]
+        } else {
+            vec!["1"]
+        }
+    );
+}
+
+#[test]
+fn a_run_parked_behind_what_must_not_happen_twice_says_how_it_goes_on() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let suspends = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
+    let config = charges("[ -e ok ]", "").replacen("start: a\n", suspends, 1);
+    world.graph("t/charge", &config);
+    let parked = world
+        .ryectl("run t/charge --json")
+        .run()
+        .code(75)
+        .tells(&["--uncertain 'a=retry'"]);
+    let run = parked.json()["run_id"].as_str().unwrap().to_owned();
+    let _asks = resume(&world, &run)
+        .code(5)
+        .tells(&["--uncertain 'a=retry'"]);
+    assert_eq!(world.record(&run)["status"], "suspended");
+    assert_eq!(charged(&world), 1);
+    world.write("ok", "");
+    let _done = world.ryectl("resume --uncertain a=retry").arg(&run).ok();
+    assert_eq!(charged(&world), 2);
+}

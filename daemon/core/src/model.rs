@@ -400,7 +400,7 @@ pub struct Suspension {
     /// The parked run below that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
-    /// Attempts whose outcome nobody knows: node names, with the item's position where there is one.
+    /// Attempts that must not happen twice and may have happened: node names, with the item's position where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncertain: Vec<String>,
     /// The failure that it parked behind, for whoever is asked about it.

@@ -101,7 +101,7 @@ pub struct Answer {
     pub certainty: Certainty,
     /// Whether the result is that of an earlier run.
     pub cached: bool,
-    /// Hash of everything the result depends on.
+    /// Hash over graph, node, action, chain and configuration: the key of its result.
     pub node_input_hash: Option<String>,
 }
 

@@ -28,7 +28,7 @@ fn told_failure(data: &Value) -> Failure {
         .iter()
         .find_map(|key| words(data.get(key)?));
     let silent = "the tool reported a failure without saying why";
-    Failure::permanent("tool_failed", excerpt(message.as_deref().unwrap_or(silent)))
+    Failure::permanent("tool_failed", tail(message.as_deref().unwrap_or(silent)))
 }
 
 /// What `value` tells: a text, the `message` of a structured error, or else the structure as JSON.
@@ -117,12 +117,12 @@ fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {
     if text.is_empty() {
         fallback.to_owned()
     } else {
-        excerpt(&text)
+        tail(&text)
     }
 }
 
 /// The last 4,000 characters of a message: the end of a traceback is what tells.
-fn excerpt(text: &str) -> String {
+fn tail(text: &str) -> String {
     const MOST: usize = 4_000;
     let text = text.trim();
     let count = text.chars().count();

@@ -1,8 +1,8 @@
 //! One call of a graph run: looked up, then carried out by a tool or by a run of its own.
 //!
-//! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash of
-//! everything the result depends on, the content of its tool's whole chain included. Permission and parameters are checked
-//! before. What succeeded is stored before it is concluded; failures and calls whose effect nobody knows never are. A
+//! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash
+//! over graph, node, action, configuration and the content of its tool's whole chain; what a tool reads besides is not part of
+//! it. Permission and parameters are checked before. What succeeded is stored before it is concluded; failures and calls whose effect nobody knows never are. A
 //! call of a graph gets its key all the same, for its receipt, and is never cached: the key cannot cover what the graph
 //! will call.
 
@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use rye_core::cas::{InputScope, NodeInput};
 use rye_core::definition::Caching;
-use rye_core::error::chain as told;
 use rye_core::id::RunId;
 use rye_core::model::{Birth, Event, Failure, KillReceipt, Outcome, Phase, Run, Slot};
 use rye_core::walker::{Answer, Call, Certainty};
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use crate::chain::Origin;
 use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
 use crate::journal::Change;
-use crate::port::{Nest, Nested, Refusal};
+use crate::port::{Nest, Nested, Refusal, launched};
 use crate::stop::{Stop, Urgency};
 use crate::{async_log, cache, task};
 
@@ -128,7 +127,7 @@ pub(super) async fn look_up(bench: &Bench<'_>, run: &Run, call: &Call) -> Job {
 }
 
 impl Bench<'_> {
-    /// The hash of everything the result of `call` depends on; of hooks, and of what is refused, there is none.
+    /// The key of the result of `call`; of hooks, and of what is refused, there is none.
     fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
         match call.slot {
             Slot::Action | Slot::Item(_) => {}
@@ -205,10 +204,10 @@ impl Earlier {
                     Self::Counts(last.id.clone())
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
-                    let is_graph = !last.birth.is_single_step();
-                    if is_graph && last.resumption_node().is_some() {
+                    let is_whole = !last.birth.is_single_step();
+                    if is_whole && last.resumption_node().is_some() {
                         Self::Continues(last)
-                    } else if is_graph && last.progress.steps > 0 {
+                    } else if is_whole && last.progress.steps > 0 {
                         let text = format!(
                             "the run `{}` was ended when all its nodes were done: nothing of it is left to do, and what it did is not \
                              done again; start a new run",
@@ -322,16 +321,7 @@ pub(super) async fn attend(
 
 async fn effect(bench: &Bench<'_>, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
     let Bench { ports, run, .. } = bench;
-    let note_process = |process| {
-        let event = Event::ProcessStarted {
-            step: call.step,
-            slot: call.slot,
-            process,
-        };
-        if let Err(error) = ports.journal.note(run, event) {
-            tracing::warn!(error = %told(&error), "a process identity was not recorded");
-        }
-    };
+    let note_process = ports.note_process(run, call.step, call.slot);
     let reply = ports
         .dispatcher
         .carry_out(prepared, ports.runs, stop, &note_process)
@@ -449,7 +439,7 @@ async fn child_run(
     if let Phase::Suspended { why, .. } = &run.phase {
         return Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()));
     }
-    if stop.urgency() >= Urgency::Cancel && !is_success(&run) {
+    if stop.urgency() >= Urgency::Cancel && failure_of(&run).is_some() {
         return Ended::Stopped(KillReceipt::default());
     }
     let failure = failure_of(&run).map(|failure| match call.timeout {
@@ -486,17 +476,7 @@ async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
             ..answered(run.result())
         });
     }
-    Some(answered(json!({
-        "success": true,
-        "graph_run_id": run.id,
-        "graph_id": run.birth.item.id,
-        "status": "running",
-        "pid": std::process::id(),
-    })))
-}
-
-fn is_success(run: &Run) -> bool {
-    failure_of(run).is_none()
+    Some(answered(launched(&run)))
 }
 
 /// Why a run that ended did not succeed.

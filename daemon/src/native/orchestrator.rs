@@ -15,9 +15,7 @@ use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, read, report, wait};
 use crate::journal::Filter;
 use crate::port::{Refusal, Resume};
-
-/// Seconds between TERM and KILL if nobody says.
-const KILL_GRACE: f64 = 3.0;
+use crate::process::KILL_GRACE;
 
 /// What is asked, by the word of `operation`.
 #[derive(Debug, Deserialize)]
@@ -130,7 +128,7 @@ async fn kill(
     grace: Option<f64>,
     session: &Session<'_>,
 ) -> Result<Value, Failure> {
-    let grace = seconds("grace", grace.unwrap_or(KILL_GRACE))?;
+    let grace = grace.map_or(Ok(KILL_GRACE), |grace| seconds("grace", grace))?;
     let run = actionable(session, id).await?;
     if is_within(session, &run).await? {
         let text = format!("`{id}` is the run that asks, or waits for it; cancel it instead");

@@ -64,14 +64,6 @@ pub(super) fn is_alive(run: &Run) -> bool {
     }
 }
 
-/// Whether it ended well.
-pub(super) fn is_success(run: &Run) -> bool {
-    matches!(
-        run.status(),
-        Status::Completed | Status::CompletedWithErrors
-    )
-}
-
 /// Why it did not end well, or behind which failure it is parked, for people.
 fn error(run: &Run) -> Option<String> {
     run.failure().map(|failure| failure.message)

@@ -119,14 +119,8 @@ async fn sleep(limit: Duration) {
 }
 
 fn is_failure(run: &Run) -> bool {
-    match run.status() {
-        Status::Error | Status::Cancelled | Status::Killed => true,
-        Status::Created
-        | Status::Running
-        | Status::Suspended
-        | Status::Completed
-        | Status::CompletedWithErrors => false,
-    }
+    let status = run.status();
+    status.is_terminal() && !status.is_success()
 }
 
 impl Table {
@@ -224,7 +218,11 @@ impl Table {
     }
 
     fn answer(self, require_all: bool, began: Option<Instant>) -> Value {
-        let well = |row: &Row| row.run.as_deref().is_some_and(report::is_success);
+        let well = |row: &Row| {
+            row.run
+                .as_deref()
+                .is_some_and(|run| run.status().is_success())
+        };
         let success = if require_all {
             self.rows.iter().all(well)
         } else {

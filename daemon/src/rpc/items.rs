@@ -11,7 +11,8 @@ use tonic::{Request, Response, Status};
 
 use super::decode;
 use crate::dispatch::{Envelope, Trace};
-use crate::supervisor::{Executed, Supervisor, launched};
+use crate::port::launched;
+use crate::supervisor::{Executed, Supervisor};
 
 #[derive(Debug)]
 pub(super) struct ItemsService {

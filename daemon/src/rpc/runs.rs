@@ -14,12 +14,13 @@ use super::status::{invalid, with_reason};
 use super::{decode, encode};
 use crate::journal::{Filter, Summary};
 use crate::port::Resume;
+use crate::process::KILL_GRACE;
 use crate::supervisor::{Error, Reach, Step, Supervisor};
 
-/// Time between TERM and KILL where the caller names none (design §12).
-const KILL_GRACE: Duration = Duration::from_secs(3);
-/// Runs of one page where the caller names no number, and the most it may name.
-const PAGE: (u32, u32) = (100, 1000);
+/// Runs of one page where the caller names no number.
+const PAGE: u32 = 100;
+/// The most it may name.
+const LONGEST_PAGE: u32 = 1000;
 /// Most runs one call may wait for.
 const MOST_WAITED: usize = 1000;
 
@@ -248,8 +249,8 @@ impl Runs for RunsService {
             principal: None,
         };
         let size = match request.page_size {
-            0 => PAGE.0,
-            wanted => wanted.min(PAGE.1),
+            0 => PAGE,
+            wanted => wanted.min(LONGEST_PAGE),
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let token = decode::given(&request.page_token);

@@ -434,7 +434,7 @@ fn unset_variables(
         .iter()
         .filter(|node| !node.env_requires.is_empty())
     {
-        let item = node.work.action().and_then(named);
+        let item = node.work.action().and_then(Action::named);
         let chain = item
             .as_ref()
             .and_then(|item| chain::resolve(library, item, None).ok());
@@ -455,13 +455,7 @@ fn unset_variables(
     })
 }
 
-/// The item an action names; `None` if it is a template, known only when its node is reached.
-fn named(action: &Action) -> Option<ItemRef> {
-    let item = ItemRef::parse(&action.id, action.kind).ok()?;
-    Some(item.canonical())
-}
-
 /// The items a graph calls by name, each once.
 fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
-    graph.actions().filter_map(named).collect()
+    graph.actions().filter_map(Action::named).collect()
 }

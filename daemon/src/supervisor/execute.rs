@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rye_core::id::RunId;
 use rye_core::model::{Object, Run};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::asked::Asked;
@@ -37,17 +37,6 @@ pub struct Step {
     pub inject_state: Object,
     /// The run whose state and inputs it begins with.
     pub resume_from: Option<RunId>,
-}
-
-/// What is told of a run that nobody waits for.
-pub fn launched(run: &Run) -> Value {
-    json!({
-        "success": true,
-        "graph_run_id": run.id,
-        "graph_id": run.birth.item.id,
-        "status": "running",
-        "pid": nix::unistd::getpid().as_raw(),
-    })
 }
 
 impl Supervisor {

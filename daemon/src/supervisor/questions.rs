@@ -1,5 +1,5 @@
-//! What nobody knows about a run that is to go on: attempts that must not happen twice and were cut off, in it or in the runs
-//! below that its last step waited for.
+//! What nobody knows about a run that is to go on: attempts that must not happen twice and may have happened (they were cut
+//! off, or failed after they had begun), in it or in the runs below that its last step waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rye_core::model::{Activity, Phase, Run, Status, Verdict};
 use super::{Error, Supervisor};
 use crate::port::Resume;
 
-/// An attempt that must not happen twice and was cut off by the end of its run.
+/// An attempt that must not happen twice and may have happened.
 #[derive(Debug)]
 pub(super) struct Question {
     /// Its name, and those of the attempts above it that must not happen twice either: an answer to one is an answer to it.
@@ -45,7 +45,7 @@ impl Supervisor {
         run: &'a Run,
     ) -> BoxFuture<'a, Result<Vec<Question>, Error>> {
         let work = async move {
-            let mut own = run.progress.unknown.clone();
+            let mut own = run.unknown();
             let mut open = Vec::new();
             for (name, child) in run.unfinished_below() {
                 let once = own.iter().position(|own| *own == name);
@@ -100,8 +100,8 @@ impl Supervisor {
         }
     }
 
-    /// What the end of `run`, or of a run below, cut off and must not happen twice is repeated only if whoever asks says
-    /// that it did not happen.
+    /// What may have happened in `run`, or in a run below, and must not happen twice is repeated only if whoever asks says
+    /// that it may.
     pub(super) async fn settle_unknown(&self, run: &Run, request: &Resume) -> Result<(), Error> {
         let unfit = |problem: String| Error::Unfit {
             run: run.id.clone(),
@@ -114,7 +114,7 @@ impl Supervisor {
             }
             if *verdict != Verdict::Retry {
                 return Err(unfit(format!(
-                    "it has ended, and can only go on by doing `{name}` again; if that is wrong, start a new run"
+                    "it can only go on by doing `{name}` again; if that is wrong, start a new run"
                 )));
             }
         }
@@ -132,7 +132,7 @@ impl Supervisor {
             return Ok(());
         }
         Err(unfit(format!(
-            "nobody knows whether {} took effect before the run was stopped; if it may happen again, say so: {}",
+            "{} must not happen twice, and may have happened; if it may happen again, say so: {}",
             told.join(", "),
             Vec::from_iter(answers).join(" ")
         )))

@@ -155,6 +155,9 @@ pub struct ItemResult {
     /// Whether something that must not happen twice was cut off in the run that carried it out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
+    /// Whether it failed, and its effect must not happen twice and may have happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spent: bool,
     /// The try it ended with; 0 if it was never announced.
     pub attempt: u32,
 }
@@ -198,6 +201,12 @@ impl Items {
         })
     }
 
+    /// The items whose effect must not happen twice and may have happened although they failed.
+    pub fn spent(&self) -> impl Iterator<Item = u32> {
+        let failed = self.failures().filter(|(_, done, _)| done.spent);
+        failed.map(|(item, _, _)| item)
+    }
+
     /// The number of the next try of an item.
     pub fn next_attempt(&self, item: u32) -> u32 {
         let running = self.running.get(&item).map(|work| work.attempt);
@@ -225,7 +234,9 @@ impl Items {
 
     pub(super) fn end(&mut self, item: u32, mut result: ItemResult) {
         result.attempt = self.next_attempt(item) - 1;
-        self.running.remove(&item);
+        let work = self.running.remove(&item);
+        let once = work.is_some_and(|work| work.effect == Effect::AtMostOnce);
+        result.spent = once && result.error.is_some() && !result.never_began;
         self.failed += u32::from(result.error.is_some());
         self.bytes += bounds::size(&result.value);
         if let Some(place) = usize::try_from(item)
@@ -234,6 +245,14 @@ impl Items {
         {
             *place = Some(result);
         }
+    }
+}
+
+/// What people call an attempt: its node, with the position where it is an item (`fan[3]`).
+pub(super) fn attempt_name(node: &str, slot: Slot) -> String {
+    match slot {
+        Slot::Item(item) => format!("{node}[{item}]"),
+        Slot::Action | Slot::Hook(_) => node.to_owned(),
     }
 }
 
@@ -248,6 +267,9 @@ pub struct FailedAttempt {
     pub classification: Value,
     /// Whether another try does no harm and may help.
     pub repeatable: bool,
+    /// Whether its effect must not happen twice and may have happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spent: bool,
 }
 
 /// Hooks that are being asked about an event of the graph.

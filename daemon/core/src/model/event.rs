@@ -60,7 +60,7 @@ pub enum Event {
         /// The run that carries the step out; created in the same commit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child: Option<RunId>,
-        /// Hash of everything the result depends on.
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node_input_hash: Option<String>,
     },
@@ -94,6 +94,9 @@ pub enum Event {
         classification: Value,
         /// Whether another try does no harm and may help.
         repeatable: bool,
+        /// Whether its effect must not happen twice and may have happened.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        spent: bool,
     },
     /// The failed node is tried again.
     RetryScheduled {
@@ -129,7 +132,7 @@ pub enum Event {
         /// The run that carries the item out; created in the same commit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child: Option<RunId>,
-        /// Hash of everything the result depends on.
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node_input_hash: Option<String>,
     },
@@ -162,7 +165,7 @@ pub enum Event {
         /// Whether the node goes on although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,
-        /// Hash of everything the result depends on.
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node_input_hash: Option<String>,
     },
@@ -295,7 +298,7 @@ pub enum Event {
         /// Whether the result is one of an earlier run of the same inputs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cache_hit: bool,
-        /// Hash of everything the result depends on.
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node_input_hash: Option<String>,
     },

@@ -140,6 +140,19 @@ impl Status {
             | Self::Killed => true,
         }
     }
+
+    /// Whether it has ended as it should, errors that the graph went past included.
+    pub const fn is_success(self) -> bool {
+        match self {
+            Self::Completed | Self::CompletedWithErrors => true,
+            Self::Created
+            | Self::Running
+            | Self::Suspended
+            | Self::Error
+            | Self::Cancelled
+            | Self::Killed => false,
+        }
+    }
 }
 
 impl fmt::Display for Status {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::attempt::attempt_name;
 use super::{
     Event, FailedAttempt, Failure, HookRound, InFlight, ItemResult, Items, Object, Slot,
     SuppressedError,
@@ -45,8 +46,8 @@ pub struct Progress {
     /// Items of the foreach node at which the run ended; the run that goes on repeats none that succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<Items>,
-    /// Attempts that must not happen twice and were cut off by the end of the run, by the names of
-    /// [`Run::uncertain`](super::Run::uncertain).
+    /// Attempts that must not happen twice and may have happened although their step is not done, by the names of
+    /// [`Run::uncertain`](super::Run::uncertain): what the end of the run cut off, and what failed after it had begun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
     /// The run that carries out, or last carried out, the action of the node in hand; a further try goes on with it.
@@ -146,6 +147,7 @@ impl Progress {
                 result,
                 classification,
                 repeatable,
+                spent,
                 ..
             } => {
                 self.hooks = None;
@@ -154,6 +156,7 @@ impl Progress {
                     result: result.clone(),
                     classification: classification.clone(),
                     repeatable: *repeatable,
+                    spent: *spent,
                 });
             }
             Event::RetryScheduled { node, retries, .. } => {
@@ -218,6 +221,18 @@ impl Progress {
         }
     }
 
+    /// What failed of the step in hand, at `node`, and must not happen twice although it may have happened.
+    pub(super) fn spent(&self, node: &str) -> Vec<String> {
+        match (&self.items, &self.failed) {
+            (Some(items), _) => items
+                .spent()
+                .map(|item| attempt_name(node, Slot::Item(item)))
+                .collect(),
+            (None, Some(failed)) if failed.spent => vec![attempt_name(node, Slot::Action)],
+            (None, Some(_) | None) => Vec::new(),
+        }
+    }
+
     /// What was in hand is not gone on with; what became of items is kept for the run that may go on.
     fn lay_down(&mut self) {
         self.unfinished = self.items.take().or(self.unfinished.take());
@@ -277,6 +292,7 @@ impl Progress {
                 error: error.clone(),
                 never_began: *never_began,
                 cut_off: *cut_off,
+                spent: false,
                 attempt: 0,
             };
             items.end(*item, done);
@@ -348,10 +364,13 @@ impl Progress {
         else {
             return;
         };
-        self.lay_down();
-        self.steps = *step;
         // A visit that ended the run is taken again by the run that goes on from it, under the same key.
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
+        if ended_the_run {
+            self.unknown = self.spent(node);
+        }
+        self.lay_down();
+        self.steps = *step;
         if !ended_the_run {
             self.unfinished = None;
             self.below = None;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::attempt::attempt_name;
 use super::{
     Activity, Birth, Effect, Event, Failure, Illegal, InFlight, Items, Outcome, Phase, Progress,
     RunKind, Slot, Status, Verdict,
@@ -112,11 +113,16 @@ impl Run {
         self.once(|work| work.verdict.is_none() && work.child.is_none())
     }
 
-    /// The names of attempts in flight that must not happen twice, and of which nobody has said that they did not happen:
-    /// those that an end of the run cuts off, the ones that runs below carry out included.
-    fn cut_off(&self) -> Vec<String> {
-        let open = self.once(|work| work.verdict != Some(Verdict::Retry));
-        open.into_iter().map(|(name, _)| name).collect()
+    /// The names of attempts that must not happen twice and may have happened although their step is not done: those in
+    /// flight of which nobody has said that they did not happen (an end of the run cuts them off), the ones that runs below
+    /// carry out included, and those that failed after they had begun.
+    pub fn unknown(&self) -> Vec<String> {
+        let mut names = self.progress.unknown.clone();
+        let in_flight = self.once(|work| work.verdict != Some(Verdict::Retry));
+        names.extend(in_flight.into_iter().map(|(name, _)| name));
+        let here = self.phase.activity().and_then(Activity::node);
+        names.extend(here.into_iter().flat_map(|node| self.progress.spent(node)));
+        names
     }
 
     /// The attempts in flight that must not happen twice and are `wanted`.
@@ -190,7 +196,7 @@ impl Run {
     pub fn result(&self) -> Value {
         let progress = &self.progress;
         let status = self.status();
-        let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
+        let success = status.is_success();
         let mut document = json!({"success": success, "status": status.as_str()});
         let output = match &self.phase {
             Phase::Ended { outcome } => match outcome {
@@ -269,7 +275,7 @@ impl Run {
         if !was_over && (has_ended || matches!(event, Event::GraphEnding { .. })) {
             let node = self.phase.activity().and_then(Activity::node);
             self.progress.stood_at = node.map(str::to_owned);
-            self.progress.unknown = self.cut_off();
+            self.progress.unknown = self.unknown();
         }
         self.phase = phase;
         self.seq = self.seq.next();
@@ -328,13 +334,5 @@ impl Run {
             | Event::RunKilled { .. } => {}
         }
         self.progress.take_in(event);
-    }
-}
-
-/// What people call an attempt: its node, with the position where it is an item (`fan[3]`).
-fn attempt_name(node: &str, slot: Slot) -> String {
-    match slot {
-        Slot::Item(item) => format!("{node}[{item}]"),
-        Slot::Action | Slot::Hook(_) => node.to_owned(),
     }
 }

@@ -80,6 +80,7 @@ fn failed(attempt: u32) -> Event {
         result: json!({"a": 1}),
         classification: json!({"category": "permanent"}),
         repeatable: true,
+        spent: false,
     }
 }
 

@@ -30,19 +30,30 @@ enum Onward {
 pub(super) enum Repeat {
     /// It does no harm and may help.
     Possible,
-    /// It would fail as before, or must not happen twice.
+    /// It would fail as before.
     Useless,
+    /// It must not happen twice, and may have happened.
+    Harmful,
 }
 
 impl Repeat {
     pub(super) fn of(effect: Effect, failure: &Failure, certainty: Certainty) -> Self {
         let began = certainty != Certainty::NeverBegan;
         let refused = !began && !failure.retryable;
-        let twice = began && effect == Effect::AtMostOnce;
-        if refused || twice || certainty == Certainty::CutOff {
+        if began && effect == Effect::AtMostOnce {
+            Self::Harmful
+        } else if refused || certainty == Certainty::CutOff {
             Self::Useless
         } else {
             Self::Possible
+        }
+    }
+
+    /// The same where the action has done its work, and what came after it failed: another one would not mend that.
+    pub(super) fn of_done(effect: Effect) -> Self {
+        match effect {
+            Effect::AtMostOnce => Self::Harmful,
+            Effect::Idempotent | Effect::Pure => Self::Useless,
         }
     }
 }
@@ -70,6 +81,7 @@ impl Walker {
             result: result.clone(),
             classification: class.to_json(),
             repeatable: repeat == Repeat::Possible,
+            spent: repeat == Repeat::Harmful,
         };
         self.record(now, event, events);
         let graph = std::sync::Arc::clone(&self.graph);
@@ -179,6 +191,7 @@ impl Walker {
                 let reason = control.parks(HookEvent::Error.as_str());
                 let failure = self.failed().map(|failed| failed.error.clone());
                 let why = Suspension {
+                    uncertain: self.run.unknown(),
                     code: failure.as_ref().map(|failure| failure.code.clone()),
                     failure: failure.map(Box::new),
                     ..Suspension::new(reason.unwrap_or(SuspendReason::Error))

@@ -195,9 +195,9 @@ impl Walker {
                 };
                 self.step_done(now, &step, done, Some(&answer.result), events);
             }
-            // The action has done its work: another one would not mend the template.
             Err(failure) => {
-                self.fail(now, &step, failure, &answer.result, Repeat::Useless, events);
+                let repeat = Repeat::of_done(node.effect);
+                self.fail(now, &step, failure, &answer.result, repeat, events);
             }
         }
     }
