@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use prost::Message;
 use rye_core::model::Status;
 use rye_proto::v1;
 use rye_proto::v1::items_client::ItemsClient;
@@ -85,6 +86,7 @@ impl Client {
 
     /// Starts a run; it is durable when this returns.
     pub async fn start(&self, request: v1::StartRequest) -> Result<v1::StartResponse, Error> {
+        check_length(&request)?;
         self.prompt(self.runs().start(request)).await
     }
 
@@ -166,6 +168,7 @@ impl Client {
 
     /// Runs one node of a graph; its run has ended or parked when this returns.
     pub async fn step(&self, request: v1::StepRequest) -> Result<v1::StepResponse, Error> {
+        check_length(&request)?;
         self.answer(self.runs().step(request).await)
     }
 
@@ -301,6 +304,7 @@ impl Client {
 
     /// Runs one item and answers with its envelope.
     pub async fn execute(&self, request: v1::ExecuteRequest) -> Result<v1::ExecuteResponse, Error> {
+        check_length(&request)?;
         let mut items = ItemsClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -375,6 +379,15 @@ pub(crate) fn nothing_listens(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
     )
+}
+
+/// Refuses what the transport would break off the connection over.
+fn check_length(request: &impl Message) -> Result<(), Error> {
+    let (bytes, most) = (request.encoded_len(), MAX_MESSAGE_BYTES);
+    if bytes > most {
+        return Err(Error::TooLong { bytes, most });
+    }
+    Ok(())
 }
 
 /// Whether something else lies where the socket should: no daemon will ever listen there.

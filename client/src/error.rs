@@ -92,6 +92,14 @@ pub enum Error {
         /// A word for programs.
         reason: Option<String>,
     },
+    /// A request is longer than any the daemon takes.
+    #[error("the request has {bytes} bytes; at most {most} can be sent")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        most: usize,
+    },
     /// The daemon's answer does not fit the contract this client knows.
     #[error("the daemon's answer has {what}")]
     Malformed {
@@ -169,6 +177,9 @@ impl Error {
             ),
             // The daemon's own words tell the mend.
             Self::Connect { .. } | Self::CannotStart { .. } | Self::Refused { .. } => None,
+            Self::TooLong { .. } => {
+                Some("put large data into a file of the project, and pass its name".to_owned())
+            }
             Self::NotReady { log, .. } => Some(format!("its log is `{}`", log.display())),
             Self::NoAnswer { .. } => Some(
                 "it may be stopped or overloaded; its log, `ryed.log` in its state directory, may tell"
@@ -197,6 +208,7 @@ impl Error {
             | Self::RelativeUserSpace { .. }
             | Self::SocketPathTooLong { .. }
             | Self::NoAnswer { .. }
+            | Self::TooLong { .. }
             | Self::CannotStart { .. }
             | Self::NotReady { .. }
             | Self::Malformed { .. }
@@ -211,7 +223,8 @@ impl Kinded for Error {
             Self::NoHome
             | Self::NoUserSpace
             | Self::RelativeUserSpace { .. }
-            | Self::SocketPathTooLong { .. } => ErrorKind::Invalid,
+            | Self::SocketPathTooLong { .. }
+            | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ErrorKind::Denied
             }

@@ -63,6 +63,28 @@ const FAULTS: &[Fault] = &[
 ];
 
 #[test]
+fn a_request_that_is_too_long_is_refused_before_it_is_sent() {
+    let world = World::new();
+    world.graph("t/done", "start: a\nnodes:\n  a: {type: return}");
+    world.write(
+        "in.json",
+        format!("{{\"text\": \"{}\"}}", "x".repeat(17 << 20)),
+    );
+    for words in [
+        "run t/done --input @in.json",
+        "execute tool t/done --params @in.json",
+        "graph step t/done --node a --state @in.json",
+    ] {
+        let refused = world.ryectl(words).run().code(2).prints_nothing();
+        let _told = refused.tells(&["at most 16777216", "a file of the project"]);
+    }
+    assert_eq!(
+        world.ryectl("ps --all --json").ok().json(),
+        serde_json::json!([])
+    );
+}
+
+#[test]
 fn a_graph_with_a_fault_fails_before_its_first_step_and_names_the_place() {
     let world = World::new();
     for fault in FAULTS {

@@ -168,6 +168,22 @@ fn a_new_limit_of_steps_is_above_the_steps_taken() {
 }
 
 #[test]
+fn a_run_that_failed_at_its_limit_goes_on_only_with_a_higher_one() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph("t/long", "start: a\nmax_steps: 2\nnodes:\n  a: {assign: {n: 1}, next: b}\n  b: {assign: {n: 2}, next: c}\n  c: {type: return}");
+    let run = world.start_run("t/long");
+    assert_eq!(world.settled(&run)["error"]["code"], "max_steps_exceeded");
+    for _ in 0..2 {
+        let _refused = resume(&world, &run)
+            .code(5)
+            .tells(&["2 steps of 2", "--raise steps=N"]);
+    }
+    assert_eq!(runs(&world).len(), 1);
+    let _done = world.ryectl("resume --raise steps=3").arg(&run).ok();
+}
+
+#[test]
 fn only_deaths_of_the_daemon_are_held_against_a_run() {
     let world = World::new();
     world.graph("t/gate", GATE);

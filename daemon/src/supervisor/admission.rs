@@ -208,7 +208,8 @@ fn admit_graph(
         .unwrap_or(birth.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
     let granted = continued_limit(&request.beginning).max(default_steps);
-    birth.limits.steps.get_or_insert(granted);
+    let limit = *birth.limits.steps.get_or_insert(granted);
+    let used_up = used_up(&request.beginning, limit);
     let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
     let misfit = match inputs(
@@ -232,7 +233,7 @@ fn admit_graph(
     let unset = unset_variables(&birth, &graph, library, config);
     Ok(Admitted {
         birth,
-        fault: undeclared.err().or(unset).or(misfit).or(astray),
+        fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
         warnings,
     })
 }
@@ -341,6 +342,23 @@ fn continued_limit(beginning: &Beginning) -> u32 {
             raised.unwrap_or(0)
         }
     }
+}
+
+/// Why a run that failed at its limit of steps, whatever the hooks of that event said, cannot go on with this one.
+fn used_up(beginning: &Beginning, limit: u32) -> Option<Failure> {
+    let run = match beginning {
+        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => return None,
+        Beginning::Continue { run, .. } => run,
+    };
+    let taken = run.progress.steps;
+    let failed_there = run
+        .failure()
+        .is_some_and(|failure| failure.code == "max_steps_exceeded");
+    (failed_there && taken >= limit).then(|| {
+        let text =
+            format!("it has taken {taken} steps of {limit}; let it take more: --raise steps=N");
+        Failure::permanent("max_steps_exceeded", text)
+    })
 }
 
 /// Where a run that has ended goes on, and with what: at the node that failed, or the one it stood before; at its beginning, if

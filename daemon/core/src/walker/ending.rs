@@ -59,7 +59,7 @@ impl Walker {
     pub(super) fn limit_failure(&self) -> Failure {
         let (steps, max) = (self.run.progress.steps, self.max_steps());
         let text = format!(
-            "the graph took {steps} steps, its limit (max_steps {max}); raise it in the graph or by `--limit steps=N`"
+            "the graph took {steps} steps, its limit (max_steps {max}); raise it in the graph, by `--limit steps=N` of `run`, or by `--raise steps=N` of `resume`"
         );
         Failure::permanent("max_steps_exceeded", text)
     }
