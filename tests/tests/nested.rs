@@ -843,7 +843,7 @@ fn another_try_of_a_node_goes_on_with_the_run_below() {
 
 #[test]
 fn a_charge_cut_off_below_is_not_tried_again_unasked() {
-    let world = charging("    timeout: 0.5\n    retry: {max: 2, delay: 0.01}\n");
+    let world = charging("    timeout: 2\n    retry: {max: 2, delay: 0.01}\n");
     let failed = ran(&world, "t/middle");
     assert_eq!(failed["error"]["code"], "timeout", "{failed}");
     assert_eq!(lines(&world, "ran"), ["charged"]);
