@@ -13,6 +13,7 @@
 
 mod autostart;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -132,24 +133,57 @@ impl Endpoint {
     }
 }
 
-/// Waits until nothing listens on the socket of a daemon that was asked to stop.
-pub async fn wait_until_gone(client: &Client) -> Result<(), Error> {
+/// Asks a daemon to stop, and waits until it has let go of its socket.
+pub async fn stop(client: &Client) -> Result<(), Error> {
+    // Looked at before it is asked: what has the path afterwards may be that of another daemon.
+    let its = SocketFile::at(client.socket());
+    match client.drain().await {
+        // It may be gone before its answer is here; the socket tells.
+        Ok(()) | Err(Error::Lost { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    match its {
+        Some(its) => wait_until_gone(client.socket(), its).await,
+        None => Ok(()),
+    }
+}
+
+async fn wait_until_gone(socket: &Path, its: SocketFile) -> Result<(), Error> {
     let deadline = Instant::now() + STOP_PATIENCE;
     let mut pause = Pause::default();
     // The daemon removes its socket when all is written down; one that died on the way leaves it behind.
-    while client.socket().exists() {
+    while SocketFile::at(socket) == Some(its) {
         if Instant::now() >= deadline {
-            if Client::connect(client.socket()).await.is_err() {
+            if Client::connect(socket).await.is_err() {
                 return Ok(());
             }
             return Err(Error::StillRunning {
-                socket: client.socket().to_owned(),
+                socket: socket.to_owned(),
                 seconds: STOP_PATIENCE.as_secs(),
             });
         }
         pause.rest().await;
     }
     Ok(())
+}
+
+/// What tells the socket of one daemon from that of the next one on the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SocketFile {
+    inode: u64,
+    made: (i64, i64),
+}
+
+impl SocketFile {
+    /// The file at `path`, if there is one.
+    fn at(path: &Path) -> Option<Self> {
+        let found = std::fs::symlink_metadata(path).ok()?;
+        Some(Self {
+            inode: found.ino(),
+            // Nobody writes to a socket: this is when it was bound.
+            made: (found.mtime(), found.mtime_nsec()),
+        })
+    }
 }
 
 fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
@@ -271,6 +305,20 @@ mod tests {
     fn without_a_home_the_mend_is_named() {
         let error = Endpoint::find(&Choice::default(), &Environment::default()).unwrap_err();
         assert!(error.hint().unwrap().contains("--state-dir"));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_follows_at_once_is_not_taken_for_the_one_that_was_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let _old = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let its = SocketFile::at(&socket).unwrap();
+        let next = dir.path().join("next");
+        let _new = std::os::unix::net::UnixListener::bind(&next).unwrap();
+        std::fs::rename(&next, &socket).unwrap();
+        let gone = wait_until_gone(&socket, its);
+        let gone = tokio::time::timeout(Duration::from_secs(5), gone).await;
+        gone.expect("the old one is gone").unwrap();
     }
 
     #[tokio::test]

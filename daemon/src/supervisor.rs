@@ -175,7 +175,8 @@ impl Supervisor {
                 () = self.shared.stopping.cancelled() => break,
             }
         }
-        launches.0.close();
+        // Whoever waits for one of these is told; some of them are tasks that are to end now.
+        drop(launches);
         let grace = self.shared.config.shutdown_grace;
         for stop in self.live().values() {
             stop.shut_down(grace);

@@ -84,10 +84,10 @@ fn two_runs_of_one_graph_at_once_keep_to_their_own_files() {
             (rounds(&other) > then + 5).then_some(())
         });
     };
+    let page = format!(".ai/knowledge/agent/threads/t/round/{one}.md");
     let before = until("the last file of the ended run", || {
-        let now = prints(&world, &one);
-        goes_on();
-        (now == prints(&world, &one)).then_some(now)
+        let told = world.read(&page).contains("**completed** | ");
+        told.then(|| prints(&world, &one))
     });
     assert!(before.len() >= 3, "{before:?}");
     goes_on();

@@ -211,10 +211,10 @@ fn attempts_beyond_the_first(world: &World, run: &str) -> HashSet<String> {
 }
 
 /// A small generator (xorshift64), so that a failing seed can be tried again.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -286,3 +286,25 @@ fn a_parked_run_ends_a_wait_with_75_and_can_be_cancelled() {
     let _cancelled = world.ryectl("cancel").arg(&run).ok();
     assert_eq!(world.settled(&run)["status"], "cancelled");
 }
+
+#[test]
+fn a_run_that_was_asked_to_stop_before_a_crash_ends_and_does_not_park() {
+    let world = World::new();
+    world.graph(
+        "t/waits",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: 'touch in; sleep 600'}}}",
+    );
+    let daemon = world.start("recovery: suspend\n");
+    let run = world.start_run("t/waits");
+    until("the step to begin", || {
+        world.project().join("in").exists().then_some(())
+    });
+    // The step has some seconds to end by itself.
+    let _asked = world.ryectl("cancel").arg(&run).ok();
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let _daemon = world.start("recovery: suspend\n");
+    until("the run to be cancelled", || {
+        (world.record(&run)["status"] == "cancelled").then_some(())
+    });
+}

@@ -33,6 +33,7 @@ mod daemon;
 mod permission;
 mod resume;
 mod rpc;
+mod steered;
 mod steering;
 
 mod crash;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rye_tests::{World, binaries};
+use rye_tests::{World, binaries, until};
 use serde_json::json;
 
 const RUN: &str = "run rye/examples/project-stats -i directory=.";
@@ -66,21 +66,19 @@ fn the_example_runs_in_any_other_project() {
         .as_str()
         .unwrap()
         .to_owned();
-    let state = world.read(&format!(
-        ".ai/knowledge/graphs/rye/examples/project-stats/{run}.md"
-    ));
+    let state = format!(".ai/knowledge/graphs/rye/examples/project-stats/{run}.md");
+    let state = until("the state file", || {
+        let text = world.read(&state);
+        (!text.is_empty()).then_some(text)
+    });
     assert!(
         state.contains("```yaml") && state.contains("entry_type: \"graph_state\""),
         "{state}"
     );
-    assert_eq!(
-        world
-            .read(&format!(".ai/state/threads/{run}/transcript.jsonl"))
-            .lines()
-            .next()
-            .map(|line| line.contains("run_created")),
-        Some(true)
-    );
+    // The transcript is written before the state file.
+    let transcript = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+    let first = transcript.lines().next();
+    assert_eq!(first.map(|line| line.contains("run_created")), Some(true));
     assert_ne!(world.read(".ai/state/.gitignore"), "");
 }
 

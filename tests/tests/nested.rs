@@ -570,6 +570,51 @@ fn several_parked_runs_of_one_node_go_on_together() {
 }
 
 #[test]
+fn whoever_parks_for_a_run_that_has_gone_on_meanwhile_goes_on_with_it() {
+    let world = World::new();
+    let daemon = world.start("");
+    // The first of two runs parks at its limit while the second one is at work.
+    world.graph(
+        "t/part",
+        r#"start: work
+max_steps: 1
+hooks:
+  - {event: limit, action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}}
+nodes:
+  work:
+    action: {item_id: rye/bash, params: {command: '[ "$N" = 0 ] || until [ -e go ]; do sleep 0.01; done', env: {N: "${inputs.n}"}}}
+    next: [{to: more, when: {path: inputs.n, op: eq, value: "0"}}]
+  more:
+    action: {item_id: rye/bash, params: {command: "until [ -e end ]; do sleep 0.01; done"}}"#,
+    );
+    world.graph(
+        "t/both",
+        "start: each\nnodes:\n  each:\n    type: foreach\n    over: [\"0\", \"1\"]\n    parallel: true\n    \
+         action: {item_id: t/part, params: {n: \"${item}\"}}",
+    );
+    let run = world.start_run("t/both");
+    let parked = until("a run below to park", || {
+        let mut below = children(&world, &run).into_iter();
+        below.find(|child| child["status"] == "suspended")
+    });
+    let parked = parked["run_id"].as_str().unwrap();
+    let _goes_on = world
+        .ryectl("resume --detach --raise steps=9")
+        .arg(parked)
+        .ok();
+    world.write("go", "");
+    until("the parent to park", || {
+        let told = world.ryectl("events").arg(&run).ok().stdout();
+        told.contains("run_suspended").then_some(())
+    });
+    world.write("end", "");
+    until("the parent to end", || {
+        (status(&world, &run) == "completed").then_some(())
+    });
+    drop(daemon);
+}
+
+#[test]
 fn a_detached_run_goes_on_by_itself() {
     let world = World::new();
     let daemon = world.start("");
@@ -808,7 +853,7 @@ fn another_try_of_a_node_goes_on_with_the_run_below() {
 
 #[test]
 fn a_charge_cut_off_below_is_not_tried_again_unasked() {
-    let world = charging("    timeout: 0.5\n    retry: {max: 2, delay: 0.01}\n");
+    let world = charging("    timeout: 2\n    retry: {max: 2, delay: 0.01}\n");
     let failed = ran(&world, "t/middle");
     assert_eq!(failed["error"]["code"], "timeout", "{failed}");
     assert_eq!(lines(&world, "ran"), ["charged"]);

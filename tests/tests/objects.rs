@@ -172,8 +172,10 @@ fn a_result_of_the_same_inputs_is_taken_from_an_earlier_run() {
         .iter()
         .filter(|event| event["payload"]["cache_hit"] == true);
     assert_eq!(hits.count(), 1);
-    let page = world.read(&format!(".ai/knowledge/agent/threads/t/cached/{second}.md"));
-    assert!(page.contains("cached, in `"), "{page}");
+    let page = format!(".ai/knowledge/agent/threads/t/cached/{second}.md");
+    until("the page to tell the hit", || {
+        world.read(&page).contains("cached, in `").then_some(())
+    });
     let _other = run(&world, "t/cached", 2);
     assert_eq!(ran(&world), 2, "other inputs are another key");
 }

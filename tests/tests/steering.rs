@@ -261,7 +261,7 @@ fn what_the_time_of_a_graph_cut_off_is_repeated_only_if_somebody_says_so() {
         ] {
             let world = World::new();
             let config = format!(
-                "start: charge\ntimeout: 0.5\n{hooks}nodes:\n  charge: {{{kind}effect: at_most_once, action: {{item_id: rye/bash, \
+                "start: charge\ntimeout: 2\n{hooks}nodes:\n  charge: {{{kind}effect: at_most_once, action: {{item_id: rye/bash, \
                  params: {{command: 'echo charged >>ran; [ -e ok ] || sleep 600'}}}}}}"
             );
             world.graph("t/late", &config);

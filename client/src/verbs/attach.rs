@@ -10,6 +10,7 @@ use rye_client::Client;
 use rye_client::events::{Events, Follow};
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
+use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::RunId;
 use rye_core::model::{Event, Object, RunKind, Status};
 use serde_json::Value;
@@ -162,17 +163,22 @@ async fn follow(
                 let cancel = client.cancel(run_id, "interrupted from the keyboard");
                 tokio::pin!(cancel);
                 tokio::select! {
-                    answer = &mut cancel => Some(answer?),
-                    _ = interrupts.recv() => None,
+                    answer = &mut cancel => answer,
+                    _ = interrupts.recv() => return Ok(Followed::Left),
                 }
             };
-            if asked.is_some()
-                && watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?
-                    == Watched::Ended
-            {
-                return Ok(Followed::Cancelled);
-            }
-            Ok(Followed::Left)
+            let followed = match asked {
+                Ok(_) => Followed::Cancelled,
+                // It ended by itself before it was asked.
+                Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
+                Err(error) => return Err(error.into()),
+            };
+            let watched =
+                watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?;
+            Ok(match watched {
+                Watched::Ended => followed,
+                Watched::Interrupted => Followed::Left,
+            })
         }
     }
 }

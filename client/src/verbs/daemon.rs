@@ -77,12 +77,7 @@ async fn stop(session: &mut Session) -> Result<Exit, Failure> {
     let stopped = match running(session).await? {
         None => false,
         Some(client) => {
-            match client.drain().await {
-                // It may be gone before its answer is here; the socket tells.
-                Ok(()) | Err(Error::Lost { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-            endpoint::wait_until_gone(&client).await?;
+            endpoint::stop(&client).await?;
             true
         }
     };

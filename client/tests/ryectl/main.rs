@@ -335,6 +335,23 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_ends_before_ctrl_c_reaches_it_ends_the_verb_as_it_did() {
+    let daemon = Daemon::serve(Script {
+        streams: std::sync::Mutex::new([(2, StreamEnd::Held)].into()),
+        cancel_refusal: Some(Status::failed_precondition("it has ended")),
+        ..good()
+    });
+    let mut command = ryectl(daemon.dir.path(), &["run", "x/g", "--cancel-on-interrupt"]);
+    command.env("RYE_STATE_DIR", daemon.dir.path());
+    let mut child = command.spawn().unwrap();
+    let told = read_until(child.stderr.take().unwrap(), "step 1/2").await;
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    let (ended, told) = tokio::join!(finish(child), read_until(told, "\0"));
+    assert_eq!(ended.code, Some(0), "{}", told.seen);
+    assert_eq!(ended.json()["status"], "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn looking_at_runs_prints_the_promised_json() {
     let daemon = Daemon::serve(good());
     assert_eq!(

@@ -62,7 +62,9 @@ pub(crate) struct Script {
     pub(crate) report: v1::ValidateResponse,
     /// The envelope of `Execute`.
     pub(crate) envelope: String,
-    /// Told when the run is cancelled.
+    /// The answer to `Cancel`, if it is refused.
+    pub(crate) cancel_refusal: Option<Status>,
+    /// Told when somebody wants the run cancelled.
     pub(crate) cancelled: Notify,
 }
 
@@ -235,6 +237,10 @@ impl Runs for Answers {
         request: Request<v1::CancelRequest>,
     ) -> Result<Response<v1::CancelResponse>, Status> {
         self.0.see("cancel");
+        if let Some(refusal) = &self.0.cancel_refusal {
+            self.0.cancelled.notify_one();
+            return Err(refusal.clone());
+        }
         let run = self.0.record(&request.into_inner().run_id)?;
         self.0.run.lock().unwrap().status = v1::RunStatus::Cancelled.into();
         self.0.cancelled.notify_one();

@@ -3,7 +3,7 @@
 //! A commit is all or nothing: every event is checked on a copy of its run's phase before any is applied. Both
 //! queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -19,6 +19,10 @@ use super::segment::Storage;
 use super::track::Track;
 use super::transcript::Head;
 use super::{Error, Shared};
+
+/// Start keys of ended runs that are kept when the run has left memory. Whoever found a key unused in the index may only now come
+/// to use it; meanwhile far fewer runs come and go.
+const LATE_KEYS: usize = 4096;
 
 /// A run in memory.
 #[derive(Debug)]
@@ -65,6 +69,8 @@ pub(super) struct Sequencer {
     pub(super) epoch: Epoch,
     pub(super) runs: HashMap<RunId, Live>,
     keys: HashMap<Key, RunId>,
+    /// Those of `keys` whose runs have left memory, the latest last.
+    late: VecDeque<Key>,
     pub(super) closed: bool,
     publisher: Option<SyncSender<publisher::Job>>,
 }
@@ -127,6 +133,7 @@ impl Sequencer {
             epoch,
             runs,
             keys,
+            late: VecDeque::new(),
             closed: false,
             publisher: Some(publisher),
         }
@@ -267,7 +274,12 @@ impl Sequencer {
         if let Some(live) = self.runs.remove(id)
             && let Some(key) = key(&live.run)
         {
-            self.keys.remove(&key);
+            self.late.push_back(key);
+            if self.late.len() > LATE_KEYS
+                && let Some(oldest) = self.late.pop_front()
+            {
+                self.keys.remove(&oldest);
+            }
         }
     }
 }

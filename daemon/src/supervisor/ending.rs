@@ -194,11 +194,19 @@ impl Supervisor {
 
     async fn finish(&self, id: &RunId, stop: &Stop, left: Left) -> Result<(), Error> {
         let killed = stop.urgency() == Urgency::Kill;
+        let grace = stop.grace().unwrap_or_default();
         let run = self.run_of(id).await?;
         if killed && !run.status().is_terminal() {
             let cause = stop.killer().unwrap_or_default();
             let receipt = left.into_receipt();
-            self.end(&run, Event::RunKilled { cause, receipt }).await;
+            let event = Event::RunKilled {
+                cause: cause.clone(),
+                receipt,
+            };
+            self.end(&run, event).await;
+            // It may have parked before it was told: then it may have got another task since, and others may be parked for it.
+            self.tell(id, |stop| stop.kill(&cause, grace));
+            self.release_parent(id).await?;
         } else {
             self.end_parked(id).await?;
         }
@@ -210,7 +218,7 @@ impl Supervisor {
             return Ok(());
         }
         if killed {
-            return self.kill_below(id, stop.grace().unwrap_or_default()).await;
+            return self.kill_below(id, grace).await;
         }
         self.cancel_below(id).await
     }

@@ -25,14 +25,19 @@ impl Supervisor {
     pub async fn recover(&self, mut live: Vec<Arc<Run>>) {
         // A run may be as old as the one above it, to the millisecond; whether it is an orphan shows when that one is settled.
         live.sort_by_key(|run| run.birth.depth);
+        let stopping = &self.shared.stopping;
         for run in live {
             if let Err(error) = self.take_up(&run).await {
                 tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
             }
-            tokio::time::sleep(RESUME_PAUSE).await;
+            let pause = tokio::time::sleep(RESUME_PAUSE);
+            if stopping.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
         }
     }
 
+    /// Takes up `run` as the daemon found it: only one that is parked there may have got a task from somebody else since.
     async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
         let (at, parked) = match &run.phase {
             Phase::Created => (None, None),
@@ -66,7 +71,8 @@ impl Supervisor {
         };
         let event = Change::event(&run.id, Event::RunSuspended(why));
         self.shared.journal.commit(vec![event]).await?;
-        Ok(())
+        // It may have been asked to stop, before the daemon went down or just now.
+        self.end_parked(&run.id).await
     }
 }
 

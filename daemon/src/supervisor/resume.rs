@@ -5,10 +5,10 @@
 //! ask at once. A step that a run below carried out goes on with that run in the same way ([`crate::graph`]); what must not happen
 //! twice and was cut off, here or below, is repeated only if whoever resumes says so ([`Supervisor::questions`]).
 //!
-//! **Order.** Whoever waits for a parked run below goes on together with it, in one commit: the run that is resumed, its parked
-//! ancestors that wait for it, and the parked runs it waits for itself. If a parked run is ended instead, those that wait
-//! for it go on with that. **Races.** It may be ended while its parent is about to park: whoever ends it looks
-//! at the parent afterwards, and the parent looks at it after it has parked. A run may be asked to park while it has no task yet
+//! **Order.** A run that is resumed goes on in one commit with the parked runs it waits for; then its parked ancestors go on, one
+//! after the other. If a parked run is ended instead, those that wait for it go on with that. **Races.** It may be ended, or let go
+//! on, while its parent is about to park: whoever does that looks at the parent afterwards, and the parent looks at it after it has
+//! parked; so does the next start of the daemon. A run may be asked to park while it has no task yet
 //! (it was let go on just now, or waits to be taken up after a restart): whoever asks writes that down and then looks for a
 //! task to tell, and a task enters itself and then looks for such a request.
 
@@ -240,11 +240,7 @@ impl Supervisor {
         let mut changes = go_on(&target, &request, self.shared.epoch)?;
         let mut line = Vec::new();
         let plain = Resume::default();
-        for parked in below
-            .iter()
-            .chain([&run])
-            .chain(&self.parked_above(&run).await?)
-        {
+        for parked in below.iter().chain([&run]) {
             if parked.id != target.id {
                 // What is uncertain on the way stays parked until somebody answers.
                 match go_on(parked, &plain, self.shared.epoch) {
@@ -270,10 +266,11 @@ impl Supervisor {
             let run = self.run_of(&id).await?;
             self.launch_created(run).await?;
         }
+        self.release_parent(&run.id).await?;
         self.run_of(&run.id).await
     }
 
-    /// Lets the run go on that is parked for `id`, which is over, and those that are parked for that one in turn.
+    /// Lets the run go on that is parked for `id`, if `id` is parked no more, and those that are parked for that one in turn.
     pub(super) async fn release_parent(&self, id: &RunId) -> Result<(), Error> {
         match waiting_parent(&*self.run_of(id).await?) {
             Some(parent) => self.release(&parent).await,
@@ -281,48 +278,38 @@ impl Supervisor {
         }
     }
 
-    /// Lets `id` go on, and those that are parked for it, if it is parked for a run that is over meanwhile.
+    /// Lets `id` go on, if it is parked for a run that is parked no more, and those that are parked for it in turn.
     pub(super) async fn release(&self, id: &RunId) -> Result<(), Error> {
-        let run = self.run_of(id).await?;
-        let mut over = false;
-        for child in children(&run) {
-            over |= self.run_of(&child).await?.status().is_terminal();
-        }
-        if !over {
-            return Ok(());
-        }
-        let mut line = self.parked_above(&run).await?;
-        line.push(run);
-        let mut changes = Vec::new();
-        for run in &line {
-            changes.extend(go_on(run, &Resume::default(), self.shared.epoch)?);
-        }
-        match self.shared.journal.commit(changes).await {
-            Ok(ticket) => self.shared.journal.published(ticket).await?,
-            // Somebody else let it go on, or ended it.
-            Err(journal::Error::Illegal { .. } | journal::Error::NotLive { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-        for run in line {
-            let run = self.run_of(&run.id).await?;
+        let mut next = Some(id.clone());
+        while let Some(id) = next {
+            let run = self.run_of(&id).await?;
+            if !self.waits_in_vain(&run).await? {
+                return Ok(());
+            }
+            let changes = go_on(&run, &Resume::default(), self.shared.epoch)?;
+            match self.shared.journal.commit(changes).await {
+                Ok(ticket) => self.shared.journal.published(ticket).await?,
+                // Somebody else let it go on, and looks at those above; or ended it.
+                Err(journal::Error::Illegal { .. } | journal::Error::NotLive { .. }) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let run = self.run_of(&id).await?;
+            next = waiting_parent(&run);
             self.launch_created(run).await?;
         }
         Ok(())
     }
 
-    /// The parked runs that wait for `run`, the nearest first.
-    async fn parked_above(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
-        let mut line = Vec::new();
-        let mut next = waiting_parent(run);
-        while let Some(id) = next {
-            let parent = self.run_of(&id).await?;
-            if !is_parked_for_child(&parent) {
-                break;
+    /// Whether `run` is parked for a run that goes on or is over.
+    async fn waits_in_vain(&self, run: &Run) -> Result<bool, Error> {
+        for child in children(run) {
+            if !is_parked(&*self.run_of(&child).await?) {
+                return Ok(true);
             }
-            next = waiting_parent(&parent);
-            line.push(parent);
         }
-        Ok(line)
+        Ok(false)
     }
 
     /// The parked runs that `run` waits for, the deepest first.
@@ -331,11 +318,7 @@ impl Supervisor {
         let mut open = children(run);
         while let Some(id) = open.pop() {
             let child = self.run_of(&id).await?;
-            let parked = matches!(
-                &child.phase,
-                Phase::Suspended { why, .. } if why.reason != SuspendReason::Storage
-            );
-            if parked && !child.birth.detached {
+            if is_parked(&child) && !child.birth.detached {
                 open.extend(children(&child));
                 found.push(child);
             }
@@ -376,6 +359,14 @@ fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
 /// The run that asked for `run` and waits for it.
 fn waiting_parent(run: &Run) -> Option<RunId> {
     run.birth.parent.clone().filter(|_| !run.birth.detached)
+}
+
+/// Whether somebody has to let `run` go on.
+fn is_parked(run: &Run) -> bool {
+    matches!(
+        &run.phase,
+        Phase::Suspended { why, .. } if why.reason != SuspendReason::Storage
+    )
 }
 
 fn is_parked_for_child(run: &Run) -> bool {

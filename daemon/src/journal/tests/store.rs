@@ -234,6 +234,25 @@ async fn a_start_key_is_used_once() {
 }
 
 #[tokio::test]
+async fn a_start_key_is_used_once_though_its_run_leaves_memory_between_look_and_use() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    assert_eq!(journal.by_start_key("uid:0", "key-0").await.unwrap(), None);
+    let runs = end_runs(&rig, &journal, 1).await;
+    let late = Change::Create {
+        id: id("run-late"),
+        birth: Arc::new(Birth {
+            start_key: Some("key-0".into()),
+            ..rig.birth()
+        }),
+    };
+    match journal.commit(vec![late]).await {
+        Err(Error::KeyTaken { run }) => assert_eq!(run, runs[0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn the_log_is_shortened_and_a_long_run_keeps_its_history() {
     let rig = Rig::with_segments_of(8 * 1024);
     let journal = rig.open().await;
