@@ -15,7 +15,6 @@ use rye_core::model::{
     Activity, Effect, Event, Failure, Phase, Run, Slot, SuspendReason, Suspension,
 };
 use rye_core::walker::idempotency_key;
-use serde_json::Value;
 
 use crate::async_log;
 use crate::chain::Origin;
@@ -39,7 +38,8 @@ pub async fn drive(
         pauses: room::Pauses::default(),
     };
     if let Some(Activity::InStep(_)) = run.phase.activity() {
-        let left = record.keep(Begins::Now, interrupted()).await?;
+        let end = run.end_by_failure(ports.journal.now(), interrupted());
+        let left = record.keep(Begins::Now, end).await?;
         return Ok((left.unwrap_or(Left::Ended), None));
     }
     let item = run.birth.item.clone();
@@ -170,15 +170,11 @@ fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {
     }
 }
 
-/// The end of a call that was in flight when the daemon went down.
-fn interrupted() -> Event {
+/// Why a call failed that was in flight when the daemon went down.
+fn interrupted() -> Failure {
     let text = "the daemon went down during the call; whether its effect happened is unknown, so it is not repeated";
-    Event::ToolCompleted {
-        result: Value::Null,
-        error: Some(Failure {
-            retryable: true,
-            ..Failure::permanent("interrupted", text)
-        }),
-        elapsed_ms: 0,
+    Failure {
+        retryable: true,
+        ..Failure::permanent("interrupted", text)
     }
 }

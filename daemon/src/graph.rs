@@ -58,12 +58,8 @@ pub async fn drive(
     let graph = match read(run) {
         Ok(graph) => Arc::new(graph),
         Err(failure) => {
-            let error = Event::GraphError {
-                error: failure,
-                steps: run.progress.steps,
-                elapsed_ms: 0,
-            };
-            let ticket = journal.commit(vec![Change::event(&run.id, error)]).await?;
+            let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
+            let ticket = journal.commit(vec![end]).await?;
             journal.durable(ticket).await?;
             return Ok(Left::Ended);
         }

@@ -36,8 +36,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, ItemRef, RunId};
-use rye_core::model::{Event, Failure, Phase, Run, RunKind};
-use serde_json::Value;
+use rye_core::model::{Event, Phase, Run};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -351,12 +350,7 @@ impl Supervisor {
         let mut changes = vec![Change::create(&id, Arc::clone(&birth))];
         let fails = admitted.fault.is_some();
         if let Some(error) = admitted.fault {
-            let end = Event::GraphError {
-                error,
-                steps: 0,
-                elapsed_ms: 0,
-            };
-            changes.push(Change::event(&id, end));
+            changes.push(Change::event(&id, Event::never_began(error)));
         }
         let ticket = match journal.commit(changes).await {
             Err(journal::Error::KeyTaken { run }) => {
@@ -481,19 +475,4 @@ fn check_key(key: &str) -> Result<(), Error> {
     };
     let message = format!("`idempotency_key`: {problem}");
     Err(Error::Params { message })
-}
-
-fn failed(run: &Run, error: Failure) -> Event {
-    match run.birth.kind {
-        RunKind::Graph => Event::GraphError {
-            error,
-            steps: run.progress.steps,
-            elapsed_ms: 0,
-        },
-        RunKind::Tool => Event::ToolCompleted {
-            result: Value::Null,
-            error: Some(error),
-            elapsed_ms: 0,
-        },
-    }
 }

@@ -893,3 +893,22 @@ fn items_go_on_with_their_runs_below() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn a_graph_that_is_asked_as_a_hook_answers_by_what_it_returns() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph(
+        "t/answers",
+        "start: a\nnodes:\n  a: {type: return, output: {action: skip}}",
+    );
+    world.graph(
+        "t/asks",
+        "start: a\nhooks: [{event: error, action: {item_id: t/answers}}]\nnodes:\n  \
+         a: {action: {item_id: rye/bash, params: {command: exit 1}}, next: b}\n  b: {type: return, output: well}",
+    );
+    let record = ran(&world, "t/asks");
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["output"], "well");
+    drop(daemon);
+}

@@ -272,14 +272,7 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
         }
         Ok(Nested::Create { run, birth, fault }) => {
             let mut changes = vec![Change::create(&run, birth)];
-            changes.extend(fault.map(|error| {
-                let end = Event::GraphError {
-                    error,
-                    steps: 0,
-                    elapsed_ms: 0,
-                };
-                Change::event(&run, end)
-            }));
+            changes.extend(fault.map(|error| Change::event(&run, Event::never_began(error))));
             Job::Begin {
                 errand: What::Launch(run),
                 created: changes,

@@ -65,7 +65,13 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         let text = format!("`{operation}` is for LLM threads, which a later release has");
         Err(Failure::permanent("unsupported", text))
     };
-    match read(params)? {
+    let operation = read(params).map_err(|misfit| Failure {
+        message: misfit
+            .message
+            .replace("unknown variant", "there is no `operation`"),
+        ..misfit
+    })?;
+    match operation {
         Operation::WaitThreads(params) => wait::wait(params, session).await,
         Operation::CancelThread { thread_id, reason } => cancel(&thread_id, reason, session).await,
         Operation::KillThread {

@@ -166,7 +166,8 @@ impl Supervisor {
     pub(super) async fn end_parked(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
         if let (Phase::Suspended { .. }, Some(cause)) = (&run.phase, &run.cancel) {
-            self.end(&run, cancelled(&run, cause)).await;
+            self.end(&run, run.end_by_cancel(self.journal().now(), cause))
+                .await;
             self.release_parent(id).await?;
         }
         Ok(())
@@ -233,17 +234,5 @@ impl Supervisor {
             Err(Error::UnknownRun { .. }) => true,
             Err(_) => false,
         }
-    }
-}
-
-fn cancelled(run: &Run, cause: &str) -> Event {
-    let cause = cause.to_owned();
-    match run.birth.kind {
-        RunKind::Graph => Event::GraphCancelled {
-            cause,
-            steps: run.progress.steps,
-            elapsed_ms: 0,
-        },
-        RunKind::Tool => Event::ToolCancelled { cause },
     }
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use rye_core::error::chain as told;
 use rye_core::model::{Event, Failure, Run, RunKind};
 
-use super::{Asker, Begin, Beginner, Shared, Supervisor, failed};
+use super::{Asker, Begin, Beginner, Shared, Supervisor};
 use crate::dispatch::Ports;
 use crate::journal::{self, Change};
 use crate::stop::{Left, Stop};
@@ -76,8 +76,11 @@ impl Supervisor {
             Err(_panic) => {
                 // What was in hand is gone with the panic; the record is whole, because commits are.
                 let text = "the daemon broke one of its own rules while it drove this run; please report it";
-                self.end(&run, failed(&run, Failure::permanent("panicked", text)))
-                    .await;
+                self.end(
+                    &run,
+                    run.end_by_failure(self.journal().now(), Failure::permanent("panicked", text)),
+                )
+                .await;
                 Left::Ended
             }
         };
@@ -101,8 +104,11 @@ impl Supervisor {
         tracing::error!(run = %run.id, error = %told(error), "the run cannot go on");
         if !error.is_final() {
             let text = format!("the run cannot go on: {}", told(error));
-            self.end(run, failed(run, Failure::permanent("internal", text)))
-                .await;
+            self.end(
+                run,
+                run.end_by_failure(self.journal().now(), Failure::permanent("internal", text)),
+            )
+            .await;
         }
     }
 
@@ -136,7 +142,10 @@ impl Supervisor {
             Err(error) => {
                 let error = Failure::permanent("project_gone", told(&error));
                 let ticket = journal
-                    .commit(vec![Change::event(&run.id, failed(run, error))])
+                    .commit(vec![Change::event(
+                        &run.id,
+                        run.end_by_failure(self.journal().now(), error),
+                    )])
                     .await?;
                 journal.durable(ticket).await?;
                 return Ok(Left::Ended);
@@ -156,7 +165,8 @@ impl Supervisor {
                     Ok(policy) => graph::drive(ports, policy, run, stop).await,
                     Err(error) => {
                         let error = Failure::permanent("configuration_invalid", told(&error));
-                        self.end(run, failed(run, error)).await;
+                        self.end(run, run.end_by_failure(self.journal().now(), error))
+                            .await;
                         Ok(Left::Ended)
                     }
                 }

@@ -27,8 +27,15 @@ impl Supervisor {
         live.sort_by_key(|run| run.birth.depth);
         let stopping = &self.shared.stopping;
         for run in live {
+            if stopping.is_cancelled() {
+                return;
+            }
             if let Err(error) = self.take_up(&run).await {
                 tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
+            }
+            if let Phase::Suspended { .. } = run.phase {
+                // Few of those that are parked start again.
+                continue;
             }
             let pause = tokio::time::sleep(RESUME_PAUSE);
             if stopping.run_until_cancelled(pause).await.is_none() {

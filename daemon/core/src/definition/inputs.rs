@@ -185,7 +185,9 @@ fn problem(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
         let kind = schema["properties"][&name]["type"]
             .as_str()
             .unwrap_or("any type");
-        return format!("missing required input `{name}` ({kind}): give it with -i {name}=…");
+        return format!(
+            "missing required input `{name}` ({kind}): give it with -i {name}=…, or in the parameters of a call"
+        );
     }
     let message = shorten(&error.to_string());
     if pointer.is_empty() {

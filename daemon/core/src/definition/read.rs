@@ -345,8 +345,13 @@ impl<'d> Reader<'d> {
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| *number >= least);
         if number.is_none() {
+            let text = if child.value.is_string() {
+                "the text "
+            } else {
+                ""
+            };
             let message = format!(
-                "`{key}` must be a whole number from {least} to {}, not `{}`",
+                "`{key}` must be a whole number from {least} to {}, not {text}`{}`",
                 u32::MAX,
                 brief(child.value)
             );

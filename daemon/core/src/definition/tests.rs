@@ -637,7 +637,7 @@ fn inputs_that_break_the_schema_are_named_with_the_mend() {
     for (given, message) in [
         (
             json!({}),
-            "missing required input `who` (string): give it with -i who=…",
+            "missing required input `who` (string): give it with -i who=…, or in the parameters of a call",
         ),
         (
             json!({"who": null}),

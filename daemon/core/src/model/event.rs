@@ -376,6 +376,15 @@ pub enum Event {
 }
 
 impl Event {
+    /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
+    pub const fn never_began(error: Failure) -> Self {
+        Self::GraphError {
+            error,
+            steps: 0,
+            elapsed_ms: 0,
+        }
+    }
+
     /// Whether the head of the run is signed at this event: at the end of each step and whenever a run parks or ends.
     pub const fn is_boundary(&self) -> bool {
         match self {

@@ -166,6 +166,36 @@ impl Run {
             .collect()
     }
 
+    /// The event by which it fails with `error` at `now`, wherever it stands.
+    pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
+        let elapsed_ms = now.ms_since(self.created_at);
+        match self.birth.kind {
+            RunKind::Graph => Event::GraphError {
+                error,
+                steps: self.progress.steps,
+                elapsed_ms,
+            },
+            RunKind::Tool => Event::ToolCompleted {
+                result: Value::Null,
+                error: Some(error),
+                elapsed_ms,
+            },
+        }
+    }
+
+    /// The event by which it is cancelled at `now`, wherever it stands.
+    pub fn end_by_cancel(&self, now: Timestamp, cause: &str) -> Event {
+        let cause = cause.to_owned();
+        match self.birth.kind {
+            RunKind::Graph => Event::GraphCancelled {
+                cause,
+                steps: self.progress.steps,
+                elapsed_ms: now.ms_since(self.created_at),
+            },
+            RunKind::Tool => Event::ToolCancelled { cause },
+        }
+    }
+
     /// Why it did not succeed, or behind which failure it is parked.
     pub fn failure(&self) -> Option<Failure> {
         let stopped = |code: &str, message: String| Failure {

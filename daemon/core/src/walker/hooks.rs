@@ -331,7 +331,12 @@ impl Walker {
 }
 
 /// The control answer in what a hook gave back, if there is one.
-fn control(answer: &Value) -> Result<Option<Control>, Failure> {
+/// What the result of a hook's action says; that of a graph says it in what the graph returned.
+fn control(result: &Value) -> Result<Option<Control>, Failure> {
+    let answer = match (result.get("graph_run_id"), result.get("output")) {
+        (Some(_), Some(output)) => output,
+        (Some(_) | None, _) => result,
+    };
     Control::parse(answer).map_err(|problem| Failure::permanent("bad_control", problem))
 }
 
