@@ -463,10 +463,11 @@ impl Journal {
             let lsn = sequencer.advance();
             let at = self.shared.clock.now();
             let body = Body::Closed { at }.encode();
+            let sync = log::Sync::Now;
             self.shared
                 .log
                 .queue
-                .post(|jobs| jobs.push(log::Job { lsn, body }));
+                .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
             lsn
         };
         let written = self.durable(Ticket { lsn }).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::mark::{POISON, lock};
 
 /// How long what is in no hurry may lie. A reader that comes for each piece alone spends most of its time on coming.
-const LINGER: Duration = Duration::from_millis(10);
+pub(super) const LINGER: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Mailbox<T> {
