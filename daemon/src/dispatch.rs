@@ -394,7 +394,7 @@ impl Dispatcher {
                     () = task::sleep(order.timeout) => {
                         return Err(timed_out(order.timeout.unwrap_or_default()).into());
                     }
-                    () = patience(stop) => {
+                    () = stop_due(stop) => {
                         work.stopped = true;
                         return Err(Failure::permanent("stopped", "stopped on request").into());
                     }
@@ -423,7 +423,7 @@ impl Dispatcher {
                 let stopper = Stopper::new();
                 let exited = tokio::select! {
                     exited = running.finish(stopper.listen()) => exited,
-                    never = press(stop, &stopper) => match never {},
+                    never = forward_stop(stop, &stopper) => match never {},
                 };
                 let exited = exited.map_err(|error| refused(&error))?;
                 work.stopped = matches!(
@@ -451,7 +451,7 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
 }
 
 /// Resolves when the call in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
-async fn patience(stop: &Stop) {
+async fn stop_due(stop: &Stop) {
     let cancelled = async {
         stop.at_least(Urgency::Cancel).await;
         tokio::time::sleep(CANCEL_GRACE).await;
@@ -463,8 +463,8 @@ async fn patience(stop: &Stop) {
 }
 
 /// Carries the run's stop signal to the process of its call, as it grows more urgent.
-async fn press(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
-    patience(stop).await;
+async fn forward_stop(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
+    stop_due(stop).await;
     let mut signal = stop.changes();
     loop {
         stopper.stop(match stop.grace() {

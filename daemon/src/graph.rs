@@ -36,7 +36,7 @@ use rye_core::model::{
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
 
-use self::attend::{Bench, Ended, Errand, Job};
+use self::attend::{CallContext, Ended, Job, PendingCall};
 use crate::cache;
 use crate::dispatch::Ports;
 use crate::journal::{self, Change};
@@ -64,7 +64,7 @@ pub async fn drive(
             return Ok(Left::Ended);
         }
     };
-    let bench = Bench {
+    let context = CallContext {
         ports,
         cache: cache::Store::new(journal.notary()),
         run: run.id.clone(),
@@ -73,7 +73,7 @@ pub async fn drive(
     };
     let mut drive = Drive {
         ports,
-        bench: Arc::new(bench),
+        context: Arc::new(context),
         stop,
         signal: stop.changes(),
         walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
@@ -81,7 +81,7 @@ pub async fn drive(
         policy,
         facts: Vec::new(),
         plans: Vec::new(),
-        errands: Vec::new(),
+        pending: Vec::new(),
         strict: false,
         pauses: room::Pauses::default(),
     };
@@ -91,7 +91,7 @@ pub async fn drive(
         let walked = match drive.walk(&mut calls).await {
             Err(journal::Error::KeyTaken { run }) => {
                 tracing::info!(%run, "somebody else goes on with a run below");
-                drive.draw_up_anew(&mut calls).await.map(|()| None)
+                drive.replan(&mut calls).await.map(|()| None)
             }
             walked => walked.map(Some),
         };
@@ -135,7 +135,7 @@ type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
 
 struct Drive<'a> {
     ports: Ports<'a>,
-    bench: Arc<Bench<'a>>,
+    context: Arc<CallContext<'a>>,
     stop: &'a Stop,
     /// What has changed about `stop` since the last wait: a request that comes between the look at it and the wait ends the wait.
     signal: Changes,
@@ -147,7 +147,7 @@ struct Drive<'a> {
     /// What is to happen next; drawn up anew if the commit is refused.
     plans: Vec<Change>,
     /// Calls that begin once `plans` is durable.
-    errands: Vec<Errand>,
+    pending: Vec<PendingCall>,
     /// Whether one of them must not begin before that in any case.
     strict: bool,
     /// Pauses of a run that finds no room to write.
@@ -193,13 +193,13 @@ impl<'a> Drive<'a> {
                     self.plan(events);
                     self.admit(call).await;
                     if self.plans.len() >= MOST_PLANNED {
-                        self.set_out(calls).await?;
+                        self.start_planned(calls).await?;
                         tokio::task::yield_now().await;
                     }
                 }
                 Move::Wait(events, until) => {
                     self.plan(events);
-                    self.set_out(calls).await?;
+                    self.start_planned(calls).await?;
                     self.wait(calls, until).await;
                 }
                 Move::Park(events) | Move::End(events) => {
@@ -237,7 +237,7 @@ impl<'a> Drive<'a> {
             let left = Duration::from_millis(deadline.ms_since(self.ports.journal.now()));
             call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
         }
-        let job = attend::look_up(&self.bench, self.walker.run(), &call).await;
+        let job = attend::look_up(&self.context, self.walker.run(), &call).await;
         let now = self.ports.journal.now();
         match job {
             Job::Answered(answer, announced) => {
@@ -250,19 +250,19 @@ impl<'a> Drive<'a> {
                 self.plan(events);
             }
             Job::Begin {
-                errand,
+                carrier,
                 created,
                 node_input_hash,
             } => {
-                let child = errand.run().cloned();
+                let child = carrier.run().cloned();
                 let hash = node_input_hash.clone();
                 let events = self.walker.start(now, &call, child, hash);
                 self.plan(events);
                 self.plans.extend(created);
                 self.strict |= call.effect == Effect::AtMostOnce;
-                self.errands.push(Errand {
+                self.pending.push(PendingCall {
                     call,
-                    what: errand,
+                    carrier,
                     node_input_hash,
                 });
             }
@@ -270,18 +270,18 @@ impl<'a> Drive<'a> {
     }
 
     /// Commits what is planned, and lets the planned calls begin when that is durable.
-    async fn set_out(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
-        if self.facts.is_empty() && self.plans.is_empty() && self.errands.is_empty() {
+    async fn start_planned(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
+        if self.facts.is_empty() && self.plans.is_empty() && self.pending.is_empty() {
             return Ok(());
         }
         let ticket = self.commit().await?;
         let strict = self.walker.run().birth.durability == Durability::Strict || self.strict;
-        if strict && !self.errands.is_empty() {
+        if strict && !self.pending.is_empty() {
             self.ports.journal.durable(ticket).await?;
         }
         self.strict = false;
-        for errand in self.errands.drain(..) {
-            let attended = attend::attend(Arc::clone(&self.bench), self.stop, errand);
+        for call in self.pending.drain(..) {
+            let attended = attend::attend(Arc::clone(&self.context), self.stop, call);
             calls.push(Box::pin(attended));
         }
         Ok(())
@@ -332,7 +332,7 @@ impl<'a> Drive<'a> {
             }
         }
         self.plans.clear();
-        self.errands.clear();
+        self.pending.clear();
         if !self.facts.is_empty() {
             match self.commit().await {
                 Err(error) if error.is_want_of_room() => {
@@ -373,7 +373,7 @@ impl<'a> Drive<'a> {
     ) -> Result<Option<Left>, journal::Error> {
         tracing::warn!(error = %told(error), "there is no room to write: the run parks");
         self.plans.clear();
-        self.errands.clear();
+        self.pending.clear();
         while let Some((call, ended)) = calls.next().await {
             self.take(&call, ended);
         }
@@ -398,9 +398,9 @@ impl<'a> Drive<'a> {
 
     /// What was to happen next can no longer happen: what is in flight ends and is written down, and the walk goes on from
     /// the record.
-    async fn draw_up_anew(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
+    async fn replan(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
         self.plans.clear();
-        self.errands.clear();
+        self.pending.clear();
         while let Some((call, ended)) = calls.next().await {
             self.take(&call, ended);
         }

@@ -5,12 +5,13 @@
 //! journal.
 //!
 //! ```text
-//! start ─admit─► commit run_created ─durable─► launch ─► task: graph::drive | call::drive ─► terminal event
+//! start ─admit─► launch ─► task: commit run_created ─durable─► answer, then graph::drive | call::drive ─► terminal event
+//! a graph in a graph: run_created in the parent's commit ─durable─► launch ─► task: graph::drive
 //! cancel ─commit cancel_requested─► stop signal          kill ─stop signal─► task leaves ─► commit run_killed
 //! ```
 //!
-//! **Order and races.** A run is launched after its creation is durable; a cancel that comes before the task exists is
-//! found in the record. Kill and natural end may race: the journal accepts one terminal event, the other is refused and
+//! **Order and races.** A run is created by its own task, so that a caller who goes away leaves none that nobody drives; one
+//! below is created with the step that starts it. A cancel that comes before the task exists is found in the record. Kill and natural end may race: the journal accepts one terminal event, the other is refused and
 //! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
@@ -198,7 +199,7 @@ impl Supervisor {
     }
 
     /// Does `work` to its end, even if whoever asked for it goes away meanwhile.
-    async fn to_its_end<T: Send + 'static>(
+    async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {

@@ -218,7 +218,7 @@ pub(super) async fn cancel(runs: &[RunId], session: &mut Session) -> Result<Exit
             Ok(record) if output.format() == Format::Json => {
                 output.json_line(&json::Run::new(&record)?)
             }
-            Ok(_) => output.line(&format!("{run} is asked to stop")),
+            Ok(_) => output.line(&format!("{run}: cancel requested")),
             Err(error) => Err(error.into()),
         };
         exit = go_on(exit, ended, output);
@@ -240,7 +240,7 @@ pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, 
             output.error(&format!("{run} has ended: {}", record.status));
         }
         (None, Format::Text) => output.error(&format!(
-            "{run} was parked, and goes on already: {}",
+            "{run} was parked and has been resumed since: {}",
             record.status
         )),
     }

@@ -424,7 +424,7 @@ async fn one_missing_run_does_not_spare_the_others() {
     let ended = ask(&daemon, &["cancel", "gone", RUN]).await;
     assert_eq!(ended.code, Some(3));
     assert_eq!(ended.stderr, "error: there is no run `gone`\n");
-    assert_eq!(ended.stdout, format!("{RUN} is asked to stop\n"));
+    assert_eq!(ended.stdout, format!("{RUN}: cancel requested\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -333,7 +333,7 @@ async fn the_cache_is_listed_and_dropped_and_objects_are_printed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn suspend_says_what_has_become_of_a_run_that_is_not_parked() {
     for (status, told) in [
-        (RunStatus::Running, "goes on already: running"),
+        (RunStatus::Running, "resumed since: running"),
         (RunStatus::Completed, "has ended: completed"),
     ] {
         let daemon = Daemon::serve(good());

@@ -2,7 +2,7 @@
 //!
 //! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash
 //! over graph, node, action, configuration and the content of its tool's whole chain; what a tool reads besides is not part of
-//! it. Permission and parameters are checked before. What succeeded is stored before it is concluded; failures and calls whose effect nobody knows never are. A
+//! it. Permission and parameters are checked before. Carrier succeeded is stored before it is concluded; failures and calls whose effect nobody knows never are. A
 //! call of a graph gets its key all the same, for its receipt, and is never cached: the key cannot cover what the graph
 //! will call.
 
@@ -26,7 +26,7 @@ use crate::{async_log, cache, task};
 const THREAD: &str = "rye/agent/threads/thread_directive";
 
 /// What all calls of a run work with.
-pub(super) struct Bench<'a> {
+pub(super) struct CallContext<'a> {
     pub(super) ports: Ports<'a>,
     pub(super) cache: cache::Store,
     pub(super) run: RunId,
@@ -35,14 +35,14 @@ pub(super) struct Bench<'a> {
 }
 
 /// A call that waits for its announcement to be durable.
-pub(super) struct Errand {
+pub(super) struct PendingCall {
     pub(super) call: Box<Call>,
-    pub(super) what: What,
+    pub(super) carrier: Carrier,
     pub(super) node_input_hash: Option<String>,
 }
 
 /// What carries a call out.
-pub(super) enum What {
+pub(super) enum Carrier {
     /// A tool.
     Effect(Box<Prepared>),
     /// A run that this call creates.
@@ -51,7 +51,7 @@ pub(super) enum What {
     Attach(RunId),
 }
 
-impl What {
+impl Carrier {
     /// The run that carries the call out, if it is one.
     pub(super) const fn run(&self) -> Option<&RunId> {
         match self {
@@ -67,7 +67,7 @@ pub(super) enum Job {
     Answered(Box<Answer>, bool),
     /// To be carried out.
     Begin {
-        errand: What,
+        carrier: Carrier,
         /// The changes that create its run, if it is to be created: part of the commit that starts the step.
         created: Vec<Change>,
         node_input_hash: Option<String>,
@@ -85,11 +85,11 @@ pub(super) enum Ended {
 }
 
 /// Finds out what `call` needs. Nothing is committed and nothing begins here.
-pub(super) async fn look_up(bench: &Bench<'_>, run: &Run, call: &Call) -> Job {
-    let ports = bench.ports;
+pub(super) async fn look_up(context: &CallContext<'_>, run: &Run, call: &Call) -> Job {
+    let ports = context.ports;
     if let Some(child) = &call.attached {
         return Job::Begin {
-            errand: What::Attach(child.clone()),
+            carrier: Carrier::Attach(child.clone()),
             created: Vec::new(),
             node_input_hash: None,
         };
@@ -109,24 +109,24 @@ pub(super) async fn look_up(bench: &Bench<'_>, run: &Run, call: &Call) -> Job {
         timeout: call.timeout,
     };
     let prepared = ports.dispatcher.prepare(order, ports.library);
-    let node_input_hash = bench.input_hash(call, &prepared);
+    let node_input_hash = context.input_hash(call, &prepared);
     if prepared.is_graph() {
         if call.caching == Caching::On {
             tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that calls a graph");
         }
         return nest(ports, run, call, node_input_hash).await;
     }
-    if let Some(answer) = bench.remembered(call, node_input_hash.as_deref()).await {
+    if let Some(answer) = context.remembered(call, node_input_hash.as_deref()).await {
         return Job::Answered(Box::new(answer), false);
     }
     Job::Begin {
-        errand: What::Effect(Box::new(prepared)),
+        carrier: Carrier::Effect(Box::new(prepared)),
         created: Vec::new(),
         node_input_hash,
     }
 }
 
-impl Bench<'_> {
+impl CallContext<'_> {
     /// The key of the result of `call`; of hooks, and of what is refused, there is none.
     fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
         match call.slot {
@@ -235,7 +235,7 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
     let nested = match Earlier::of(ports, call).await {
         Ok(Earlier::Counts(child)) => {
             return Job::Begin {
-                errand: What::Attach(child),
+                carrier: Carrier::Attach(child),
                 created: Vec::new(),
                 node_input_hash,
             };
@@ -274,7 +274,7 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
             let mut changes = vec![Change::create(&run, birth)];
             changes.extend(fault.map(|error| Change::event(&run, Event::never_began(error))));
             Job::Begin {
-                errand: What::Launch(run),
+                carrier: Carrier::Launch(run),
                 created: changes,
                 node_input_hash,
             }
@@ -284,36 +284,36 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
 
 /// Carries a call out.
 pub(super) async fn attend(
-    bench: Arc<Bench<'_>>,
+    context: Arc<CallContext<'_>>,
     stop: &Stop,
-    errand: Errand,
+    pending: PendingCall,
 ) -> (Box<Call>, Ended) {
-    let Errand {
+    let PendingCall {
         call,
-        what,
+        carrier,
         node_input_hash,
-    } = errand;
-    let ports = bench.ports;
-    let by_a_tool = matches!(what, What::Effect(_));
-    let mut ended = match what {
-        What::Effect(prepared) => effect(&bench, stop, &call, *prepared).await,
-        What::Launch(child) => {
+    } = pending;
+    let ports = context.ports;
+    let by_a_tool = matches!(carrier, Carrier::Effect(_));
+    let mut ended = match carrier {
+        Carrier::Effect(prepared) => effect(&context, stop, &call, *prepared).await,
+        Carrier::Launch(child) => {
             ports.runs.launch(child.clone()).await;
-            child_run(ports, stop, &bench.run, &call, child).await
+            child_run(ports, stop, &context.run, &call, child).await
         }
-        What::Attach(child) => child_run(ports, stop, &bench.run, &call, child).await,
+        Carrier::Attach(child) => child_run(ports, stop, &context.run, &call, child).await,
     };
     if let Ended::Answered(answer) = &mut ended {
         answer.node_input_hash = node_input_hash;
         if by_a_tool {
-            bench.remember(&call, answer).await;
+            context.remember(&call, answer).await;
         }
     }
     (call, ended)
 }
 
-async fn effect(bench: &Bench<'_>, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
-    let Bench { ports, run, .. } = bench;
+async fn effect(context: &CallContext<'_>, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
+    let CallContext { ports, run, .. } = context;
     let note_process = ports.note_process(run, call.step, call.slot);
     let reply = ports
         .dispatcher
@@ -321,7 +321,7 @@ async fn effect(bench: &Bench<'_>, stop: &Stop, call: &Call, prepared: Prepared)
         .await;
     let caller = format!("step {} {} {}", call.step, call.node, call.item);
     let now = ports.journal.now();
-    async_log::keep(run, &bench.birth, now, &caller, &reply.stderr).await;
+    async_log::keep(run, &context.birth, now, &caller, &reply.stderr).await;
     if reply.stopped && stop.urgency() >= Urgency::Cancel {
         return Ended::Stopped(reply.receipt);
     }
@@ -451,7 +451,7 @@ async fn child_run(
     }))
 }
 
-/// What is told at once of a run that its parent does not wait for; `None` if it does.
+/// Carrier is told at once of a run that its parent does not wait for; `None` if it does.
 async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
     let run = ports.runs.get(child.clone()).await.ok()?;
     if !run.birth.detached {

@@ -28,7 +28,7 @@ impl Supervisor {
     pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
         let work = async move { this.cancel_line(&id, &cause).await };
-        self.to_its_end(work).await
+        self.run_to_end(work).await
     }
 
     /// Ends a run and those below it by force; answers when they are over.
@@ -43,7 +43,7 @@ impl Supervisor {
             }
             this.run_of(&id).await
         };
-        self.to_its_end(work).await
+        self.run_to_end(work).await
     }
 
     fn cancel_line<'a>(

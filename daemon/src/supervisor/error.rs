@@ -71,7 +71,7 @@ pub enum Error {
         item: ItemRef,
     },
     /// Only graphs have nodes to begin at.
-    #[error("`{item}` is a tool; only a graph has nodes to step over or to go on from")]
+    #[error("`{item}` is a tool; only a graph can be stepped or resumed")]
     NotAGraph {
         /// The item.
         item: ItemRef,

@@ -68,8 +68,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether somebody waits for `run`, which gets its task now, to park. Who asked before it was parked and let go on again
-    /// has had his will.
+    /// Whether somebody waits for `run`, which gets its task now, to park. A request older than the
+    /// last resume has been served.
     pub(super) fn is_to_park(&self, run: &Run) -> bool {
         let holds = self.holds();
         holds
@@ -130,7 +130,7 @@ impl Supervisor {
     pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let (this, id) = (self.clone(), id.clone());
         let work = async move { this.resume_line(&id, request).await };
-        self.to_its_end(work).await
+        self.run_to_end(work).await
     }
 
     async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {

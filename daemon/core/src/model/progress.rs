@@ -200,7 +200,7 @@ impl Progress {
             | Event::GraphCompleted { .. }
             | Event::GraphError { .. }
             | Event::GraphCancelled { .. }
-            | Event::RunKilled { .. } => self.lay_down(),
+            | Event::RunKilled { .. } => self.clear_step(),
             Event::RunCreated(_)
             | Event::RunStarted { .. }
             | Event::GraphStarted { .. }
@@ -234,7 +234,7 @@ impl Progress {
     }
 
     /// What was in hand is not gone on with; what became of items is kept for the run that may go on.
-    fn lay_down(&mut self) {
+    fn clear_step(&mut self) {
         self.unfinished = self.items.take().or(self.unfinished.take());
         self.failed = None;
         self.hooks = None;
@@ -302,7 +302,7 @@ impl Progress {
         }
     }
 
-    /// The errors of items were noted as they came; told are they in the order of the items.
+    /// Errors of items are recorded as they occur, and reported in the order of the items.
     fn order_item_errors(&mut self, step: u32, node: &str) {
         let Some(items) = &self.items else { return };
         self.suppressed.retain(|error| error.step != step);
@@ -369,7 +369,7 @@ impl Progress {
         if ended_the_run {
             self.unknown = self.spent(node);
         }
-        self.lay_down();
+        self.clear_step();
         self.steps = *step;
         if !ended_the_run {
             self.unfinished = None;
