@@ -264,14 +264,6 @@ pub fn trust(
     );
     let text = seal::sign_text(ItemKind::Config, "toml", &text, signer, at)
         .expect("TOML files can carry a signature");
-    let io_error = |operation, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io {
-            operation,
-            path,
-            source,
-        }
-    };
     fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
     file::replace(&path, text.as_bytes(), 0o644).map_err(io_error("write", &path))?;
     let denial = denial_in(&folder, key.fingerprint());
@@ -280,6 +272,15 @@ pub fn trust(
             Err(io_error("remove", &denial)(error))
         }
         Ok(()) | Err(_) => Ok(path),
+    }
+}
+
+fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io {
+        operation,
+        path,
+        source,
     }
 }
 
@@ -295,14 +296,6 @@ pub fn untrust(spaces: &Spaces, fingerprint: &Fingerprint) -> Result<PathBuf, Er
             path: entry,
         });
     }
-    let io_error = |operation, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io {
-            operation,
-            path,
-            source,
-        }
-    };
     let text = format!(
         "# The key {fingerprint} was taken out; `ryectl key trust FILE` trusts it again.\n"
     );

@@ -20,6 +20,8 @@ use crate::id::ItemId;
 
 /// Longest condition shown whole, in characters.
 const MAX_LABEL: usize = 80;
+/// The place where a graph ends without a return node.
+const END: &str = "finish";
 
 /// The form of a diagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +184,30 @@ fn ways(node: &Node) -> Vec<Way<'_>> {
         on_error: true,
     }));
     ways
+}
+
+/// The lines of a drawing: from the node at a place in the graph along one of its ways to the name of the node it leads to in
+/// the drawing. A way to no node of the graph is left out.
+fn edges(graph: &Graph) -> impl Iterator<Item = (usize, Way<'_>, String)> {
+    graph
+        .nodes
+        .iter()
+        .enumerate()
+        .flat_map(move |(from, node)| {
+            ways(node).into_iter().filter_map(move |way| {
+                let to = match way.to {
+                    Some(to) => format!("n{}", graph.nodes.index(to)?),
+                    None => END.to_owned(),
+                };
+                Some((from, way, to))
+            })
+        })
+}
+
+/// Whether a way of the graph leads to its end without a return node.
+fn has_open_end(graph: &Graph) -> bool {
+    let mut nodes = graph.nodes.iter();
+    nodes.any(|node| ways(node).iter().any(|way| way.to.is_none()))
 }
 
 /// What is done at a node, in a few words.

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{NodeState, is_hidden, mark, ways, work};
+use super::{END, NodeState, edges, has_open_end, is_hidden, mark, work};
 use crate::definition::{Graph, Node, Work};
 
 const TO_STRING: &str = "writing to a String cannot fail";
-/// The place where a graph ends without a return node.
-const END: &str = "finish";
 
 pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, NodeState>) -> String {
     let mut out = String::from("digraph {\n");
@@ -16,7 +14,6 @@ pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, Node
     out.push_str("  node [fontname=\"sans-serif\", style=filled, fillcolor=\"white\"];\n");
     out.push_str("  edge [fontname=\"sans-serif\"];\n");
     out.push_str("  begin [shape=circle, label=\"\", width=0.2, fillcolor=\"black\"];\n");
-    let mut ends = false;
     for (index, node) in graph.nodes.iter().enumerate() {
         let state = overlay.get(&node.name).copied();
         let (label, shape) = (label(node, state), shape(&node.work));
@@ -31,30 +28,22 @@ pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, Node
             .expect(TO_STRING);
         }
         out.push_str("];\n");
-        ends |= ways(node).iter().any(|way| way.to.is_none());
     }
-    if ends {
+    if has_open_end(graph) {
         writeln!(out, "  {END} [shape=doublecircle, label=\"\", width=0.2];").expect(TO_STRING);
     }
     if let Some(start) = graph.nodes.index(&graph.start) {
         writeln!(out, "  begin -> n{start};").expect(TO_STRING);
     }
-    for (index, node) in graph.nodes.iter().enumerate() {
-        for way in ways(node) {
-            let to = match way.to.map(|to| graph.nodes.index(to)) {
-                Some(Some(to)) => format!("n{to}"),
-                Some(None) => continue,
-                None => END.to_owned(),
-            };
-            let label = way.label.unwrap_or_default();
-            let style = if way.on_error { ", style=dashed" } else { "" };
-            writeln!(
-                out,
-                "  n{index} -> {to} [label=\"{}\"{style}];",
-                escape(&label)
-            )
-            .expect(TO_STRING);
-        }
+    for (from, way, to) in edges(graph) {
+        let label = way.label.unwrap_or_default();
+        let style = if way.on_error { ", style=dashed" } else { "" };
+        writeln!(
+            out,
+            "  n{from} -> {to} [label=\"{}\"{style}];",
+            escape(&label)
+        )
+        .expect(TO_STRING);
     }
     out.push_str("}\n");
     out

@@ -3,41 +3,30 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{NodeState, NodeStatus, is_hidden, mark, ways, work};
+use super::{END, NodeState, NodeStatus, edges, has_open_end, is_hidden, mark, work};
 use crate::definition::{Graph, Node, Work};
 
 const TO_STRING: &str = "writing to a String cannot fail";
-/// The place where a graph ends without a return node.
-const END: &str = "finish";
 
 pub(super) fn render(graph: &Graph, overlay: &BTreeMap<String, NodeState>) -> String {
     let mut out = String::from("flowchart TD\n  begin((\" \"))\n");
-    let mut ends = false;
     for (index, node) in graph.nodes.iter().enumerate() {
         let label = label(node, overlay.get(&node.name).copied());
         let (open, close) = shape(&node.work);
         writeln!(out, "  n{index}{open}\"{label}\"{close}").expect(TO_STRING);
-        ends |= ways(node).iter().any(|way| way.to.is_none());
     }
-    if ends {
+    if has_open_end(graph) {
         writeln!(out, "  {END}(((\" \")))").expect(TO_STRING);
     }
     if let Some(start) = graph.nodes.index(&graph.start) {
         writeln!(out, "  begin --> n{start}").expect(TO_STRING);
     }
-    for (index, node) in graph.nodes.iter().enumerate() {
-        for way in ways(node) {
-            let to = match way.to.map(|to| graph.nodes.index(to)) {
-                Some(Some(to)) => format!("n{to}"),
-                Some(None) => continue,
-                None => END.to_owned(),
-            };
-            let arrow = if way.on_error { "-.->" } else { "-->" };
-            let label = way
-                .label
-                .map_or_else(String::new, |label| format!("|\"{}\"|", escape(&label)));
-            writeln!(out, "  n{index} {arrow}{label} {to}").expect(TO_STRING);
-        }
+    for (from, way, to) in edges(graph) {
+        let arrow = if way.on_error { "-.->" } else { "-->" };
+        let label = way
+            .label
+            .map_or_else(String::new, |label| format!("|\"{}\"|", escape(&label)));
+        writeln!(out, "  n{from} {arrow}{label} {to}").expect(TO_STRING);
     }
     classes(graph, overlay, &mut out);
     out
