@@ -4,13 +4,19 @@ use serde_json::Value;
 
 use super::keys::Keys;
 use super::read::{At, Reader};
-use super::{Action, Graph, Object};
+use super::{Action, Graph, Hook, Node, Object};
 use crate::capability::Primary;
 use crate::expr;
 use crate::id::{ItemId, ItemKind, ItemRef};
 
 /// The tool whose `command` is read by a shell.
 const SHELL: &str = "rye/bash";
+
+/// What acts in a graph, and its position among its like.
+pub(super) enum Actor<'g> {
+    Node(usize, &'g Node),
+    Hook(usize, &'g Hook),
+}
 
 impl<'d> Reader<'d> {
     /// Reads an action; `None` after an error that leaves a part of it without a value.
@@ -38,22 +44,36 @@ impl<'d> Reader<'d> {
         graph: &Graph,
         mut visit: impl FnMut(&mut Self, &At<'d>, &Action),
     ) {
+        self.each_actor(graph, |reader, at, actor| {
+            let action = match actor {
+                Actor::Node(_, node) => node.work.action(),
+                Actor::Hook(_, hook) => hook.action.call(),
+            };
+            if let Some(action) = action {
+                visit(reader, at, action);
+            }
+        });
+    }
+
+    /// Visits every node and hook of `graph`, which was read before, at its place in the file.
+    pub(super) fn each_actor(
+        &mut self,
+        graph: &Graph,
+        mut visit: impl FnMut(&mut Self, &At<'d>, Actor<'_>),
+    ) {
         let nodes = self.config("nodes");
-        for node in &graph.nodes {
-            let at = nodes.as_ref().and_then(|nodes| nodes.child(&node.name));
-            if let (Some(action), Some(at)) = (node.work.action(), at) {
+        for (index, node) in graph.nodes.iter().enumerate() {
+            if let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) {
                 self.node = Some(node.name.clone());
-                visit(self, &at, action);
+                visit(self, &at, Actor::Node(index, node));
                 self.node = None;
             }
         }
         let hooks = self.config("hooks");
         for (index, hook) in graph.hooks.iter().enumerate() {
-            let at = hooks
-                .as_ref()
-                .and_then(|hooks| hooks.child(&index.to_string()));
-            if let (Some(action), Some(at)) = (hook.action.call(), at) {
-                visit(self, &at, action);
+            let place = index.to_string();
+            if let Some(at) = hooks.as_ref().and_then(|hooks| hooks.child(&place)) {
+                visit(self, &at, Actor::Hook(index, hook));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::action::Actor;
 use super::paths::{Part, Read, Reads, segments};
 use super::read::{At, Reader};
 use super::{Graph, Work};
@@ -25,28 +26,16 @@ const OPEN: [&str; 7] = [
 pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
     let declared = declared(graph);
     required(reader, declared);
-    let nodes = reader.config("nodes");
-    for (node, reads) in graph.nodes.iter().zip(&reads.nodes) {
-        let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) else {
-            continue;
+    reader.each_actor(graph, |reader, at, actor| {
+        let has_result = match actor {
+            Actor::Node(_, node) => match node.work {
+                Work::Action(_) | Work::Foreach(_) => true,
+                Work::Gate | Work::Return { .. } => false,
+            },
+            Actor::Hook(..) => true,
         };
-        let has_result = match node.work {
-            Work::Action(_) | Work::Foreach(_) => true,
-            Work::Gate | Work::Return { .. } => false,
-        };
-        reader.node = Some(node.name.clone());
-        check_reads(reader, &at, reads, has_result, declared);
-        reader.node = None;
-    }
-    let hooks = reader.config("hooks");
-    for (index, reads) in reads.hooks.iter().enumerate() {
-        if let Some(at) = hooks
-            .as_ref()
-            .and_then(|hooks| hooks.child(&index.to_string()))
-        {
-            check_reads(reader, &at, reads, true, declared);
-        }
-    }
+        check_reads(reader, at, reads.of_actor(&actor), has_result, declared);
+    });
 }
 
 /// Warns of inputs that are required and not declared.

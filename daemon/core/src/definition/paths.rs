@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::action::Actor;
 use super::{Action, Graph, Hook, HookAction, HookEvent, Next, Node, Work};
 use crate::expr::{Condition, references};
 use crate::yaml::push_segment;
@@ -55,6 +56,15 @@ pub(super) struct Reads {
 }
 
 impl Reads {
+    /// What one node or hook reads.
+    pub(super) fn of_actor(&self, actor: &Actor<'_>) -> &[Read] {
+        let reads = match actor {
+            Actor::Node(index, _) => self.nodes.get(*index),
+            Actor::Hook(index, _) => self.hooks.get(*index),
+        };
+        reads.map_or(&[], Vec::as_slice)
+    }
+
     pub(super) fn of(graph: &Graph) -> Self {
         Self {
             nodes: graph.nodes.iter().map(of_node).collect(),

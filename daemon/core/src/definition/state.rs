@@ -13,23 +13,9 @@ const BUILT_IN: [&str; 3] = ["inputs", "_last_error", "_retries"];
 pub(super) fn check_reads(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
     let keys = keys(graph);
     let known: HashSet<&str> = keys.iter().copied().collect();
-    let nodes = reader.config("nodes");
-    for (node, reads) in graph.nodes.iter().zip(&reads.nodes) {
-        if let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) {
-            reader.node = Some(node.name.clone());
-            unassigned(reader, reads, &at, &keys, &known);
-            reader.node = None;
-        }
-    }
-    let hooks = reader.config("hooks");
-    for (index, reads) in reads.hooks.iter().enumerate() {
-        if let Some(at) = hooks
-            .as_ref()
-            .and_then(|hooks| hooks.child(&index.to_string()))
-        {
-            unassigned(reader, reads, &at, &keys, &known);
-        }
-    }
+    reader.each_actor(graph, |reader, at, actor| {
+        unassigned(reader, reads.of_actor(&actor), at, &keys, &known);
+    });
 }
 
 /// Keys some part of the graph puts into the state, in the order of the file.
