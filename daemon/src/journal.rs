@@ -71,6 +71,7 @@ use mark::lock;
 use record::{Body, Rendered};
 use sequencer::{CheckpointJob, Prepared};
 use threads::{IndexState, Shared};
+use track::Rest;
 
 pub use error::Error;
 pub use feed::{Feed, FeedError};
@@ -360,15 +361,25 @@ impl Journal {
 
     /// Resolves when the run has ended and its end is durable. Cancel safe.
     pub async fn ended(&self, id: &RunId) -> Result<(), Error> {
+        self.rests(id, |rest| rest.ended).await
+    }
+
+    /// Resolves when the run has ended, or has parked by an event after `since` even if it went on at once, and that is
+    /// published. Cancel safe.
+    pub async fn rested(&self, id: &RunId, since: Seq) -> Result<(), Error> {
+        self.rests(id, |rest| rest.ended || rest.at > since).await
+    }
+
+    async fn rests(&self, id: &RunId, enough: impl Fn(&Rest) -> bool) -> Result<(), Error> {
         let Some(track) = self.shared.track(id) else {
             return match self.indexed(id).await? {
                 Some(_) => Ok(()),
                 None => Err(Error::Unknown { run: id.clone() }),
             };
         };
-        let mut ended = track.ended.subscribe();
+        let mut rest = track.rest.subscribe();
         tokio::select! {
-            _ = ended.wait_for(|ended| *ended) => Ok(()),
+            _ = rest.wait_for(enough) => Ok(()),
             failure = self.shared.durable.failed() => Err(Error::Failed(failure)),
         }
     }
@@ -386,7 +397,7 @@ impl Journal {
         let (shown, live) = {
             let mut published = track.published();
             let shown = published.head.seq;
-            let live = (!*track.ended.borrow()).then(|| published.listen());
+            let live = (!track.rest.borrow().ended).then(|| published.listen());
             (shown, live)
         };
         let replay = self.history_between(id, track, from, shown).await?;
@@ -427,7 +438,7 @@ impl Journal {
         match lines {
             // It ended and was archived while we read: the archive knows its final head.
             Err(Error::DataLoss { .. })
-                if *evicted.ended.borrow() && self.shared.track(id).is_none() =>
+                if evicted.rest.borrow().ended && self.shared.track(id).is_none() =>
             {
                 let mut lines = self.archived_history(id, first).await?;
                 lines.retain(|line| line.seq <= last);
@@ -452,10 +463,11 @@ impl Journal {
             let lsn = sequencer.advance();
             let at = self.shared.clock.now();
             let body = Body::Closed { at }.encode();
+            let sync = log::Sync::Now;
             self.shared
                 .log
                 .queue
-                .post(|jobs| jobs.push(log::Job { lsn, body }));
+                .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
             lsn
         };
         let written = self.durable(Ticket { lsn }).await;

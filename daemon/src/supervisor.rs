@@ -60,8 +60,6 @@ use crate::task::{self, Scope};
 const LAUNCH_QUEUE: usize = 256;
 /// How long it may take, once the grace is over, to end what is left of the calls in flight.
 const SWEEP_TIME: Duration = Duration::from_secs(2);
-/// The event by which a run parks.
-const PARKED: &str = "run_suspended";
 /// Longest idempotency key of a caller.
 const KEY_BYTES: usize = 255;
 /// What the start keys of runs that continue another one begin with.
@@ -379,31 +377,11 @@ impl Supervisor {
 
     /// Resolves when the run has ended or parked, and that is durable.
     pub async fn settled(&self, id: &RunId) -> Result<(), Error> {
-        loop {
-            let run = self.run_of(id).await?;
-            match run.phase {
-                Phase::Suspended { .. } | Phase::Ended { .. } => return Ok(()),
-                Phase::Created | Phase::Running { .. } => {}
-            }
-            if self.comes_to_rest(&run).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Resolves when `run`, from where it stands there, ends or parks, even if it goes on at once. `false` if that was missed: the
-    /// record tells.
-    async fn comes_to_rest(&self, run: &Run) -> Result<bool, Error> {
-        let journal = &self.shared.journal;
-        let mut feed = journal.subscribe(&run.id, run.seq.next()).await?;
-        loop {
-            match feed.next().await {
-                None => return Ok(true),
-                Some(Ok(line)) if line.event_type == PARKED => return Ok(true),
-                Some(Ok(_)) => {}
-                // We read too slowly.
-                Some(Err(FeedError::Lagged { .. })) => return Ok(false),
-                Some(Err(FeedError::Closed { .. })) => return Err(journal::Error::Closed.into()),
+        let run = self.run_of(id).await?;
+        match run.phase {
+            Phase::Suspended { .. } | Phase::Ended { .. } => Ok(()),
+            Phase::Created | Phase::Running { .. } => {
+                Ok(self.shared.journal.rested(id, run.seq).await?)
             }
         }
     }

@@ -25,6 +25,7 @@ impl Faults {
 #[cfg(test)]
 pub(super) mod hooks {
     use std::io;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Condvar, Mutex};
 
     use super::super::mark::{POISON, lock};
@@ -41,12 +42,18 @@ pub(super) mod hooks {
     pub(in super::super) struct Hooks {
         state: Mutex<(Sync, bool)>,
         changed: Condvar,
+        syncs: AtomicU64,
     }
 
     impl Hooks {
         pub(in super::super) fn sync(&self, sync: Sync) {
             lock(&self.state).0 = sync;
             self.changed.notify_all();
+        }
+
+        /// Syncs of the log so far.
+        pub(in super::super) fn syncs(&self) -> u64 {
+            self.syncs.load(Ordering::Relaxed)
         }
 
         pub(in super::super) fn full(&self, full: bool) {
@@ -56,6 +63,7 @@ pub(super) mod hooks {
 
     impl super::Faults {
         pub(in super::super) fn before_sync(&self) -> io::Result<()> {
+            self.inner.syncs.fetch_add(1, Ordering::Relaxed);
             let mut state = lock(&self.inner.state);
             while state.0 == Sync::Hangs {
                 state = self.inner.changed.wait(state).expect(POISON);

@@ -2,8 +2,9 @@
 //!
 //! **Owns** the segments and the place of every frame that is still needed. **Never** rewrites a frame; segments
 //! are dropped whole. **Order**: jobs are written in the order in which they were queued, that is by LSN. All that waits
-//! is written at once and synced once; then the durable mark moves. **Failure** of a write or a sync is final: what is
-//! on disk is unknown, so nothing is tried behind it.
+//! is written at once and synced once; then the durable mark moves. What is in no hurry is written at once too, and shares
+//! the sync of what comes next, if that comes soon. **Failure** of a write or a sync is final: what is on disk is unknown, so
+//! nothing is tried behind it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ use rye_core::frame::{Frame, HEADER_BYTES, SegmentId};
 use rye_core::id::Lsn;
 
 use super::faults::Faults;
-use super::mailbox::Mailbox;
+use super::mailbox::{LINGER, Mailbox};
 use super::mark::{Failure, Mark, lock};
 use super::segment::{self, Pool, Segment};
 
@@ -26,6 +27,16 @@ use super::segment::{self, Pool, Segment};
 pub(super) struct Job {
     pub(super) lsn: Lsn,
     pub(super) body: Vec<u8>,
+    pub(super) sync: Sync,
+}
+
+/// When a frame that is written is to be synced, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sync {
+    /// At once.
+    Now,
+    /// With the next one that is, or after [`LINGER`].
+    Soon,
 }
 
 /// Where a frame lies.
@@ -139,6 +150,7 @@ pub(super) struct Writer {
     offset: u64,
     /// Frames encoded and not written.
     buffer: Vec<u8>,
+    /// Where frames go that are not synced.
     pending: Vec<Place>,
     /// The last position encoded.
     last: Lsn,
@@ -173,8 +185,9 @@ impl Writer {
     /// Writes until the queue is closed. The body of the writer thread.
     pub(super) fn run(mut self) {
         loop {
-            let jobs = self.log.queue.take(None);
-            if let Err(source) = self.write(jobs.value) {
+            let unsynced = !self.pending.is_empty();
+            let jobs = self.log.queue.take(unsynced.then_some(LINGER));
+            if let Err(source) = self.write(jobs.value, jobs.closed) {
                 tracing::error!(error = %source, "the log cannot be written");
                 self.durable.fail(Failure::Write(Arc::new(source)));
                 return;
@@ -185,18 +198,23 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, jobs: Vec<Job>) -> io::Result<()> {
+    /// Writes `jobs`; without any, the patience of what was written before is over.
+    fn write(&mut self, jobs: Vec<Job>, closing: bool) -> io::Result<()> {
+        let patient = |job: &Job| job.sync == Sync::Soon;
+        let may_wait = !closing && !jobs.is_empty() && jobs.iter().all(patient);
         for job in jobs {
             let length = size(HEADER_BYTES + job.body.len());
             if self.offset + size(self.buffer.len()) + length > self.capacity {
                 self.flush()?;
+                self.sync()?;
                 if !self.roll(length)? {
                     return Ok(());
                 }
             }
             self.encode(&job);
         }
-        self.flush()
+        self.flush()?;
+        if may_wait { Ok(()) } else { self.sync() }
     }
 
     fn encode(&mut self, job: &Job) {
@@ -221,11 +239,18 @@ impl Writer {
             return Ok(());
         }
         self.file.write_all_at(&self.buffer, self.offset)?;
-        self.log.faults.before_sync()?;
-        self.file.sync_data()?;
         self.offset += size(self.buffer.len());
         self.buffer.clear();
         self.buffer.shrink_to(1 << 20);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.log.faults.before_sync()?;
+        self.file.sync_data()?;
         lock(&self.log.places).frames.extend(self.pending.drain(..));
         self.durable.advance(self.last);
         Ok(())

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::mark::{POISON, lock};
 
+/// How long what is in no hurry may lie. A reader that comes for each piece alone spends most of its time on coming.
+pub(super) const LINGER: Duration = Duration::from_millis(10);
+
 #[derive(Debug, Default)]
 pub(super) struct Mailbox<T> {
     content: Mutex<Content<T>>,
@@ -15,7 +18,8 @@ pub(super) struct Mailbox<T> {
 #[derive(Debug, Default)]
 struct Content<T> {
     value: T,
-    posted: bool,
+    /// When the reader is to come, if something was posted or left.
+    due: Option<Instant>,
     closed: bool,
 }
 
@@ -28,11 +32,31 @@ pub(super) struct Taken<T> {
 }
 
 impl<T: Default> Mailbox<T> {
+    /// The reader comes at once.
     pub(super) fn post(&self, merge: impl FnOnce(&mut T)) {
-        let mut content = lock(&self.content);
-        merge(&mut content.value);
-        content.posted = true;
-        self.changed.notify_one();
+        self.put(merge, Duration::ZERO);
+    }
+
+    /// The reader comes within [`LINGER`], or for what is posted before.
+    pub(super) fn leave(&self, merge: impl FnOnce(&mut T)) {
+        self.put(merge, LINGER);
+    }
+
+    fn put(&self, merge: impl FnOnce(&mut T), patience: Duration) {
+        let due = Instant::now() + patience;
+        let sooner = {
+            let mut content = lock(&self.content);
+            merge(&mut content.value);
+            let sooner = content.due.is_none_or(|known| due < known);
+            if sooner {
+                content.due = Some(due);
+            }
+            sooner
+        };
+        // Not under the lock, which is the first thing the reader will want.
+        if sooner {
+            self.changed.notify_one();
+        }
     }
 
     /// What is left is still taken; after that [`Taken::closed`] tells the reader to end.
@@ -41,15 +65,15 @@ impl<T: Default> Mailbox<T> {
         self.changed.notify_one();
     }
 
-    /// Waits for a post, for the close, or for `timeout`, and takes what is there. Blocks.
+    /// Waits until something is due, for the close, or for `timeout`, and takes what is there. Blocks.
     pub(super) fn take(&self, timeout: Option<Duration>) -> Taken<T> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut content = lock(&self.content);
-        while !content.posted && !content.closed {
-            content = match deadline {
+        while !content.closed {
+            content = match content.due.into_iter().chain(deadline).min() {
                 None => self.changed.wait(content).expect(POISON),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         break;
                     }
@@ -57,10 +81,31 @@ impl<T: Default> Mailbox<T> {
                 }
             };
         }
-        content.posted = false;
+        content.due = None;
         Taken {
             value: std::mem::take(&mut content.value),
             closed: content.closed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_waits_for_what_is_posted_but_not_for_ever() {
+        let mailbox = Mailbox::<Vec<u8>>::default();
+        mailbox.leave(|letters| letters.push(1));
+        mailbox.post(|letters| letters.push(2));
+        let began = Instant::now();
+        assert_eq!(mailbox.take(None).value, [1, 2]);
+        mailbox.leave(|letters| letters.push(3));
+        assert_eq!(mailbox.take(None).value, [3]);
+        assert!(began.elapsed() >= LINGER);
+        mailbox.leave(|letters| letters.push(4));
+        mailbox.close();
+        let last = mailbox.take(None);
+        assert_eq!((last.value, last.closed), (vec![4], true));
     }
 }

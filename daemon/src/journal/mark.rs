@@ -29,7 +29,9 @@ struct Reached {
 /// A position that tasks and threads wait for.
 pub(super) struct Mark {
     reached: watch::Sender<Reached>,
-    /// Held while threads look and while they are woken, so that no wake-up is lost.
+    /// The failure once more: who waits for that alone is not woken by each step forward.
+    failed: watch::Sender<Option<Failure>>,
+    /// Held while threads look and begin to wait, so that no wake-up is lost.
     gate: Mutex<()>,
     changed: Condvar,
 }
@@ -38,6 +40,7 @@ impl Mark {
     pub(super) fn new(lsn: Lsn) -> Self {
         Self {
             reached: watch::Sender::new(Reached { lsn, failure: None }),
+            failed: watch::Sender::new(None),
             gate: Mutex::new(()),
             changed: Condvar::new(),
         }
@@ -60,13 +63,15 @@ impl Mark {
     /// The first failure stays.
     pub(super) fn fail(&self, failure: Failure) {
         self.reached.send_modify(|reached| {
-            reached.failure.get_or_insert(failure);
+            let first = reached.failure.get_or_insert(failure);
+            self.failed.send_replace(Some(first.clone()));
         });
         self.wake_threads();
     }
 
     fn wake_threads(&self) {
-        let _gate = lock(&self.gate);
+        // Whoever looked before has begun to wait when this has passed; woken behind the gate, it need not wait for that too.
+        drop(lock(&self.gate));
         self.changed.notify_all();
     }
 
@@ -83,9 +88,9 @@ impl Mark {
     }
 
     pub(super) async fn failed(&self) -> Failure {
-        let mut receiver = self.reached.subscribe();
-        match receiver.wait_for(|reached| reached.failure.is_some()).await {
-            Ok(reached) => reached.failure.clone().unwrap_or(Failure::Closed),
+        let mut receiver = self.failed.subscribe();
+        match receiver.wait_for(Option::is_some).await {
+            Ok(failure) => failure.clone().unwrap_or(Failure::Closed),
             Err(_) => Failure::Closed,
         }
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 
-use super::curator::Note;
+use super::curator::{self, Note};
 use super::keeper::Covered;
 use super::render;
 use super::sheet::{Sheet, existing_transcript, run_dir};
@@ -196,6 +196,7 @@ impl Projector {
             self.rendered.remove(id);
             self.given_up.remove(id);
         }
+        let urgent = page || pending.settled.is_some();
         let note = Note {
             track: pending.track,
             upto: pending.end,
@@ -204,7 +205,12 @@ impl Projector {
             given_up,
             failed: false,
         };
-        self.shared.curating.post(|inbox| inbox.runs.add(note));
+        let curate = |inbox: &mut curator::Inbox| inbox.runs.add(note);
+        if urgent {
+            self.shared.curating.post(curate);
+        } else {
+            self.shared.curating.leave(curate);
+        }
     }
 
     /// Answers whether the pages were due.

@@ -13,9 +13,9 @@ use rye_core::id::{Lsn, Seq};
 use rye_core::model::{Event, Run};
 
 use super::mark::Failure;
-use super::projector::{Pages, Pending};
+use super::projector::{Inbox, Pages, Pending};
 use super::record::Rendered;
-use super::track::Track;
+use super::track::{Rest, Track};
 use super::transcript::{Fact, Head};
 use super::{CheckpointJob, Line, Shared};
 
@@ -91,10 +91,13 @@ impl Entry {
         }
     }
 
-    fn ends_the_run(&self) -> bool {
-        self.settled
-            .as_ref()
-            .is_some_and(|run| run.status().is_terminal())
+    /// Where the run comes to rest with it, if it does.
+    fn rest(&self) -> Option<Rest> {
+        let run = self.settled.as_ref()?;
+        Some(Rest {
+            at: self.seq,
+            ended: run.status().is_terminal(),
+        })
     }
 }
 
@@ -141,9 +144,11 @@ fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {
     let written = write(shared, &commit);
     shared.durable.reach_blocking(commit.lsn)?;
     let Commit { lsn, at, entries } = commit;
+    let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
+    let mut pending = Vec::with_capacity(entries.len());
     for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {
-        let track = Arc::clone(&entry.track);
-        track.publish(lsn, end, entry.ends_the_run(), || Line {
+        let rest = entry.rest();
+        entry.track.publish(lsn, end, rest, || Line {
             seq: entry.seq,
             lsn,
             timestamp: at,
@@ -151,16 +156,20 @@ fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {
             payload: serde_json::from_str(&entry.text.payload)
                 .expect("a payload is the JSON we rendered"),
         });
-        shared.projections.post(|inbox| {
-            inbox.add(Pending {
-                track: entry.track,
-                start,
-                end,
-                lines: Some(lines),
-                pages: entry.pages,
-                settled: entry.settled.map(|run| (run, lsn)),
-            });
+        pending.push(Pending {
+            track: entry.track,
+            start,
+            end,
+            lines: Some(lines),
+            pages: entry.pages,
+            settled: entry.settled.map(|run| (run, lsn)),
         });
+    }
+    let project = |inbox: &mut Inbox| pending.into_iter().for_each(|one| inbox.add(one));
+    if urgent {
+        shared.projections.post(project);
+    } else {
+        shared.projections.leave(project);
     }
     shared.published.advance(lsn);
     Ok(())

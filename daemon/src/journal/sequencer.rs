@@ -117,6 +117,16 @@ const fn begins_work(event: &Event) -> bool {
     }
 }
 
+/// How soon `event` has to be on disk. The identity of a process means nothing once the machine went down, and what has been
+/// written outlives the daemon; the end of the step, often milliseconds later, takes it along.
+const fn sync_of(event: &Event) -> log::Sync {
+    if matches!(event, Event::ProcessStarted { .. }) {
+        log::Sync::Soon
+    } else {
+        log::Sync::Now
+    }
+}
+
 impl Sequencer {
     pub(super) fn new(
         last: Lsn,
@@ -301,6 +311,8 @@ impl Shared {
             return Ok(sequencer.last);
         }
         let lsn = sequencer.advance();
+        let syncs = prepared.iter().map(|prepared| sync_of(&prepared.event));
+        let sync = syncs.min().unwrap_or(log::Sync::Now);
         let entries = sequencer.apply(lsn, at, prepared, phases);
         let body = encode_commit(
             at,
@@ -310,7 +322,7 @@ impl Shared {
         );
         self.log
             .queue
-            .post(|jobs| jobs.push(log::Job { lsn, body }));
+            .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
         sequencer.tell(publisher::Job::Commit(Commit { lsn, at, entries }));
         if self
             .log

@@ -110,7 +110,9 @@ pub(super) fn start(
     let lsn = sequencer.advance();
     let at = options.clock.now();
     let body = Body::Epoch { at, epoch }.encode();
-    log.queue.post(|jobs| jobs.push(log::Job { lsn, body }));
+    let sync = log::Sync::Now;
+    log.queue
+        .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
     let shared = Arc::new(Shared {
         dir: options.dir,
         clock: options.clock,

@@ -19,8 +19,17 @@ pub(super) struct Track {
     pub(super) id: RunId,
     pub(super) birth: Arc<Birth>,
     published: Mutex<Published>,
-    /// Whether the terminal event is published.
-    pub(super) ended: watch::Sender<bool>,
+    /// Where it last came to rest, as published.
+    pub(super) rest: watch::Sender<Rest>,
+}
+
+/// Where a run parked or ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Rest {
+    /// The event by which it did; 0 if it has not in this life of the daemon.
+    pub(super) at: Seq,
+    /// Whether it ended.
+    pub(super) ended: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +63,7 @@ impl Track {
                 lsns: VecDeque::new(),
                 feed: None,
             }),
-            ended: watch::Sender::new(false),
+            rest: watch::Sender::default(),
         }
     }
 
@@ -66,8 +75,16 @@ impl Track {
         self.published().head
     }
 
-    /// Shows the event at `lsn`, after which the transcript ends with `head`. `line` is made only for listeners.
-    pub(super) fn publish(&self, lsn: Lsn, head: Head, last: bool, line: impl FnOnce() -> Line) {
+    /// Shows the event at `lsn`, after which the transcript ends with `head`; `rest` if the run parked or ended with it.
+    /// `line` is made only for listeners.
+    pub(super) fn publish(
+        &self,
+        lsn: Lsn,
+        head: Head,
+        rest: Option<Rest>,
+        line: impl FnOnce() -> Line,
+    ) {
+        let last = rest.is_some_and(|rest| rest.ended);
         let mut published = self.published();
         published.head = head;
         published.lsns.push_back(lsn);
@@ -81,8 +98,8 @@ impl Track {
             }
         }
         // Under the lock: who subscribes sees either the end or a feed that will bring it.
-        if last {
-            self.ended.send_replace(true);
+        if let Some(rest) = rest {
+            self.rest.send_replace(rest);
         }
     }
 

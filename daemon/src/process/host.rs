@@ -2,6 +2,7 @@
 
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 
 /// The limit on open files as the daemon inherited it. Children get it back: programs that walk all descriptors, or
 /// use `select`, do not like a high one.
@@ -23,6 +24,13 @@ pub fn harden() -> OpenFiles {
     }
     if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
         tracing::warn!(%error, "core dumps could not be turned off");
+    }
+    // Their pidfds tell of the ends of children. The spawner must block the signal, so the kernel keeps it, and would wake
+    // this thread for each, for nothing.
+    let mut ends = SigSet::empty();
+    ends.add(Signal::SIGCHLD);
+    if let Err(error) = ends.thread_block() {
+        tracing::warn!(%error, "the signals of ending children could not be blocked");
     }
     let files = inherited_open_files();
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, files.hard, files.hard) {

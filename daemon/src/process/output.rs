@@ -86,15 +86,13 @@ impl Capture {
     /// Reads until the last writer closes the pipe. Beyond the limit bytes are only counted, so that the writer never
     /// blocks on us.
     async fn drain(&mut self) -> io::Result<()> {
-        let mut chunk = vec![0; CHUNK];
-        loop {
-            let read = self.pipe.read(&mut chunk).await?;
-            if read == 0 {
-                self.ended = true;
-                return Ok(());
-            }
-            self.take(&chunk[..read]);
+        let mut chunk = Vec::with_capacity(CHUNK);
+        while self.pipe.read_buf(&mut chunk).await? > 0 {
+            self.take(&chunk);
+            chunk.clear();
         }
+        self.ended = true;
+        Ok(())
     }
 
     fn take(&mut self, chunk: &[u8]) {

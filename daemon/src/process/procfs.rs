@@ -2,7 +2,8 @@
 //! it holds a pidfd and checks the start time again (see [`super::pidfd`]).
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 
 /// The line `/proc/<pid>/stat` as far as we use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +23,11 @@ pub(super) struct Stat {
 impl Stat {
     /// Reads the entry of `pid`; `None` if there is no such process.
     pub(super) fn read(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+        // Far longer than the line, which one read then takes whole.
+        let mut line = [0; 4096];
+        let mut file = File::open(format!("/proc/{pid}/stat")).ok()?;
+        let length = file.read(&mut line).ok()?;
+        Self::parse(line.get(..length)?)
     }
 
     /// The command name stands in parentheses and may hold any byte, `)` included: the fields begin after the last.

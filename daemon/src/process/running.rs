@@ -62,10 +62,14 @@ impl Leader {
         Ok(watched?)
     }
 
-    /// Takes it out of the process table, and says what it was called and how it ended. It has ended.
-    fn reap(mut self) -> Result<(String, Exit), Error> {
+    /// What it is called.
+    fn comm(&self) -> String {
+        Stat::read(self.pid.as_raw()).map_or_else(String::new, |stat| stat.comm)
+    }
+
+    /// Takes it out of the process table, and says how it ended. It has ended.
+    fn reap(mut self) -> Result<Exit, Error> {
         let pid = self.pid.as_raw();
-        let comm = Stat::read(pid).map_or_else(String::new, |stat| stat.comm);
         let exit =
             reap::child(self.as_fd(), reap::Wait::UntilEnd).map_err(|errno| Error::Follow {
                 step: "read the exit status",
@@ -73,7 +77,7 @@ impl Leader {
                 source: errno.into(),
             })?;
         self.pidfd = None;
-        Ok((comm, exit.expect("we waited for the end")))
+        Ok(exit.expect("we waited for the end"))
     }
 }
 
@@ -174,8 +178,10 @@ impl Running {
         };
         let exit = match fate {
             Fate::Ended => {
-                let (comm, exit) = leader.into_inner().reap()?;
-                if ended_by.is_some() {
+                let leader = leader.into_inner();
+                let comm = ended_by.map(|_| leader.comm());
+                let exit = leader.reap()?;
+                if let Some(comm) = comm {
                     receipt.processes.insert(0, ended(pid, comm, exit));
                 }
                 exit

@@ -46,16 +46,13 @@ impl Drop for Held<'_> {
 impl Supervisor {
     /// Asks a run to park before its next attempt; resolves when it has parked or ended.
     pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
-        loop {
-            let run = self.live_run(id, "suspended").await?;
-            if let Phase::Suspended { .. } = run.phase {
-                return Ok(run);
-            }
-            let _held = self.hold(&run);
-            if self.comes_to_rest(&run).await? {
-                return self.run_of(id).await;
-            }
+        let run = self.live_run(id, "suspended").await?;
+        if let Phase::Suspended { .. } = run.phase {
+            return Ok(run);
         }
+        let _held = self.hold(&run);
+        self.shared.journal.rested(id, run.seq).await?;
+        self.run_of(id).await
     }
 
     /// Asks the task of `run` to park, whether it has one already or is yet to get it.

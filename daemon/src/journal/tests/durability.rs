@@ -73,6 +73,46 @@ async fn nothing_is_shown_before_it_is_on_disk() {
     assert_eq!(journal.record(&run).await.progress.steps, 2);
 }
 
+/// Whether the log holds `text`, synced or not.
+fn is_written(rig: &Rig, text: &str) -> bool {
+    image(&rig.state().join("log"))
+        .iter()
+        .any(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text))
+}
+
+#[tokio::test]
+async fn the_identity_of_a_process_is_written_at_once_and_shares_the_sync_of_what_follows() {
+    // Small, to be looked through quickly.
+    let rig = Rig::with_segments_of(64 << 10);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let hooks = &rig.faults.inner;
+    let mut step = 0;
+    // Again, if this machine let the patience pass between the two.
+    eventually(async || {
+        step += 1;
+        let before = hooks.syncs();
+        let name = format!("boot of step {step}");
+        journal.note(&run, process_started(step, &name)).unwrap();
+        eventually(async || is_written(&rig, &name).then_some(())).await;
+        let ticket = journal.commit(turn(&run, step)).await.unwrap();
+        journal.durable(ticket).await.unwrap();
+        (hooks.syncs() == before + 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_identity_of_a_process_does_not_wait_for_ever_to_be_synced() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let ticket = journal.note(&run, process_started(1, "boot")).unwrap();
+    let patience = Duration::from_secs(10);
+    let durable = tokio::time::timeout(patience, journal.durable(ticket)).await;
+    durable.expect("it is synced without company").unwrap();
+}
+
 #[tokio::test]
 async fn a_failed_sync_is_final() {
     let rig = Rig::new();

@@ -12,8 +12,8 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::model::{
-    Birth, Durability, Effect, Event, GraphSource, Limits, Object, Recovery, Run, RunKind, Status,
-    StepStatus,
+    Birth, Durability, Effect, Event, GraphSource, Limits, Object, ProcessIdentity, Recovery, Run,
+    RunKind, Slot, Status, StepStatus,
 };
 use serde_json::{Value, json};
 
@@ -223,6 +223,18 @@ pub(super) fn started(step: u32) -> Event {
         items: None,
         child: None,
         node_input_hash: None,
+    }
+}
+
+pub(super) fn process_started(step: u32, boot_id: &str) -> Event {
+    Event::ProcessStarted {
+        step,
+        slot: Slot::Action,
+        process: ProcessIdentity {
+            pid: 1,
+            start_time: 1,
+            boot_id: boot_id.to_owned(),
+        },
     }
 }
 
