@@ -24,7 +24,7 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, sig
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 
-use super::procfs;
+use super::procfs::{self, Stat};
 use super::{Error, Exit, reap};
 use crate::config::PARENT_VARIABLE;
 
@@ -139,7 +139,11 @@ fn watch(signals: &SignalFd, daemon: i32) -> io::Result<Exit> {
 fn end_orphans(signals: &SignalFd) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let orphans = procfs::children_of_single_thread(getpid().as_raw(), None);
+        let orphans: Vec<Stat> = procfs::children_of_single_thread(getpid().as_raw())
+            .into_iter()
+            .filter_map(Stat::read)
+            .filter(Stat::is_alive)
+            .collect();
         for orphan in &orphans {
             let pid = Pid::from_raw(orphan.pid);
             // It is ours to reap, so its pid is its own; and the group of a group's leader is, too.

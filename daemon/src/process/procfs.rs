@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 /// The line `/proc/<pid>/stat` as far as we use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,21 @@ pub(super) struct Stat {
     pub(super) session: i32,
     /// Clock ticks between boot and the start of the process.
     pub(super) start_time: u64,
+    /// Bytes of memory it has; none, if it is a thread of the kernel or is just ending.
+    memory: u64,
+    /// Bytes of the environment it was started with. `None` while it is between two programs, and where we may not look.
+    environment: Option<usize>,
+}
+
+/// What can be told just now of a variable in the environment of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Variable {
+    /// It has this value.
+    Is(Vec<u8>),
+    /// It is not there, or this user may not see it.
+    Absent,
+    /// The process is between two programs, or ending: only another look can tell.
+    Unsettled,
 }
 
 impl Stat {
@@ -39,6 +54,10 @@ impl Stat {
             .ok()?
             .split_ascii_whitespace()
             .collect();
+        // Set last when a program is loaded; 1 to whom may not look.
+        let code_start: u64 = fields.get(23)?.parse().ok()?;
+        let environment_start: usize = fields.get(47)?.parse().ok()?;
+        let environment_end: usize = fields.get(48)?.parse().ok()?;
         Some(Self {
             pid: pid.trim().parse().ok()?,
             comm: String::from_utf8_lossy(line.get(open + 1..close)?).into_owned(),
@@ -47,6 +66,10 @@ impl Stat {
             group: fields.get(2)?.parse().ok()?,
             session: fields.get(3)?.parse().ok()?,
             start_time: fields.get(19)?.parse().ok()?,
+            memory: fields.get(20)?.parse().ok()?,
+            environment: environment_end
+                .checked_sub(environment_start)
+                .filter(|_| code_start > 1),
         })
     }
 
@@ -55,20 +78,44 @@ impl Stat {
         !matches!(self.state, b'Z' | b'X' | b'x')
     }
 
-    /// Whether the environment it was started with holds the variable `name`, with `value` if one is asked for.
-    pub(super) fn has_variable(&self, name: &str, value: Option<&str>) -> bool {
-        let found = self.variable(name);
-        found.is_some_and(|found| value.is_none_or(|value| found == value.as_bytes()))
+    /// Whether it has memory of its own: a thread of the kernel has none, nor has a process that is just ending.
+    pub(super) fn has_memory(&self) -> bool {
+        self.memory > 0
     }
 
-    /// The value of the variable `name` in the environment it was started with.
-    pub(super) fn variable(&self, name: &str) -> Option<Vec<u8>> {
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
-        environment
-            .split(|&byte| byte == 0)
-            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-            .map(<[u8]>::to_vec)
+    /// The variable `name` in the environment it was started with.
+    ///
+    /// While a process goes from one program to the next, its environment reads as empty or is cut short. So a
+    /// variable is absent only from an environment that was read whole, and counts only if its end was read.
+    pub(super) fn variable(&self, name: &str) -> Variable {
+        let environment = match fs::read(format!("/proc/{}/environ", self.pid)) {
+            Ok(environment) => environment,
+            Err(error) if is_gone(&error) => return Variable::Unsettled,
+            Err(_) => return Variable::Absent,
+        };
+        // What stands behind the last NUL was cut off.
+        let mut entries: Vec<&[u8]> = environment.split(|&byte| byte == 0).collect();
+        entries.pop();
+        let value = entries
+            .into_iter()
+            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        match value {
+            Some(value) => Variable::Is(value.to_vec()),
+            None if self.has_environment_of(environment.len()) => Variable::Absent,
+            None => Variable::Unsettled,
+        }
     }
+
+    /// Whether its environment has `length` bytes, now or when this entry was read.
+    fn has_environment_of(&self, length: usize) -> bool {
+        self.environment == Some(length)
+            || Self::read(self.pid).is_some_and(|now| now.environment == Some(length))
+    }
+}
+
+/// Whether an entry could not be read because its process is no more.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Every process there is.
@@ -82,21 +129,24 @@ pub(super) fn all() -> Vec<Stat> {
         .collect()
 }
 
-/// The living children of the single-threaded process `pid`, but for `known`.
+/// The pids of the children of the single-threaded process `pid`, dead ones that nobody has reaped yet included.
 ///
-/// The kernel's own list, oldest first, may skip an entry while others vanish, but not the first, nor the one after a
-/// living one. So "nothing but `known`, which lives and came first" is the (cheap) answer, and anything else is looked
-/// up in the table of all processes.
-pub(super) fn children_of_single_thread(pid: i32, known: Option<i32>) -> Vec<Stat> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let is_known = |child: &str| child.parse().ok() == known;
-    if list.is_ok_and(|list| list.split_ascii_whitespace().all(is_known)) {
-        return Vec::new();
+/// The kernel's own list, which is in the order in which they became its children. Whoever is a child when the last one
+/// is listed is in it, but for this: if one that was just listed is reaped, the next may be skipped. So the list is
+/// whole if all that it names are still there afterwards.
+pub(super) fn children_of_single_thread(pid: i32) -> Vec<i32> {
+    match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+        Ok(list) => list
+            .split_ascii_whitespace()
+            .filter_map(|child| child.parse().ok())
+            .collect(),
+        // A kernel that was built without such lists.
+        Err(_) => all()
+            .into_iter()
+            .filter(|stat| stat.parent == pid)
+            .map(|stat| stat.pid)
+            .collect(),
     }
-    all()
-        .into_iter()
-        .filter(|stat| stat.parent == pid && Some(stat.pid) != known && stat.is_alive())
-        .collect()
 }
 
 /// `root`, if it is there, and everything that descends from it, parents before children.
@@ -130,7 +180,9 @@ mod tests {
 
     #[test]
     fn a_command_name_cannot_forge_fields() {
-        let line = b"12 (a) R 1 (b) S 7 12 11 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 987654 0 0 0\n";
+        let head = "12 (a) R 1 (b) S 7 12 11 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 987654 4096 ";
+        let line = format!("{head}{}1000 1234 0\n", "7 ".repeat(26));
+        let line = line.as_bytes();
         let stat = Stat::parse(line).unwrap();
         assert_eq!(stat.comm, "a) R 1 (b");
         assert_eq!(
@@ -144,8 +196,10 @@ mod tests {
             (12, 7, 12, 11, 987_654)
         );
         assert!(stat.is_alive());
-        for cut in 0..line.len() - 12 {
-            assert!(Stat::parse(&line[..cut]).is_none_or(|stat| stat.start_time != 987_654));
+        assert!(stat.has_memory());
+        assert_eq!(stat.environment, Some(234));
+        for cut in 0..line.len() - "1234 0\n".len() {
+            assert_eq!(Stat::parse(&line[..cut]), None);
         }
     }
 

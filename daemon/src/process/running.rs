@@ -270,13 +270,13 @@ fn held_below(pid: i32) -> Vec<Held> {
 }
 
 /// Ends what is left when the leader is a zombie, or was given up: its group, and its descendants wherever they went.
-async fn end_rest(leader: &Leader, orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
+async fn end_rest(leader: &Leader, mut orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
     // Whatever the leader had for children, our adopter has now: this happens before a pidfd reports the end.
-    let left = orphans.find();
-    if left.is_empty() && stopped.is_none() {
+    let look = orphans.look();
+    if look.is_clear() && stopped.is_none() {
         return KillReceipt::default();
     }
-    let left = left.into_iter().filter_map(Held::take);
+    let left = look.found.into_iter().filter_map(Held::take);
     let mut held: Vec<_> = left.map(|held| (held, Signal::SIGKILL)).collect();
     if let Some(Stopped {
         descendants,
@@ -287,7 +287,7 @@ async fn end_rest(leader: &Leader, orphans: Orphans, stopped: Option<Stopped>) -
         held.extend(descendants.into_iter().map(|held| (held, signal)));
     }
     leader.signal_group(Signal::SIGKILL);
-    task::blocking("sweep", move || sweep::end(held, || orphans.find())).await
+    task::blocking("sweep", move || sweep::end(held, move || orphans.look())).await
 }
 
 fn ended(pid: i32, comm: String, exit: Exit) -> EndedProcess {

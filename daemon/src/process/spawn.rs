@@ -100,11 +100,7 @@ impl Spawner {
                 stdout: pipes.stdout,
                 stderr: pipes.stderr,
             },
-            orphans: Orphans {
-                leader: pid,
-                adopter: self.shared.adopter.map(Pid::as_raw),
-                tag: tag.to_owned(),
-            },
+            orphans: Orphans::new(pid, self.shared.adopter.map(Pid::as_raw), tag.to_owned()),
             timeout: plan.timeout,
             grace: plan.grace,
             output_limit: plan.output_limit,

@@ -1,6 +1,6 @@
 //! Ending what a process leaves behind. Everything here blocks, for two seconds at worst.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -8,7 +8,7 @@ use nix::unistd::getpid;
 use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 
 use super::pidfd::Held;
-use super::procfs::{self, Stat};
+use super::procfs::{self, Stat, Variable};
 use super::{ATTEMPT_VARIABLE, number};
 
 /// How long a sweep goes on. Processes die of KILL in milliseconds; only one that hangs in the kernel, or a swarm that
@@ -17,40 +17,117 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a sweep looks for more while something it killed is not dead yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// How long a sweep waits for a process that is between two programs, or ending, before it looks again.
+const SETTLING: Duration = Duration::from_millis(1);
+
+/// What one look found.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// Processes to be ended.
+    pub(super) found: Vec<Stat>,
+    /// Whether there was nothing else: nobody of whom it could not be told whose he is, nobody who died meanwhile and may have
+    /// handed on children behind our back.
+    pub(super) is_settled: bool,
+}
+
+impl Look {
+    /// Whether nothing is left.
+    pub(super) fn is_clear(&self) -> bool {
+        self.found.is_empty() && self.is_settled
+    }
+}
+
 /// Processes of one attempt that its leader left behind: how to find them again after each round of kills.
 #[derive(Debug, Clone)]
 pub(super) struct Orphans {
     /// Pid of the leader, which is its group and session too. The leader is a zombie, so the number is still its own.
-    pub(super) leader: i32,
+    leader: i32,
     /// The process that adopts orphans of the daemon; without one, only what was seen before can be ended.
-    pub(super) adopter: Option<i32>,
+    adopter: Option<i32>,
     /// The tag of the attempt.
-    pub(super) tag: String,
+    tag: String,
+    /// Dead children of the adopter that an earlier look saw, by pid and start time: what they left was there to be seen since.
+    dead: BTreeSet<(i32, u64)>,
 }
 
 impl Orphans {
-    /// Those the adopter has by now: adopted, and in the leader's group or session or carrying the attempt's tag.
-    pub(super) fn find(&self) -> Vec<Stat> {
+    pub(super) fn new(leader: i32, adopter: Option<i32>, tag: String) -> Self {
+        Self {
+            leader,
+            adopter,
+            tag,
+            dead: BTreeSet::new(),
+        }
+    }
+
+    /// Looks through the children of the adopter for those in the leader's group or session, and those that carry the
+    /// attempt's tag.
+    ///
+    /// The leader is dead, so whatever lives of the attempt descends from a child of the adopter. If the list of these is
+    /// whole and each is known for what it is, then nobody who is missing here is left.
+    pub(super) fn look(&mut self) -> Look {
+        let mut look = Look {
+            found: Vec::new(),
+            is_settled: true,
+        };
         let Some(adopter) = self.adopter else {
-            return Vec::new();
+            return look;
         };
         // The one child that the adopter did not adopt is this daemon.
         let daemon = getpid().as_raw();
-        let mut found = procfs::children_of_single_thread(adopter, Some(daemon));
-        found.retain(|stat| {
-            stat.group == self.leader
-                || stat.session == self.leader
-                || stat.has_variable(ATTEMPT_VARIABLE, Some(&self.tag))
-        });
-        found
+        for pid in procfs::children_of_single_thread(adopter) {
+            if pid == daemon {
+                continue;
+            }
+            // Reaped since it was listed, and so perhaps replaced: the list may have a gap.
+            let Some(stat) = Stat::read(pid).filter(|stat| stat.parent == adopter) else {
+                look.is_settled = false;
+                continue;
+            };
+            match self.kinship(&stat) {
+                Kinship::Ours => look.found.push(stat),
+                Kinship::Stranger => {}
+                Kinship::Unsettled => look.is_settled = false,
+            }
+        }
+        look
+    }
+
+    fn kinship(&mut self, stat: &Stat) -> Kinship {
+        if !stat.is_alive() {
+            // It may have died after the list was read, and its children were adopted then.
+            return if self.dead.insert((stat.pid, stat.start_time)) {
+                Kinship::Unsettled
+            } else {
+                Kinship::Stranger
+            };
+        }
+        if stat.group == self.leader || stat.session == self.leader {
+            return Kinship::Ours;
+        }
+        match stat.variable(ATTEMPT_VARIABLE) {
+            Variable::Is(tag) if tag == self.tag.as_bytes() => Kinship::Ours,
+            Variable::Is(_) | Variable::Absent => Kinship::Stranger,
+            Variable::Unsettled => Kinship::Unsettled,
+        }
     }
 }
 
-/// Kills `held` and whatever `find` finds, over and over, until everything known is dead and one more look finds nothing
-/// new, or patience ends: the death of one process re-parents its children, which makes them visible.
+/// What a process is to an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kinship {
+    Ours,
+    /// Somebody else's, or dead for long.
+    Stranger,
+    /// Only another look can tell.
+    Unsettled,
+}
+
+/// Kills `held` and whatever `look` finds, over and over, until everything known is dead and one more look is clear,
+/// or patience ends: the death of one process re-parents its children, which makes them visible.
 ///
 /// With each process in `held` comes the last signal it got; one that is dead by now died of that.
-pub(super) fn end(held: Vec<(Held, Signal)>, find: impl Fn() -> Vec<Stat>) -> KillReceipt {
+pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> KillReceipt {
     let deadline = Instant::now() + PATIENCE;
     let mut ending: BTreeMap<(i32, u64), (Held, Signal)> = BTreeMap::new();
     for (held, last) in held {
@@ -66,8 +143,9 @@ pub(super) fn end(held: Vec<(Held, Signal)>, find: impl Fn() -> Vec<Stat>) -> Ki
         // Death first, then the look: only what dies hands its children on.
         let look_at = deadline.min(Instant::now() + LOOK_AGAIN);
         let all_ended = ending.values().all(|(held, _)| held.has_ended_by(look_at));
+        let Look { found, is_settled } = look();
         let mut news = false;
-        for stat in find() {
+        for stat in found {
             let key = (stat.pid, stat.start_time);
             if ending.contains_key(&key) {
                 continue;
@@ -79,8 +157,11 @@ pub(super) fn end(held: Vec<(Held, Signal)>, find: impl Fn() -> Vec<Stat>) -> Ki
                 ending.insert(key, (held, Signal::SIGKILL));
             }
         }
-        if (all_ended && !news) || Instant::now() >= deadline {
+        if (all_ended && !news && is_settled) || Instant::now() >= deadline {
             return receipt(ending.into_values());
+        }
+        if !is_settled {
+            std::thread::sleep(SETTLING);
         }
     }
 }
@@ -130,36 +211,44 @@ pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
         .filter_map(|call| call.leader.as_ref())
         .filter(|leader| leader.boot_id == boot)
         .collect();
-    let find = || members(&leaders, calls);
-    let held = find()
+    let look = || members(&leaders, calls);
+    let held = look()
+        .found
         .into_iter()
         .flat_map(|member| procfs::tree(member.pid))
         .filter_map(Held::take)
         .map(|held| (held, Signal::SIGKILL))
         .collect();
-    end(held, find)
+    end(held, look)
 }
 
 /// The living members of the sessions that `leaders` opened, and the living processes tagged as one of `calls`.
-fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Vec<Stat> {
+fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
     let processes = procfs::all();
     let tags: HashSet<&[u8]> = calls.iter().map(|call| call.tag.as_bytes()).collect();
-    let is_member = |stat: &Stat, leader: &ProcessIdentity| {
-        stat.session == leader.pid
-            && match processes.iter().find(|other| other.pid == leader.pid) {
-                Some(holder) => holder.start_time == leader.start_time,
-                None => stat.has_variable(ATTEMPT_VARIABLE, None),
-            }
-    };
-    let is_ours = |stat: &Stat| {
-        leaders.iter().any(|leader| is_member(stat, leader))
-            || stat
-                .variable(ATTEMPT_VARIABLE)
-                .is_some_and(|tag| tags.contains(tag.as_slice()))
-    };
-    processes
+    let holds_session = |leader: &ProcessIdentity, tag: &Variable| match processes
         .iter()
-        .filter(|stat| stat.is_alive() && is_ours(stat))
-        .cloned()
-        .collect()
+        .find(|other| other.pid == leader.pid)
+    {
+        Some(holder) => holder.start_time == leader.start_time,
+        None => matches!(tag, Variable::Is(_)),
+    };
+    let mut look = Look {
+        found: Vec::new(),
+        is_settled: true,
+    };
+    for stat in processes.iter().filter(|stat| stat.is_alive()) {
+        let tag = stat.variable(ATTEMPT_VARIABLE);
+        let is_member = leaders
+            .iter()
+            .any(|leader| stat.session == leader.pid && holds_session(leader, &tag));
+        match tag {
+            Variable::Is(tag) if tags.contains(tag.as_slice()) => look.found.push(stat.clone()),
+            _ if is_member => look.found.push(stat.clone()),
+            // What is ending has handed on its children by the next look, which sees them wherever they are.
+            Variable::Unsettled => look.is_settled &= !stat.has_memory(),
+            Variable::Is(_) | Variable::Absent => {}
+        }
+    }
+    look
 }

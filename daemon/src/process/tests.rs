@@ -16,9 +16,10 @@ use tokio::net::unix::pipe;
 
 use rye_core::model::{KillReceipt, ProcessIdentity};
 
-use super::procfs::Stat;
+use super::procfs::{Stat, Variable};
 use super::running::Leader;
 use super::*;
+use crate::task;
 
 /// Far beyond what any test takes; what has to end earlier is measured.
 const LONG: Duration = Duration::from_mins(1);
@@ -407,6 +408,91 @@ const TREES: [&str; 4] = [
     "setsid sh -c 'while :; do setsid sh -c \"sleep 1001; sleep 1002\" & sleep 0.002; done'",
 ];
 
+/// Kills the living processes whose environment holds a tag that begins so, and returns them.
+fn end_tagged(tag: &str) -> Vec<Stat> {
+    let entry = format!("{ATTEMPT_VARIABLE}={tag}");
+    let is_tagged = |stat: &Stat| {
+        fs::read(format!("/proc/{}/environ", stat.pid)).is_ok_and(|environment| {
+            environment
+                .split(|&byte| byte == 0)
+                .any(|variable| variable.starts_with(entry.as_bytes()))
+        })
+    };
+    let tagged: Vec<Stat> = procfs::all()
+        .into_iter()
+        .filter(|stat| stat.is_alive() && is_tagged(stat))
+        .collect();
+    for stat in &tagged {
+        kill(Pid::from_raw(stat.pid), Signal::SIGKILL).unwrap();
+    }
+    tagged
+}
+
+/// What a leader starts just before it ends: each is between two programs, or between fork and exit, about when the leader
+/// is dead.
+const JUST_STARTED: [&str; 3] = [
+    "(setsid sh -c 'sleep 1000; echo late' &)",
+    "(setsid sh -c 'sleep 1000; echo late' > /dev/null 2>&1 &)",
+    "setsid setsid sh -c 'sleep 1000; echo' > /dev/null 2>&1 &",
+];
+
+#[tokio::test]
+async fn nothing_is_left_of_what_was_just_started_when_the_leader_ended() {
+    let bench = Bench::new();
+    for round in 0..20 {
+        for (shape, start) in JUST_STARTED.into_iter().enumerate() {
+            let run = async |nth: i32| {
+                let tag = format!("{}.{shape}.{round}.{nth}", bench.tag());
+                let running = bench
+                    .start(bench.shell(&format!("{start}\necho ok")), &tag)
+                    .await;
+                running.finish(Stopper::new().listen()).await.unwrap()
+            };
+            let (a, b, c, d) = tokio::join!(run(0), run(1), run(2), run(3));
+            for exited in [a, b, c, d] {
+                assert_eq!(text(&exited.stdout), "ok\n");
+                assert!(!exited.pipe_leak, "{start}: {:?}", exited.receipt);
+            }
+        }
+    }
+    for (shape, start) in JUST_STARTED.into_iter().enumerate() {
+        let left = end_tagged(&format!("{}.{shape}.", bench.tag()));
+        assert_eq!(left.len(), 0, "{start}: {left:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_goes_from_program_to_program_never_seems_to_have_lost_its_tag() {
+    let bench = Bench::new();
+    fs::write(bench.path("again"), "exec sh ./again\n").unwrap();
+    let mut plan = bench.shell("exec sh ./again");
+    plan.env.push(("LONG".into(), "x".repeat(6000).into()));
+    // Files of the kernel are first read by a few bytes: the tag is longer, so that it can be cut.
+    let tag = format!("test#again.{}", "x".repeat(40));
+    let running = bench.start(plan, &tag).await;
+    let pid = running.identity().pid;
+    let stopper = Stopper::new();
+    let (exited, looks) = tokio::join!(running.finish(stopper.listen()), async {
+        let looks = task::blocking("looks", move || {
+            let looks =
+                (0..20_000).filter_map(|_| Some(Stat::read(pid)?.variable(ATTEMPT_VARIABLE)));
+            looks.collect::<Vec<_>>()
+        });
+        let looks = looks.await;
+        stopper.stop(AT_ONCE);
+        looks
+    });
+    exited.unwrap();
+    let is = Variable::Is(tag.into_bytes());
+    let unsettled = looks
+        .iter()
+        .filter(|look| **look == Variable::Unsettled)
+        .count();
+    let known = looks.iter().filter(|look| **look == is).count();
+    assert_eq!(known + unsettled, 20_000, "never absent, never another");
+    assert!(known > 0);
+}
+
 #[tokio::test]
 async fn nothing_is_left_of_a_tree_that_dies_from_its_root() {
     let bench = Bench::new();
@@ -420,15 +506,7 @@ async fn nothing_is_left_of_a_tree_that_dies_from_its_root() {
                 plan.timeout = Duration::from_millis(200);
                 let running = bench.start(plan, &tag).await;
                 let exited = running.finish(stopper.listen()).await.unwrap();
-                let left: Vec<Stat> = procfs::all()
-                    .into_iter()
-                    .filter(|stat| {
-                        stat.is_alive() && stat.has_variable(ATTEMPT_VARIABLE, Some(&tag))
-                    })
-                    .collect();
-                for stat in &left {
-                    kill(Pid::from_raw(stat.pid), Signal::SIGKILL).unwrap();
-                }
+                let left = end_tagged(&tag);
                 assert_eq!(left, [], "{script}, round {round}: {:?}", exited.receipt);
                 assert_eq!(exited.receipt.survivors, [0; 0], "{script}");
                 let ended = |pid| {
