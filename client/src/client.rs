@@ -4,9 +4,11 @@
 //! [`endpoint`](crate::endpoint)'s part. **Failure.** Calls are made once, except [`Client::wait`] and the event
 //! stream, which only look and therefore go on when the daemon is back.
 
+use std::fmt;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -37,6 +39,32 @@ const PAGE: u32 = 1000;
 /// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a daemon is away before that is told: a restart takes less.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+
+/// Who is told, once per outage, that a call goes on waiting for a daemon that is away.
+#[derive(Clone, Default)]
+pub struct Teller(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Teller {
+    /// Has `tell` called.
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(tell)))
+    }
+
+    fn tell(&self) {
+        if let Some(tell) = &self.0 {
+            tell();
+        }
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Teller").field(&self.0.is_some()).finish()
+    }
+}
+
 /// A connection to a daemon. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -44,6 +72,7 @@ pub struct Client {
     channel: Channel,
     /// How long a call that waits for nothing else waits for its answer.
     patience: Duration,
+    teller: Teller,
 }
 
 impl Client {
@@ -76,7 +105,24 @@ impl Client {
             socket,
             channel,
             patience: PATIENCE,
+            teller: Teller::default(),
         })
+    }
+
+    /// The same connection; `teller` is told when [`Self::wait`] or [`Self::events`] goes on over an outage.
+    #[must_use]
+    pub fn telling(self, teller: Teller) -> Self {
+        Self { teller, ..self }
+    }
+
+    /// For calls that go on over outages.
+    pub(crate) fn outage(&self) -> Outage {
+        Outage {
+            since: None,
+            pause: Outage::FIRST_PAUSE,
+            told: Told::NotYet,
+            teller: self.teller.clone(),
+        }
     }
 
     /// The socket this client talks to.
@@ -98,7 +144,7 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<v1::WaitResponse, Error> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut outage = Outage::default();
+        let mut outage = self.outage();
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let request = v1::WaitRequest {
@@ -411,15 +457,15 @@ fn milliseconds(duration: Duration) -> u64 {
 pub(crate) struct Outage {
     since: Option<Instant>,
     pause: Duration,
+    told: Told,
+    teller: Teller,
 }
 
-impl Default for Outage {
-    fn default() -> Self {
-        Self {
-            since: None,
-            pause: Self::FIRST_PAUSE,
-        }
-    }
+/// Whether the user knows of an outage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    NotYet,
+    Already,
 }
 
 impl Outage {
@@ -428,7 +474,9 @@ impl Outage {
 
     /// The daemon answers.
     pub(crate) fn over(&mut self) {
-        *self = Self::default();
+        self.since = None;
+        self.pause = Self::FIRST_PAUSE;
+        self.told = Told::NotYet;
     }
 
     /// A call that was made at `asked` was held open for a while before it broke: the daemon was back in between.
@@ -443,6 +491,11 @@ impl Outage {
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() >= PATIENCE {
             return Err(error);
+        }
+        // A daemon that answers, if only to refuse, is not away.
+        if self.told == Told::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
+            self.told = Told::Already;
+            self.teller.tell();
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);

@@ -34,13 +34,14 @@ pub struct Events {
 
 impl Events {
     pub(crate) fn new(client: Client, run_id: &str, cursor: &str, follow: Follow) -> Self {
+        let outage = client.outage();
         Self {
             client,
             run_id: run_id.to_owned(),
             cursor: cursor.to_owned(),
             follow,
             stream: None,
-            outage: Outage::default(),
+            outage,
             saw_end: false,
         }
     }

@@ -6,6 +6,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use rye_client::client::Teller;
 use rye_client::environment::Environment;
 use rye_client::exit::Exit;
 use rye_core::error::chain;
@@ -13,6 +14,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::render::{Style, screen};
+
+/// Takes back the line that stands on a terminal.
+const TAKE_BACK: &str = "\r\u{1b}[2K";
 
 /// In what form data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +141,19 @@ impl Output {
         self.tell(&format!("{}\n", screen::shown(text, self.style)));
     }
 
+    /// Tells that the daemon is away, from wherever that is noticed while the output is waiting for data.
+    pub(crate) fn teller(&self) -> Teller {
+        let take_back = if self.rewrites { TAKE_BACK } else { "" };
+        let tells = self.stderr != Reader::Gone;
+        Teller::new(move || {
+            if tells {
+                // That nobody reads it is nothing to stop for.
+                let note = "the daemon is away; waiting for it to come back";
+                drop(writeln!(io::stderr().lock(), "{take_back}{note}"));
+            }
+        })
+    }
+
     /// Tells what is going on, until the next line takes its place. Only a terminal sees it.
     pub(crate) fn progress(&mut self, text: &str) {
         self.take_back();
@@ -176,7 +193,7 @@ impl Output {
     fn take_back(&mut self) {
         if self.pending {
             self.pending = false;
-            self.tell("\r\u{1b}[2K");
+            self.tell(TAKE_BACK);
         }
     }
 

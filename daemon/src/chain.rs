@@ -203,12 +203,7 @@ pub fn resolve(
         if let Some(trace) = trace.as_deref_mut() {
             note(trace, library, &element, referrer);
         }
-        if let Some(key) = element.metadata.unread.first() {
-            return Err(Error::Unsupported {
-                path: element.path.clone(),
-                key: key.clone(),
-            });
-        }
+        refuse_unread(&element)?;
         referrer = element.space;
         elements.push(Arc::clone(&element));
         if let Some(terminal) = terminal(&element) {
@@ -229,6 +224,33 @@ pub fn resolve(
         })?;
         next = ItemRef::tool(executor).canonical();
     }
+}
+
+/// Whether `item` may be used and is a graph.
+pub fn is_graph(library: &Library, item: &ItemRef) -> bool {
+    resolve(library, item, None).is_ok_and(|chain| chain.terminal == Terminal::Graph)
+}
+
+/// Refuses an element that asks for what this release does not do.
+fn refuse_unread(element: &Item) -> Result<(), Error> {
+    let Some(key) = element.metadata.unread.first() else {
+        return Ok(());
+    };
+    let path = element.path.clone();
+    let executor = element.metadata.executor_id.as_deref();
+    let executor = executor.and_then(|id| ItemId::new(id).ok());
+    // Only a file that says it is a graph may have the keys of one.
+    if executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH) {
+        return Err(Error::Malformed {
+            path,
+            field: "`tool_type`".to_owned(),
+            problem: "must be `graph` where the `executor_id` is that of graphs: write `tool_type: graph`".to_owned(),
+        });
+    }
+    Err(Error::Unsupported {
+        path,
+        key: key.clone(),
+    })
 }
 
 /// What `element` ends the chain as. Only items of the system space do: a project cannot call its own file a primitive.

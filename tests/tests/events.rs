@@ -1,6 +1,8 @@
 //! Events: nothing missing, nothing twice, and a transcript that a stranger can check.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::time::{Duration, Instant};
 
 use rye_tests::transcript::check;
 use rye_tests::{Outcome, World, until};
@@ -41,6 +43,35 @@ fn whole_transcript(world: &World, run: &str) -> String {
             && text.trim_end().lines().last()?.contains("\"checkpoint\""))
         .then_some(text)
     })
+}
+
+#[test]
+fn whoever_follows_a_daemon_that_is_away_is_told_once() {
+    const AWAY: &str = "the daemon is away; waiting for it to come back";
+    let world = World::new();
+    world.graph("t/long", LONG);
+    let daemon = world.start("");
+    let run = world.start_run("t/long");
+    let mut follower = world.ryectl("events --follow").arg(&run).spawn();
+    let mut seen = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let first = seen.next().unwrap().unwrap();
+    assert!(first.contains("run_created"), "{first}");
+    daemon.kill();
+    let _status = daemon.ended();
+    // It stays away until that has been told, and for longer than the pauses between two tries.
+    let mut told = BufReader::new(follower.stderr.take().unwrap()).lines();
+    assert_eq!(told.next().unwrap().unwrap(), AWAY);
+    let away = Instant::now();
+    until("some more tries", || {
+        (away.elapsed() > Duration::from_secs(2)).then_some(())
+    });
+    world.write("go", "");
+    let _daemon = world.start("");
+    assert!(seen.any(|line| line.unwrap().contains("graph_completed")));
+    drop(seen);
+    let more: Vec<String> = told.map(Result::unwrap).collect();
+    assert_eq!(more, [""; 0]);
+    assert!(follower.wait().unwrap().success());
 }
 
 #[test]

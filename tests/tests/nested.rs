@@ -459,6 +459,17 @@ fn resume(world: &World, run: &str) {
 }
 
 #[test]
+fn whoever_looks_at_a_parked_run_sees_what_it_waits_for_and_the_way_on() {
+    let world = World::new();
+    let [top, _middle, leaf] = parked_line(&world);
+    let out = world.ryectl("get").arg(&top).ok();
+    let _told = out.tells(&[
+        &format!("{leaf} is parked: limit"),
+        &format!("ryectl resume {top} --raise steps=N"),
+    ]);
+}
+
+#[test]
 fn a_parked_run_parks_those_above_and_they_go_on_together() {
     let world = World::new();
     let daemon = world.start("");

@@ -544,6 +544,128 @@ fn a_graph_is_checked_before_it_is_signed() {
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
 
+/// `text` without the line that begins with `key`.
+fn without_line(text: &str, key: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with(key));
+    lines.fold(String::new(), |text, line| text + line + "\n")
+}
+
+#[test]
+fn a_draft_is_told_all_that_signing_or_running_it_would_refuse() {
+    let world = World::new();
+    let sound = rye_tests::world::graph_text(
+        "t/new",
+        "permissions: []",
+        "start: a\nnodes:\n  a: {type: return}",
+    );
+    let errors = |text: &str| -> Vec<(String, u64)> {
+        world.write(".ai/tools/t/new.yaml", text);
+        let out = world.ryectl("graph validate t/new --json").run().code(1);
+        let report = out.json();
+        let errors = report["errors"].as_array().unwrap().iter();
+        errors
+            .map(|found| {
+                (
+                    found["message"].as_str().unwrap().to_owned(),
+                    found["line"].as_u64().unwrap(),
+                )
+            })
+            .collect()
+    };
+    let without = |key: &str| without_line(&sound, key);
+    let with = |key: &str, value: &str| format!("{}{key}: {value}\n", without(key));
+    let last = u64::try_from(sound.lines().count()).unwrap();
+    for (text, told, line) in [
+        (
+            without("executor_id"),
+            "`executor_id` is missing: write executor_id: rye/core/runtimes/state-graph/runtime",
+            1,
+        ),
+        (
+            with("executor_id", "rye/core/runtimes/state-grap/runtime"),
+            "the runtime of graphs is `rye/core/runtimes/state-graph/runtime`",
+            last,
+        ),
+        (
+            with("executor_id", "rye/core/runtimes/python/function"),
+            "does not run graphs",
+            last,
+        ),
+        (
+            with("executor_id", "a//b"),
+            "`executor_id` is malformed",
+            last,
+        ),
+        (
+            with("category", "elsewhere"),
+            "`category` is `elsewhere`, but the folder of the file is `t`",
+            last,
+        ),
+        (
+            with("name", "other"),
+            "`name` is `other`, but the name of the file is `new`",
+            last,
+        ),
+        (
+            with("version", "\"1.0\""),
+            "`version` must be three numbers",
+            last,
+        ),
+        (
+            without("tool_type"),
+            "`tool_type` is missing: write tool_type: graph",
+            1,
+        ),
+        (String::new(), "a graph file is a map of keys", 1),
+        ("[]".to_owned(), "a graph file is a map of keys", 1),
+        ("version: \"1.0.0\"\n".to_owned(), "`config` is missing", 1),
+    ] {
+        let found = errors(&text);
+        let is_told = |(message, at): &(String, u64)| message.contains(told) && *at == line;
+        assert!(found.iter().any(is_told), "{told}: {found:?}\n{text}");
+    }
+}
+
+#[test]
+fn what_no_run_could_begin_with_is_a_finding_when_it_is_signed_too() {
+    let world = World::new();
+    let sound = rye_tests::world::graph_text(
+        "t/new",
+        "permissions: []",
+        "start: a\nnodes:\n  a: {type: return}",
+    );
+    world.write(
+        ".ai/tools/t/new.yaml",
+        sound.replace("state-graph", "state-grap"),
+    );
+    let _signed = world.ryectl("sign tool:t/new").ok();
+    let out = world.ryectl("graph validate t/new").run().code(1);
+    let _told = out.prints(&["state-grap/runtime", "new.yaml:"]);
+    world.write(".ai/tools/t/new.yaml", without_line(&sound, "tool_type"));
+    let _signed = world.ryectl("sign tool:t/new").ok();
+    let out = world.ryectl("run t/new").run().code(2);
+    let _told = out
+        .tells(&["`tool_type` must be `graph`", "write `tool_type: graph`"])
+        .does_not_tell("permissions");
+}
+
+#[test]
+fn a_cached_result_of_a_graph_is_told_to_be_none_by_validation_and_by_the_run() {
+    let world = World::new();
+    world.graph("t/below", "start: a\nnodes:\n  a: {type: return}");
+    world.graph(
+        "t/above",
+        "start: a\nnodes:\n  a:\n    cache_result: true\n    action: {item_id: t/below}\n    next: z\n  z: {type: return}",
+    );
+    let report = world.ryectl("graph validate t/above --json").ok().json();
+    assert_eq!(warnings(&report), ["no_effect"], "{report}");
+    assert_eq!(report["warnings"][0]["node"], "a");
+    let _told = world.ryectl("run t/above").ok().tells(&[
+        "warning:",
+        "`cache_result` has no effect on a node that calls a graph",
+    ]);
+}
+
 #[test]
 fn validation_looks_up_the_items_a_graph_names_and_what_they_take() {
     let world = World::new();

@@ -129,6 +129,10 @@ async fn follow(
     on_interrupt: OnInterrupt,
     output: &mut Output,
 ) -> Result<Followed, Failure> {
+    let client = &match step_lines {
+        StepLines::Shown => client.clone().telling(output.teller()),
+        StepLines::Silenced => client.clone(),
+    };
     let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
     let run = client.get(run_id).await?;
     let mut steps = (step_lines == StepLines::Shown && wire::kind_of(&run)? == RunKind::Graph)
@@ -243,6 +247,18 @@ pub(super) async fn tell_parked(
     if let Some(error) = &run.error {
         output.note(&format!("it failed: {}", render::failure(error)));
     }
+    tell_way_on(client, run, output).await
+}
+
+/// Tells what a parked run waits for below it, and how it goes on.
+pub(super) async fn tell_way_on(
+    client: &Client,
+    run: &json::Run,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let Some(why) = &run.suspend else {
+        return Ok(());
+    };
     // What a run below waits for is what it takes.
     let below = match &why.child {
         Some(child) => Some(json::Run::new(&client.get(child).await?)?),

@@ -10,7 +10,7 @@ use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::json;
 
-use super::{Session, go_on};
+use super::{Session, attach, go_on};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
@@ -112,12 +112,17 @@ fn print_lines(
 }
 
 pub(super) async fn get(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
-    let run = session.client().await?.get(run.as_str()).await?;
-    let record = json::Run::new(&run)?;
+    let client = session.client().await?;
+    let record = json::Run::new(&client.get(run.as_str()).await?)?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&record)?,
-        Format::Text => output.line(&render::run(&record, output.style()))?,
+        Format::Text => {
+            output.line(&render::run(&record, output.style()))?;
+            if record.suspend.is_some() {
+                attach::tell_way_on(&client, &record, output).await?;
+            }
+        }
     }
     Ok(Exit::Done)
 }
@@ -159,7 +164,7 @@ pub(super) async fn state(run: &RunId, session: &mut Session) -> Result<Exit, Fa
 }
 
 pub(super) async fn events(events: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
-    let client = session.client().await?;
+    let client = session.client().await?.telling(session.output.teller());
     let output = &mut session.output;
     let follow = if events.follow {
         Follow::UntilEnd
@@ -196,7 +201,8 @@ fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> 
 pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit, Failure> {
     let ids: Vec<String> = wait.runs.runs.iter().map(RunId::to_string).collect();
     let timeout = wait.timeout.filter(|timeout| !timeout.is_zero());
-    let answer = session.client().await?.wait(&ids, timeout).await?;
+    let client = session.client().await?.telling(session.output.teller());
+    let answer = client.wait(&ids, timeout).await?;
     print_runs(&answer.runs, session)?;
     if answer.timed_out {
         return Ok(Exit::TimedOut);

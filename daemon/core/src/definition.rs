@@ -370,11 +370,21 @@ impl Edge {
 
 /// Reads a graph file: the graph with its warnings, or all errors and warnings.
 pub fn parse(text: &str) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
+    parse_among(text, &|_| false)
+}
+
+/// As [`parse`], among other items: warns too of what has no effect on those that are graphs, as `is_graph` says. It is
+/// asked only of items where it matters.
+pub fn parse_among(
+    text: &str,
+    is_graph: &dyn Fn(&ItemRef) -> bool,
+) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
     let document = yaml::parse(text).map_err(|fault| vec![Finding::of_yaml(fault)])?;
     let mut reader = read::Reader::new(&document);
     let graph = reader.graph();
     if let Some(graph) = &graph {
         surprises(&mut reader, graph, &paths::Reads::of(graph));
+        uses::check_caching(&mut reader, graph, is_graph);
     }
     let findings = reader.finish();
     match graph {

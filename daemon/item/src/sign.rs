@@ -351,8 +351,8 @@ fn check(place: &Place, text: &str) -> Result<(), Error> {
     }
 }
 
-/// `N.N.N`, without leading zeros.
-fn is_version(text: &str) -> bool {
+/// Whether `text` is a version that can be signed: `N.N.N`, without leading zeros.
+pub fn is_version(text: &str) -> bool {
     let number = |part: &str| {
         part.parse::<u64>()
             .is_ok_and(|number| number.to_string() == part)

@@ -172,7 +172,8 @@ fn admit_graph(
         let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
         placed.collect()
     };
-    let (graph, findings) = match definition::parse(&text) {
+    let is_graph = |item: &ItemRef| chain::is_graph(library, item);
+    let (graph, findings) = match definition::parse_among(&text, &is_graph) {
         Ok(parsed) => parsed,
         Err(findings) => {
             let text = told(&findings).join("\n");

@@ -4,6 +4,8 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
+mod head;
+
 use std::path::Path;
 
 use rye_core::definition::{self, About, Remark, Severity, Validation};
@@ -37,12 +39,13 @@ impl Supervisor {
         let place = self.shared.libraries.place(directory)?;
         let library = &*place.library;
         let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
+        let is_graph = |used: &ItemRef| chain::is_graph(library, used);
         let refusal = match chain::resolve(library, &item, None) {
             Ok(chain) => {
                 graph_only(&item, &chain, "checked")?;
                 return Ok(Checked {
                     path: chain.tool().path.display().to_string(),
-                    report: definition::validate_among(&chain.tool().text, &look_up),
+                    report: definition::validate_among(&chain.tool().text, &look_up, &is_graph),
                 });
             }
             Err(refusal) => refusal,
@@ -54,7 +57,8 @@ impl Supervisor {
                 source: Box::new(refusal),
             });
         };
-        let mut report = definition::validate_among(&draft.text, &look_up);
+        let mut report = definition::validate_among(&draft.text, &look_up, &is_graph);
+        report.add(head::check(library, &item, &draft.text));
         let (severity, code) = standing(&refusal);
         // What is wrong inside the file says it better than what cannot be read from it.
         if severity == Severity::Warning || report.is_sound() {
@@ -81,7 +85,9 @@ pub(super) fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) ->
 /// The text of a graph that cannot run for `refusal`; `None` if there is none to look at, or it is no graph.
 fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
     if let chain::Error::Item(error) = refusal
-        && let library::Error::NotFound { .. } | library::Error::Unreadable { .. } = &**error
+        && let library::Error::NotFound { item: missing, .. }
+        | library::Error::Unreadable { item: missing, .. } = &**error
+        && missing == item
     {
         return None;
     }
@@ -89,15 +95,20 @@ fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Dr
     (draft.extension == "yaml" && is_graph(&draft.text)).then_some(draft)
 }
 
-/// Whether a text that nobody has checked means to be a graph; one that cannot be read may be.
+/// Whether a text that nobody has checked means to be a graph. One that says of itself neither what it is nor what runs it
+/// may be, as may one that cannot be read.
 fn is_graph(text: &str) -> bool {
     let Ok(document) = yaml::parse(text) else {
         return true;
     };
     let text = |key: &str| document.value.get(key)?.as_str();
-    let executor = text("executor_id").and_then(|id| ItemId::new(id).ok());
-    text("tool_type") == Some("graph")
-        || executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH)
+    let executor = text("executor_id");
+    let is_of_graphs = |id: &str| {
+        ItemId::new(id).is_ok_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH)
+    };
+    text("tool_type").map_or(executor.is_none(), |kind| kind == "graph")
+        || executor.is_some_and(is_of_graphs)
+        || document.value.pointer("/config/nodes").is_some()
 }
 
 /// What `refusal` means for somebody who is still writing: a signature can be put on later, anything else must be mended.

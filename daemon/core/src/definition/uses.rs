@@ -1,7 +1,7 @@
 //! The items a graph names, each where it is named.
 
 use super::read::{At, Reader};
-use super::{Action, Graph};
+use super::{Action, Caching, Graph, Node};
 use crate::id::ItemRef;
 use crate::model::Object;
 
@@ -69,6 +69,33 @@ fn check_use<'d>(
                 let place = params().and_then(|params| params.child(&name));
                 reader.key_warn(code, &place.unwrap_or_else(|| at.clone()), message);
             }
+        }
+    }
+}
+
+/// Warns of each node that wants a result from the cache and calls a graph: a run of a graph is never answered so.
+pub(super) fn check_caching(
+    reader: &mut Reader<'_>,
+    graph: &Graph,
+    is_graph: &dyn Fn(&ItemRef) -> bool,
+) {
+    let nodes = reader.config("nodes");
+    let wants = |node: &&Node| node.caching == Caching::On;
+    for node in graph.nodes.iter().filter(wants) {
+        let item = node.work.action().and_then(Action::named);
+        let place = nodes
+            .as_ref()
+            .and_then(|nodes| nodes.child(&node.name)?.child("cache_result"));
+        if let (Some(item), Some(place)) = (item, place)
+            && is_graph(&item)
+        {
+            let message = format!(
+                "`cache_result` has no effect on a node that calls a graph, as `{}` is: say it at the nodes of that graph",
+                item.id
+            );
+            reader.node = Some(node.name.clone());
+            reader.key_warn("no_effect", &place, message);
+            reader.node = None;
         }
     }
 }

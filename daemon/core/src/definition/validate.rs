@@ -62,6 +62,19 @@ impl Validation {
         }
     }
 
+    /// Adds errors and warnings that somebody else found in the same text, in its order.
+    pub fn add(&mut self, findings: Vec<Finding>) {
+        for finding in findings {
+            match finding.severity {
+                Severity::Error => self.errors.push(finding),
+                Severity::Warning => self.warnings.push(finding),
+            }
+        }
+        for list in [&mut self.errors, &mut self.warnings] {
+            list.sort_by_key(|finding| (finding.line, finding.column));
+        }
+    }
+
     /// Whether the graph can run.
     pub fn is_sound(&self) -> bool {
         self.errors.is_empty()
@@ -73,14 +86,16 @@ impl Validation {
 /// nobody reads, names and inputs that do not exist, conditions that types decide, an end that is out of reach. What only
 /// the items around it can tell, [`validate_among`] tells.
 pub fn validate(text: &str) -> Validation {
-    validate_among(text, &|_, _| Vec::new())
+    validate_among(text, &|_, _| Vec::new(), &|_| false)
 }
 
 /// As [`validate`], among other items: `look_up` says of an item the graph names, and of the parameters it gives it, what
-/// its author should know. Parameters are told with their templates; an item that a template names is not looked up.
+/// its author should know, and `is_graph` whether it is one. Parameters are told with their templates; an item that a
+/// template names is not looked up.
 pub fn validate_among(
     text: &str,
     look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
+    is_graph: &dyn Fn(&ItemRef) -> bool,
 ) -> Validation {
     let document = match yaml::parse(text) {
         Ok(document) => document,
@@ -102,6 +117,7 @@ pub fn validate_among(
         names::check(&mut reader, graph, &reads);
         kinds::check(&mut reader, graph);
         uses::check(&mut reader, graph, look_up);
+        uses::check_caching(&mut reader, graph, is_graph);
     }
     let node_count = reader.names.map_or(0, serde_json::Map::len);
     let (errors, warnings) = reader

@@ -556,7 +556,7 @@ fn what_the_items_say_is_told_where_they_are_named() {
         })
         .into()
     };
-    let found = validate_among(&text, &look_up).warnings;
+    let found = validate_among(&text, &look_up, &|_| false).warnings;
     let places: Vec<(usize, Option<&str>)> = found
         .iter()
         .filter(|found| found.code == "told")
@@ -565,6 +565,29 @@ fn what_the_items_say_is_told_where_they_are_named() {
     assert_eq!(places, [9, 27, 39, 54].map(|column| (column, Some("a"))));
     let expected = ("tool:x/y".to_owned(), json!({"p": 1, "q": "${state}"}));
     assert_eq!(*asked.borrow(), [expected]);
+}
+
+#[test]
+fn a_graph_is_not_answered_from_the_cache_and_both_readers_of_the_text_say_so() {
+    let text = with_nodes(
+        "a: {action: {item_id: t/graph}, cache_result: true, next: b}\n\
+         b: {action: {item_id: t/graph}, next: c}\n\
+         c: {action: {item_id: t/tool}, cache_result: true, next: d}\n\
+         d: {action: {item_id: \"${state.x}\"}, cache_result: true, next: e}\ne: {type: return}",
+    );
+    let is_graph = |item: &ItemRef| item.id.as_str() == "t/graph";
+    let told = |found: &[Finding]| -> Vec<(Option<String>, usize)> {
+        found
+            .iter()
+            .filter(|found| found.code == "no_effect")
+            .map(|found| (found.node.clone(), found.column))
+            .collect()
+    };
+    let found = validate_among(&text, &|_, _| Vec::new(), &is_graph).warnings;
+    assert_eq!(told(&found), [(Some("a".to_owned()), 37)], "{found:?}");
+    let (_, found) = parse_among(&text, &is_graph).unwrap();
+    assert_eq!(told(&found), [(Some("a".to_owned()), 37)]);
+    assert_eq!(told(&parse(&text).unwrap().1), []);
 }
 
 #[test]
