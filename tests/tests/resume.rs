@@ -354,3 +354,52 @@ fn a_run_parked_behind_what_must_not_happen_twice_says_how_it_goes_on() {
     let _done = world.ryectl("resume --uncertain a=retry").arg(&run).ok();
     assert_eq!(charged(&world), 2);
 }
+
+/// Parks behind its failure.
+const SUSPENDS: &str = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
+
+#[test]
+fn a_run_that_goes_on_leaves_what_must_not_happen_twice_beside_it_parked() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph(
+        "t/charge",
+        &charges("exit 1", "").replacen("start: a\n", SUSPENDS, 1),
+    );
+    world.graph(
+        "t/limited",
+        "start: a\nmax_steps: 1\nhooks:\n  - event: limit\n    \
+         action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\n\
+         nodes:\n  a: {assign: {n: 1}, next: b}\n  b: {type: return}",
+    );
+    world.graph(
+        "t/family",
+        "start: a\nnodes:\n  a:\n    type: foreach\n    over: [t/limited, t/charge]\n    parallel: true\n    \
+         action: {item_id: \"${item}\", params: {}}\n    next: b\n  b: {type: return}",
+    );
+    let run = world.start_run("t/family");
+    assert_eq!(world.settled(&run)["status"], "suspended");
+    for _ in 0..3 {
+        let _parked = world.ryectl("resume --raise steps=5").arg(&run).run();
+        assert_eq!(world.settled(&run)["status"], "suspended");
+        assert_eq!(charged(&world), 1);
+    }
+}
+
+#[test]
+fn a_run_that_parked_while_its_hooks_were_asked_goes_on_by_asking_them() {
+    let world = World::new();
+    let daemon = world.start("");
+    let hook = "start: a\nrecovery: suspend\nhooks: [{event: error, action: {item_id: rye/bash, params: {command: \"echo asked >>hook; until [ -e go ]; do sleep 0.01; done\"}}}]\n";
+    let config = charges("exit 1", "on_error: b").replacen("start: a\n", hook, 1);
+    world.graph("t/charge", &config);
+    let run = started_until(&world, "t/charge", "hook");
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let _next = world.start("");
+    assert_eq!(world.settled(&run)["suspend"]["reason"], "restart");
+    world.write("go", "");
+    let _done = world.ryectl("resume").arg(&run).ok();
+    assert_eq!(world.record(&run)["status"], "completed");
+    assert_eq!(charged(&world), 1);
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::RunId;
-use rye_core::model::{Activity, Phase, Run, Status, Verdict};
+use rye_core::model::{Run, Status, Verdict};
 
 use super::{Error, Supervisor};
 use crate::port::Resume;
@@ -132,29 +132,27 @@ impl Supervisor {
             return Ok(());
         }
         Err(unfit(format!(
-            "{} must not happen twice, and may have happened; if it may happen again, say so: {}",
+            "{} must not happen twice, and may have happened; if it may happen again, say so: ryectl resume {} {}",
             told.join(", "),
+            run.id,
             Vec::from_iter(answers).join(" ")
         )))
     }
 
+    /// Whether letting the parked `run` go on would repeat what must not happen twice and may have happened.
+    pub(super) async fn must_be_asked_about(&self, run: &Run) -> Result<bool, Error> {
+        Ok(run.is_parked_before_another_try() && !self.questions(run).await?.is_empty())
+    }
+
     /// The same for a run that is parked behind a failure, with what is left of the request.
     pub(super) async fn settle_failed(&self, run: &Run, request: Resume) -> Result<Resume, Error> {
-        match &run.phase {
-            Phase::Suspended {
-                at: Activity::Failed(_),
-                ..
-            } if !self.questions(run).await?.is_empty() => {
-                self.settle_unknown(run, &request).await?;
-                Ok(Resume {
-                    verdicts: Vec::new(),
-                    ..request
-                })
-            }
-            Phase::Suspended { .. }
-            | Phase::Created
-            | Phase::Running { .. }
-            | Phase::Ended { .. } => Ok(request),
+        if !self.must_be_asked_about(run).await? {
+            return Ok(request);
         }
+        self.settle_unknown(run, &request).await?;
+        Ok(Resume {
+            verdicts: Vec::new(),
+            ..request
+        })
     }
 }

@@ -240,6 +240,9 @@ impl Supervisor {
         for parked in below.iter().chain([&run]) {
             if parked.id != target.id {
                 // What is uncertain on the way stays parked until somebody answers.
+                if self.must_be_asked_about(parked).await? {
+                    continue;
+                }
                 match go_on(parked, &plain, self.shared.epoch) {
                     Ok(more) => changes.extend(more),
                     Err(_) => continue,

@@ -136,6 +136,18 @@ impl Run {
             .collect()
     }
 
+    /// Whether it is parked behind a failure about which nobody is to be asked any more: letting it go on is another try.
+    pub fn is_parked_before_another_try(&self) -> bool {
+        let behind_a_failure = matches!(
+            &self.phase,
+            Phase::Suspended {
+                at: Activity::Failed(_),
+                ..
+            }
+        );
+        behind_a_failure && self.progress.hooks.is_none()
+    }
+
     /// The node at which a run that goes on where this one ended begins: the one that failed, or the one it stood at.
     pub fn resumption_node(&self) -> Option<&str> {
         let failed = match &self.phase {
