@@ -22,7 +22,8 @@
 //! and its environment carries the tag of the attempt; or it was seen below the leader when the leader was asked to
 //! stop. While a process changes its program, its environment cannot be read whole, and one that has just died may have
 //! handed on children since the list of the adopted was read: a sweep is over only when each adopted process was known for
-//! ours or somebody else's in one look. Exit and end of output are two facts: after the exit, output gets one more second, then it is a leak.
+//! ours or somebody else's in one look. Exit and end of output are two facts: after the exit, output gets one more second,
+//! then it is a leak.
 //!
 //! **Failure.** An [`Error`] of [`Spawner::start`] means that the program was not executed. A dropped [`Running`] kills
 //! its group; its leader is reaped before the next start. A daemon that is killed takes its leaders along (PDEATHSIG)

@@ -2,9 +2,9 @@
 //!
 //! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash
 //! over graph, node, action, configuration and the content of its tool's whole chain; what a tool reads besides is not part of
-//! it. Permission and parameters are checked before. Carrier succeeded is stored before it is concluded; failures and calls whose effect nobody knows never are. A
-//! call of a graph gets its key all the same, for its receipt, and is never cached: the key cannot cover what the graph
-//! will call.
+//! it. Permission and parameters are checked before. What succeeded is stored before it is concluded; failures and calls whose
+//! effect nobody knows never are. A call of a graph gets its key all the same, for its receipt, and is never cached: the key
+//! cannot cover what the graph will call.
 
 use std::sync::Arc;
 
@@ -451,7 +451,7 @@ async fn child_run(
     }))
 }
 
-/// Carrier is told at once of a run that its parent does not wait for; `None` if it does.
+/// What is told at once of a run that its parent does not wait for; `None` if it does.
 async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
     let run = ports.runs.get(child.clone()).await.ok()?;
     if !run.birth.detached {

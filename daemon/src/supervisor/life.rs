@@ -76,11 +76,7 @@ impl Supervisor {
             Err(_panic) => {
                 // What was in hand is gone with the panic; the record is whole, because commits are.
                 let text = "the daemon broke one of its own rules while it drove this run; please report it";
-                self.end(
-                    &run,
-                    run.end_by_failure(self.journal().now(), Failure::permanent("panicked", text)),
-                )
-                .await;
+                self.fail(&run, Failure::permanent("panicked", text)).await;
                 Left::Ended
             }
         };
@@ -104,12 +100,14 @@ impl Supervisor {
         tracing::error!(run = %run.id, error = %told(error), "the run cannot go on");
         if !error.is_final() {
             let text = format!("the run cannot go on: {}", told(error));
-            self.end(
-                run,
-                run.end_by_failure(self.journal().now(), Failure::permanent("internal", text)),
-            )
-            .await;
+            self.fail(run, Failure::permanent("internal", text)).await;
         }
+    }
+
+    /// Ends `run` as failed.
+    async fn fail(&self, run: &Run, error: Failure) {
+        let event = run.end_by_failure(self.journal().now(), error);
+        self.end(run, event).await;
     }
 
     /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
@@ -141,12 +139,8 @@ impl Supervisor {
             Ok(place) => place.library,
             Err(error) => {
                 let error = Failure::permanent("project_gone", told(&error));
-                let ticket = journal
-                    .commit(vec![Change::event(
-                        &run.id,
-                        run.end_by_failure(self.journal().now(), error),
-                    )])
-                    .await?;
+                let end = Change::event(&run.id, run.end_by_failure(journal.now(), error));
+                let ticket = journal.commit(vec![end]).await?;
                 journal.durable(ticket).await?;
                 return Ok(Left::Ended);
             }
@@ -165,8 +159,7 @@ impl Supervisor {
                     Ok(policy) => graph::drive(ports, policy, run, stop).await,
                     Err(error) => {
                         let error = Failure::permanent("configuration_invalid", told(&error));
-                        self.end(run, run.end_by_failure(self.journal().now(), error))
-                            .await;
+                        self.fail(run, error).await;
                         Ok(Left::Ended)
                     }
                 }
