@@ -200,11 +200,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_policy_is_read_once_and_no_text_is_what_is_shipped() {
+    fn libraries() -> Libraries {
         let environment = Environment::of([("HOME".into(), "/nowhere".into())]);
         let config = load(&Args::default(), &environment).unwrap().config;
-        let libraries = Libraries::new(Arc::new(config), Arc::new(Still));
+        Libraries::new(Arc::new(config), Arc::new(Still))
+    }
+
+    #[test]
+    fn projects_where_nothing_runs_are_forgotten_when_there_are_many() {
+        let libraries = libraries();
+        let root = tempfile::tempdir().unwrap();
+        let place = |project: usize| {
+            let directory = root.path().join(project.to_string());
+            std::fs::create_dir_all(directory.join(".ai")).unwrap();
+            libraries.place(&directory).unwrap()
+        };
+        let in_use = place(0);
+        for project in 1..3 * MOST_IDLE_LIBRARIES {
+            drop(place(project));
+        }
+        let kept = libraries.open.lock().unwrap().len();
+        assert!(kept <= MOST_IDLE_LIBRARIES, "{kept}");
+        assert!(Arc::ptr_eq(&in_use.library, &place(0).library));
+    }
+
+    #[test]
+    fn a_policy_is_read_once_and_no_text_is_what_is_shipped() {
+        let libraries = libraries();
         let shipped = libraries.policy("").unwrap();
         let named: Vec<&str> = shipped
             .hooks()

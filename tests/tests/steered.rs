@@ -90,6 +90,7 @@ fn whatever_is_asked_at_once_no_run_is_left_that_nobody_drives() {
         for _ in 0..12 {
             let (verb, run) = (verbs[pick(verbs.len())], &family[pick(family.len())]);
             asked.push(world.ryectl(verb).arg(run).spawn());
+            // The instant is drawn as well.
             thread::sleep(Duration::from_millis(20 * u64::try_from(pick(3)).unwrap()));
         }
         world.write("stop", "");

@@ -144,7 +144,7 @@ impl Supervisor {
         Ok(run.is_parked_before_another_try() && !self.questions(run).await?.is_empty())
     }
 
-    /// The same for a run that is parked behind a failure, with what is left of the request.
+    /// As [`Self::settle_unknown`], for a parked run; answers with what is left of the request.
     pub(super) async fn settle_failed(&self, run: &Run, request: Resume) -> Result<Resume, Error> {
         if !self.must_be_asked_about(run).await? {
             return Ok(request);

@@ -1,7 +1,8 @@
 //! The items a graph names, each where it is named.
 
+use super::action::Actor;
 use super::read::{At, Reader};
-use super::{Action, Caching, Graph, Node};
+use super::{Action, Caching, Graph};
 use crate::id::ItemRef;
 use crate::model::Object;
 
@@ -79,23 +80,20 @@ pub(super) fn check_caching(
     graph: &Graph,
     is_graph: &dyn Fn(&ItemRef) -> bool,
 ) {
-    let nodes = reader.config("nodes");
-    let wants = |node: &&Node| node.caching == Caching::On;
-    for node in graph.nodes.iter().filter(wants) {
+    reader.each_actor(graph, |reader, at, actor| {
+        let node = match actor {
+            Actor::Node(_, node) if node.caching == Caching::On => node,
+            Actor::Node(..) | Actor::Hook(..) => return,
+        };
         let item = node.work.action().and_then(Action::named);
-        let place = nodes
-            .as_ref()
-            .and_then(|nodes| nodes.child(&node.name)?.child("cache_result"));
-        if let (Some(item), Some(place)) = (item, place)
+        if let (Some(item), Some(place)) = (item, at.child("cache_result"))
             && is_graph(&item)
         {
             let message = format!(
                 "`cache_result` has no effect on a node that calls a graph, as `{}` is: say it at the nodes of that graph",
                 item.id
             );
-            reader.node = Some(node.name.clone());
             reader.key_warn("no_effect", &place, message);
-            reader.node = None;
         }
-    }
+    });
 }
