@@ -527,7 +527,7 @@ mod tests {
         let file = dir.path().join("s");
         std::fs::write(&file, "").unwrap();
         let error = Client::connect(&file).await.unwrap_err();
-        let text = rye_core::error::chain(&error);
+        let text = rye_core::error::with_sources(&error);
         assert!(text.contains("it is not a socket"), "{text}");
     }
 }

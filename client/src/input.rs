@@ -255,7 +255,7 @@ mod tests {
     fn malformed_input_names_its_flag_and_position() {
         let error = inputs(None, parsed(&["n:=[1,"])).unwrap_err();
         assert_eq!(error.exit(), rye_client::exit::Exit::Usage);
-        let text = rye_core::error::chain(&error);
+        let text = rye_core::error::with_sources(&error);
         assert_eq!(
             text,
             "the value of -i n:= is not JSON that can be used: EOF while parsing a value at line 1 column 3"

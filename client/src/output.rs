@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use rye_client::client::Teller;
 use rye_client::environment::Environment;
 use rye_client::exit::Exit;
-use rye_core::error::chain;
+use rye_core::error::with_sources;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -182,7 +182,7 @@ impl Output {
 
     /// Tells why a verb failed, and the mend.
     pub(crate) fn failure(&mut self, failure: &Failure) {
-        self.error(&chain(failure));
+        self.error(&with_sources(failure));
         if let Some(hint) = failure.hint() {
             self.hint(&hint);
         } else if failure.exit() == Exit::Internal {

@@ -23,9 +23,9 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::model::{
-    Birth, Durability, Effect, Event, Limits, Object, Recovery, RunKind, StepStatus,
+    Durability, Effect, Event, Limits, Object, Recovery, RunKind, Spec, StepStatus,
 };
-use ryed::journal::{Change, Journal, Notary, Options, Ticket};
+use ryed::journal::{Change, Journal, Options, Signer, Ticket};
 use ryed::task::Scope;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ impl Clock for Wall {
 
 struct Key(SigningKey);
 
-impl Notary for Key {
+impl Signer for Key {
     fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
         let signature = self.0.sign(hash_hex.as_bytes());
         format!("rye:signed:{hash_hex}:{signature}")
@@ -78,8 +78,8 @@ impl Notary for Key {
     }
 }
 
-fn birth(project: &Path) -> Birth {
-    Birth {
+fn spec(project: &Path) -> Spec {
+    Spec {
         item: ItemRef::tool(ItemId::new("bench/loop").expect("a good id")),
         kind: RunKind::Graph,
         project: project.display().to_string(),
@@ -207,7 +207,7 @@ fn turn(run: &RunId, step: u32) -> Vec<Change> {
 }
 
 async fn begin(journal: &Journal, project: &Path, run: &RunId) {
-    let birth = Arc::new(birth(project));
+    let spec = Arc::new(spec(project));
     let graph = Event::GraphStarted {
         graph_id: "bench/loop".into(),
         graph_run_id: run.clone(),
@@ -217,7 +217,7 @@ async fn begin(journal: &Journal, project: &Path, run: &RunId) {
     let changes = vec![
         Change::Create {
             id: run.clone(),
-            birth,
+            spec,
         },
         change(run, Event::RunStarted { epoch: Epoch(1) }),
         change(run, graph),

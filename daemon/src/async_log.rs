@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
-use rye_core::model::Birth;
+use rye_core::model::Spec;
 
 use crate::beneath::Dir;
 use crate::task;
@@ -17,7 +17,7 @@ use crate::task;
 const MOST_BYTES: u64 = 8 << 20;
 
 /// Appends what a tool of the run `run` wrote, below a line that says that `caller` had ended its call at `now`.
-pub async fn keep(run: &RunId, birth: &Birth, now: Timestamp, caller: &str, stderr: &[u8]) {
+pub async fn keep(run: &RunId, spec: &Spec, now: Timestamp, caller: &str, stderr: &[u8]) {
     if stderr.is_empty() {
         return;
     }
@@ -26,7 +26,7 @@ pub async fn keep(run: &RunId, birth: &Birth, now: Timestamp, caller: &str, stde
     if !stderr.ends_with(b"\n") {
         text.push(b'\n');
     }
-    let (files, id) = (birth.files.clone(), run.clone());
+    let (files, id) = (spec.files.clone(), run.clone());
     let appended = task::blocking("append to async.log", move || {
         append(Path::new(&files), &id, &text)
     });

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use rye_core::cas;
 use rye_core::clock::Timestamp;
-use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::RunId;
 use rye_core::model::Object;
 use rye_core::seal;
 use serde_json::{Value, json};
 
-use crate::journal::Notary;
-use crate::object::{Digest, InvalidDigest, Vault, VaultError};
+use crate::journal::Signer;
+use crate::object::{Digest, InvalidDigest, ProjectObjects, ProjectObjectsError};
 use crate::task;
 
 /// Why something about a project's objects cannot be answered.
@@ -31,7 +31,7 @@ pub enum Error {
     Digest(#[from] InvalidDigest),
     /// The object.
     #[error(transparent)]
-    Object(#[from] VaultError),
+    Object(#[from] ProjectObjectsError),
     /// The project keeps no objects.
     #[error("{files} holds no objects: no graph has run there")]
     Empty {
@@ -96,7 +96,7 @@ pub enum Which {
 /// The objects of all projects. Cheap to clone; every call leaves the async workers alone.
 #[derive(Clone)]
 pub struct Store {
-    notary: Arc<dyn Notary>,
+    signer: Arc<dyn Signer>,
 }
 
 impl std::fmt::Debug for Store {
@@ -106,9 +106,9 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// A store whose pointers are signed by `notary`.
-    pub fn new(notary: Arc<dyn Notary>) -> Self {
-        Self { notary }
+    /// A store whose pointers are signed by `signer`.
+    pub fn new(signer: Arc<dyn Signer>) -> Self {
+        Self { signer }
     }
 
     /// The result stored under `key` in the project whose files are below `files`. Everything that is not exactly what this
@@ -122,7 +122,7 @@ impl Store {
         match found.await {
             Ok(found) => found,
             Err((key, error)) => {
-                tracing::warn!(%key, error = %told(&error), "a cached result is not used");
+                tracing::warn!(%key, error = %with_sources(&error), "a cached result is not used");
                 None
             }
         }
@@ -161,15 +161,16 @@ impl Store {
         let (files, key) = (files.to_owned(), key.to_owned());
         let stored = task::blocking("store into the node cache", move || {
             let digest: Digest = key.parse()?;
-            let pointer = text(&this.notary.sign_json(&pointer, at));
-            let vault = Vault::make(Path::new(&files)).map_err(|source| reach(&files, source))?;
+            let pointer = text(&this.signer.sign_json(&pointer, at));
+            let vault =
+                ProjectObjects::make(Path::new(&files)).map_err(|source| reach(&files, source))?;
             let stored = vault
                 .put(&object)
                 .and_then(|()| vault.put_cached(&digest, &pointer));
             stored.map_err(|source| reach(&files, source))
         });
         if let Err(error) = stored.await {
-            tracing::warn!(error = %told(&error), "a result could not be cached");
+            tracing::warn!(error = %with_sources(&error), "a result could not be cached");
         }
     }
 
@@ -274,13 +275,13 @@ impl Store {
     fn signed(&self, text: &[u8]) -> Option<Value> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let token = seal::verify_json(value.as_object()?).ok()?;
-        let ours = self.notary.verify_hex(&token.to_string(), &token.hash);
+        let ours = self.signer.verify_hex(&token.to_string(), &token.hash);
         ours.then_some(value)
     }
 }
 
-fn open(files: &str) -> Result<Option<Vault>, Error> {
-    Vault::open(Path::new(files)).map_err(|source| reach(files, source))
+fn open(files: &str) -> Result<Option<ProjectObjects>, Error> {
+    ProjectObjects::open(Path::new(files)).map_err(|source| reach(files, source))
 }
 
 fn reach(files: &str, source: std::io::Error) -> Error {
@@ -306,7 +307,7 @@ mod tests {
 
     struct Node(SecretKey);
 
-    impl Notary for Node {
+    impl Signer for Node {
         fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
             Token::sign(hash.to_owned(), &self.0, at).to_string()
         }

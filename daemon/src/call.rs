@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::id::ItemRef;
 use rye_core::model::{
     Activity, Effect, Event, Failure, Phase, Run, Slot, SuspendReason, Suspension,
@@ -18,32 +18,32 @@ use rye_core::walker::idempotency_key;
 
 use crate::async_log;
 use crate::chain::Origin;
-use crate::dispatch::{Envelope, Order, Ports, Trace};
+use crate::dispatch::{Envelope, Order, Ports, TraceMode};
 use crate::journal::{self, Change};
-use crate::room;
-use crate::stop::{Left, Stop};
+use crate::stop::{DriverExit, Stop};
+use crate::storage_backoff;
 
 /// Carries out `run`; the envelope is there if the tool was called in this life of the daemon.
 pub async fn drive(
     ports: Ports<'_>,
     run: &Run,
     stop: &Stop,
-    trace: Trace,
-) -> Result<(Left, Option<Envelope>), journal::Error> {
+    trace: TraceMode,
+) -> Result<(DriverExit, Option<Envelope>), journal::Error> {
     let mut record = Record {
         ports,
         run,
         stop,
         parked: matches!(run.phase, Phase::Suspended { .. }),
-        pauses: room::Pauses::default(),
+        pauses: storage_backoff::Pauses::default(),
     };
     if let Some(Activity::InStep(_)) = run.phase.activity() {
         let end = run.end_by_failure(ports.journal.now(), interrupted());
         let left = record.keep(Begins::Now, end).await?;
-        return Ok((left.unwrap_or(Left::Ended), None));
+        return Ok((left.unwrap_or(DriverExit::Ended), None));
     }
-    let item = run.birth.item.clone();
-    let key = idempotency_key(run.birth.effect_scope(), item.id.as_str(), 0, None, None);
+    let item = run.spec.item.clone();
+    let key = idempotency_key(run.spec.effect_scope(), item.id.as_str(), 0, None, None);
     let started = announcement(ports, &item, &key);
     if let Some(left) = record.keep(Begins::Now, started).await? {
         return Ok((left, None));
@@ -52,13 +52,13 @@ pub async fn drive(
     let order = Order {
         origin: Origin {
             run: run.id.clone(),
-            birth: Arc::clone(&run.birth),
+            spec: Arc::clone(&run.spec),
             attempt: 1,
             key,
         },
         primary: Primary::Execute,
         item,
-        params: run.birth.inputs.clone(),
+        params: run.spec.inputs.clone(),
         trace,
         authority: Authority::Run,
         timeout: None,
@@ -69,10 +69,10 @@ pub async fn drive(
         .dispatcher
         .carry_out(prepared, ports.runs, stop, &note_process);
     let reply = carried_out.await;
-    let (now, caller) = (ports.journal.now(), run.birth.item.to_string());
-    async_log::keep(&run.id, &run.birth, now, &caller, &reply.stderr).await;
+    let (now, caller) = (ports.journal.now(), run.spec.item.to_string());
+    async_log::keep(&run.id, &run.spec, now, &caller, &reply.stderr).await;
     if reply.stopped && stop.is_shutdown() {
-        return Ok((Left::Interrupted(reply.receipt), Some(reply.envelope)));
+        return Ok((DriverExit::Interrupted(reply.receipt), Some(reply.envelope)));
     }
     let end = match stop.cancel_cause() {
         Some(cause) if reply.stopped => Event::ToolCancelled { cause },
@@ -85,7 +85,7 @@ pub async fn drive(
     let left = record.keep(Begins::Before, end).await?;
     // What is not on record did not happen, to whoever asks.
     let answer = left.is_none().then_some(reply.envelope);
-    Ok((left.unwrap_or(Left::Ended), answer))
+    Ok((left.unwrap_or(DriverExit::Ended), answer))
 }
 
 /// Whether this life of the daemon takes the run up with an event.
@@ -103,19 +103,23 @@ struct Record<'a> {
     run: &'a Run,
     stop: &'a Stop,
     parked: bool,
-    pauses: room::Pauses,
+    pauses: storage_backoff::Pauses,
 }
 
 impl Record<'_> {
     /// Commits `event` and waits until it is durable; with how the run was left, if it was stopped before there was room.
-    async fn keep(&mut self, begins: Begins, event: Event) -> Result<Option<Left>, journal::Error> {
+    async fn keep(
+        &mut self,
+        begins: Begins,
+        event: Event,
+    ) -> Result<Option<DriverExit>, journal::Error> {
         loop {
             let taken_up = (begins == Begins::Now).then(|| self.taken_up());
             let events = taken_up.into_iter().chain([event.clone()]);
             match self.commit(events).await {
-                Err(error) if error.is_want_of_room() => {
+                Err(error) if error.is_out_of_space() => {
                     if !self.parked {
-                        tracing::warn!(error = %told(&error), "there is no room to write: the run parks");
+                        tracing::warn!(error = %with_sources(&error), "there is no room to write: the run parks");
                         let why = Suspension::new(SuspendReason::Storage);
                         self.commit([Event::RunSuspended(why)]).await?;
                         self.parked = true;

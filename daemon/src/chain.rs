@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rye_core::definition::Inputs;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{InvalidId, ItemId, ItemRef, RunId};
-use rye_core::model::{Birth, Failure, Object};
+use rye_core::model::{Failure, Object, Spec};
 use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub struct Origin {
     /// Its id.
     pub run: RunId,
     /// Its authority and its project.
-    pub birth: Arc<Birth>,
+    pub spec: Arc<Spec>,
     /// Try of the step, from 1.
     pub attempt: u32,
     /// The idempotency key of the step.

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use rye_core::bounds;
 use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
-use rye_core::error::{Kinded, chain as told};
+use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{Epoch, ItemKind, ItemRef, RunId};
-use rye_core::model::{Birth, Event, Failure, KillReceipt, Object, ProcessIdentity, RunKind, Slot};
+use rye_core::model::{Event, Failure, KillReceipt, Object, ProcessIdentity, RunKind, Slot, Spec};
 use rye_core::walker::Certainty;
 use rye_item::Library;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl<'a> Ports<'a> {
                 process,
             };
             if let Err(error) = self.journal.note(run, event) {
-                tracing::warn!(error = %told(&error), "a process identity was not recorded");
+                tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");
             }
         }
     }
@@ -88,7 +88,7 @@ pub struct Order {
     /// With which parameters: data, never templated.
     pub params: Object,
     /// Whether the decisions on the way are told.
-    pub trace: Trace,
+    pub trace: TraceMode,
     /// Whose grant it needs.
     pub authority: Authority,
     /// Longest time it may take, if less than its own.
@@ -97,12 +97,12 @@ pub struct Order {
 
 /// Whether the decisions on the way to an action are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Trace {
+pub enum TraceMode {
     /// They are not: looking for shadowed files costs.
     #[default]
-    Dropped,
+    Off,
     /// They are.
-    Kept,
+    On,
 }
 
 /// The answer of the executor, as the mission's documents shape it.
@@ -264,7 +264,7 @@ impl Dispatcher {
         let item = order.item.canonical();
         let mut work = Work {
             chain: None,
-            trace: (order.trace == Trace::Kept).then(Vec::new),
+            trace: (order.trace == TraceMode::On).then(Vec::new),
             stopped: false,
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverBegan,
@@ -288,7 +288,7 @@ impl Dispatcher {
         work: &mut Work,
     ) -> Result<Object, Box<Unsuccessful>> {
         let permitted = || match order.authority {
-            Authority::Run => permit(&order.origin.birth, order.primary, item),
+            Authority::Run => permit(&order.origin.spec, order.primary, item),
             Authority::Node => Ok(()),
         };
         let open = may_be_open(order, item);
@@ -385,7 +385,7 @@ impl Dispatcher {
             Terminal::Native(tool) => {
                 let session = native::Session {
                     run: &order.origin.run,
-                    birth: &order.origin.birth,
+                    spec: &order.origin.spec,
                     runs,
                 };
                 work.certainty = Certainty::Unknown;
@@ -447,7 +447,7 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
     native
         && item.kind == ItemKind::Tool
         && order.primary == Primary::Execute
-        && order.origin.birth.kind == RunKind::Graph
+        && order.origin.spec.kind == RunKind::Graph
 }
 
 /// Resolves when the call in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
@@ -501,9 +501,9 @@ impl From<Failure> for Box<Unsuccessful> {
 }
 
 /// Every layer of the run must allow the action; the message says which one did not.
-pub fn permit(birth: &Birth, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
+pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
     let needed = Capability::of(primary, item);
-    capability::check(&birth.layers, &needed).map_err(|layer| {
+    capability::check(&spec.layers, &needed).map_err(|layer| {
         let by = layer.map_or_else(
             || "there are no capabilities at all".to_owned(),
             |layer| {
@@ -532,7 +532,7 @@ fn list(patterns: &[String]) -> String {
 /// Why there is no process to start.
 fn unplanned(error: &chain::Error) -> Box<Unsuccessful> {
     if matches!(error, chain::Error::NoInterpreter { .. }) {
-        no_program(told(error))
+        no_program(with_sources(error))
     } else {
         refused(error)
     }
@@ -541,7 +541,7 @@ fn unplanned(error: &chain::Error) -> Box<Unsuccessful> {
 /// Why a process did not start.
 fn unstarted(error: &process::Error) -> Box<Unsuccessful> {
     if matches!(error, process::Error::ProgramNotFound { .. }) {
-        no_program(told(error))
+        no_program(with_sources(error))
     } else {
         refused(error)
     }

@@ -29,7 +29,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::model::{
     Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
 };
@@ -40,8 +40,8 @@ use self::attend::{CallContext, Ended, Job, PendingCall};
 use crate::cache;
 use crate::dispatch::Ports;
 use crate::journal::{self, Change};
-use crate::stop::{Changes, Left, Stop};
-use crate::{room, task};
+use crate::stop::{Changes, DriverExit, Stop};
+use crate::{storage_backoff, task};
 
 /// Changes that are committed together at most, give or take those of one call. Calls that are concluded on the spot never
 /// make the walker wait, and there may be a hundred thousand of them.
@@ -53,7 +53,7 @@ pub async fn drive(
     policy: Arc<Policy>,
     run: &Run,
     stop: &Stop,
-) -> Result<Left, journal::Error> {
+) -> Result<DriverExit, journal::Error> {
     let journal = ports.journal;
     let graph = match read(run) {
         Ok(graph) => Arc::new(graph),
@@ -61,14 +61,14 @@ pub async fn drive(
             let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
             let ticket = journal.commit(vec![end]).await?;
             journal.durable(ticket).await?;
-            return Ok(Left::Ended);
+            return Ok(DriverExit::Ended);
         }
     };
     let context = CallContext {
         ports,
-        cache: cache::Store::new(journal.notary()),
+        cache: cache::Store::new(journal.signer()),
         run: run.id.clone(),
-        birth: Arc::clone(&run.birth),
+        spec: Arc::clone(&run.spec),
         inputs: inputs(&graph, run),
     };
     let mut drive = Drive {
@@ -83,7 +83,7 @@ pub async fn drive(
         plans: Vec::new(),
         pending: Vec::new(),
         strict: false,
-        pauses: room::Pauses::default(),
+        pauses: storage_backoff::Pauses::default(),
     };
     drive.take_up();
     let mut calls = FuturesUnordered::new();
@@ -98,7 +98,7 @@ pub async fn drive(
         match walked {
             Ok(None) => {}
             Ok(Some(left)) => return Ok(left),
-            Err(error) if error.is_want_of_room() => {
+            Err(error) if error.is_out_of_space() => {
                 if let Some(left) = drive.wait_for_room(&mut calls, &error).await? {
                     return Ok(left);
                 }
@@ -111,7 +111,7 @@ pub async fn drive(
 /// The graph as it was verified when the run was accepted.
 fn read(run: &Run) -> Result<Graph, Failure> {
     let source = run
-        .birth
+        .spec
         .graph
         .as_ref()
         .ok_or_else(|| Failure::permanent("graph_missing", "the run holds no graph"))?;
@@ -125,7 +125,7 @@ fn read(run: &Run) -> Result<Graph, Failure> {
 
 /// What the results of all nodes of the run depend on.
 fn inputs(graph: &Graph, run: &Run) -> InputScope {
-    let source = run.birth.graph.as_ref();
+    let source = run.spec.graph.as_ref();
     let config_hash = source.map_or("", |source| source.config_hash.as_str());
     InputScope::new(&graph.digest, config_hash)
 }
@@ -151,7 +151,7 @@ struct Drive<'a> {
     /// Whether one of them must not begin before that in any case.
     strict: bool,
     /// Pauses of a run that finds no room to write.
-    pauses: room::Pauses,
+    pauses: storage_backoff::Pauses,
 }
 
 impl<'a> Drive<'a> {
@@ -176,7 +176,7 @@ impl<'a> Drive<'a> {
         self.facts.push(event);
     }
 
-    async fn walk(&mut self, calls: &mut Calls<'a>) -> Result<Left, journal::Error> {
+    async fn walk(&mut self, calls: &mut Calls<'a>) -> Result<DriverExit, journal::Error> {
         loop {
             if self.stop.is_shutdown() {
                 return self.leave(calls).await;
@@ -206,7 +206,7 @@ impl<'a> Drive<'a> {
                     self.plan(events);
                     let ticket = self.commit().await?;
                     self.ports.journal.durable(ticket).await?;
-                    return Ok(Left::Ended);
+                    return Ok(DriverExit::Ended);
                 }
             }
         }
@@ -275,7 +275,7 @@ impl<'a> Drive<'a> {
             return Ok(());
         }
         let ticket = self.commit().await?;
-        let strict = self.walker.run().birth.durability == Durability::Strict || self.strict;
+        let strict = self.walker.run().spec.durability == Durability::Strict || self.strict;
         if strict && !self.pending.is_empty() {
             self.ports.journal.durable(ticket).await?;
         }
@@ -323,7 +323,7 @@ impl<'a> Drive<'a> {
 
     /// The daemon stops, or the run is being killed: the calls in flight are told by their stop signal, and what they left
     /// is gathered.
-    async fn leave(&mut self, calls: &mut Calls<'a>) -> Result<Left, journal::Error> {
+    async fn leave(&mut self, calls: &mut Calls<'a>) -> Result<DriverExit, journal::Error> {
         let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = calls.next().await {
             match ended {
@@ -335,17 +335,17 @@ impl<'a> Drive<'a> {
         self.pending.clear();
         if !self.facts.is_empty() {
             match self.commit().await {
-                Err(error) if error.is_want_of_room() => {
+                Err(error) if error.is_out_of_space() => {
                     // There is no time to wait for it: to the record, the attempt is still in flight.
-                    tracing::warn!(error = %told(&error), "what a call came to is lost");
+                    tracing::warn!(error = %with_sources(&error), "what a call came to is lost");
                 }
                 committed => drop(committed?),
             }
         }
         if self.walker.run().status().is_terminal() {
-            return Ok(Left::Ended);
+            return Ok(DriverExit::Ended);
         }
-        Ok(Left::Interrupted(receipt))
+        Ok(DriverExit::Interrupted(receipt))
     }
 
     /// Commits the facts and then the plans, as one. If the journal refuses, the facts stay.
@@ -358,7 +358,7 @@ impl<'a> Drive<'a> {
             .collect();
         let ticket = self.ports.journal.commit(changes).await?;
         self.facts.clear();
-        self.pauses = room::Pauses::default();
+        self.pauses = storage_backoff::Pauses::default();
         Ok(ticket)
     }
 
@@ -370,8 +370,8 @@ impl<'a> Drive<'a> {
         &mut self,
         calls: &mut Calls<'a>,
         error: &journal::Error,
-    ) -> Result<Option<Left>, journal::Error> {
-        tracing::warn!(error = %told(error), "there is no room to write: the run parks");
+    ) -> Result<Option<DriverExit>, journal::Error> {
+        tracing::warn!(error = %with_sources(error), "there is no room to write: the run parks");
         self.plans.clear();
         self.pending.clear();
         while let Some((call, ended)) = calls.next().await {
@@ -388,8 +388,8 @@ impl<'a> Drive<'a> {
             }
             match self.go_on().await {
                 Ok(()) => return Ok(None),
-                Err(error) if error.is_want_of_room() => {
-                    tracing::debug!(error = %told(&error), "there is still no room");
+                Err(error) if error.is_out_of_space() => {
+                    tracing::debug!(error = %with_sources(&error), "there is still no room");
                 }
                 Err(error) => return Err(error),
             }
@@ -422,7 +422,7 @@ impl<'a> Drive<'a> {
         let with_facts = self.changes(facts.chain([parks.clone()]));
         match journal.commit(with_facts).await {
             Ok(_) => self.facts.clear(),
-            Err(error) if error.is_want_of_room() => {
+            Err(error) if error.is_out_of_space() => {
                 journal.commit(self.changes([parks])).await?;
             }
             Err(error) => return Err(error),

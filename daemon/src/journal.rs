@@ -9,7 +9,7 @@
 //! commit ──► │ check apply number │ ──► ┤                                  ▼
 //!            └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                         keeper (archive, index, base) ◄── curator (objects, page) ◄── projector (transcript, state)
+//!                         archiver (archive, index, base) ◄── artifact writer (objects, page) ◄── projector (transcript, state)
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
-use rye_core::model::{Birth, Event, Object, Run, RunKind, Status};
+use rye_core::model::{Event, Object, Run, RunKind, Spec, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -36,18 +36,17 @@ use tokio::sync::{oneshot, watch};
 use crate::task;
 
 mod archive;
-mod curator;
+mod archiver;
+mod artifacts;
 mod error;
 mod faults;
 mod feed;
 mod history;
 mod index;
-mod keeper;
 mod listing;
 mod log;
 mod long;
 mod mailbox;
-mod mark;
 mod page;
 mod projector;
 mod publisher;
@@ -56,35 +55,36 @@ mod record;
 mod recovery;
 mod render;
 mod request;
+mod run_stream;
 mod segment;
 mod sequencer;
-mod sheet;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod track;
 mod transcript;
+mod transcript_file;
+mod watermark;
 
 use faults::Faults;
-use mark::lock;
 use record::{Body, Rendered};
+use run_stream::Rest;
 use sequencer::{CheckpointJob, Prepared};
 use threads::{IndexState, Shared};
-use track::Rest;
+use watermark::lock;
 
 pub use error::Error;
 pub use feed::{Feed, FeedError};
 pub use index::IndexError;
 pub use listing::{Filter, Page};
-pub use mark::Failure;
 pub use request::cancel_requests;
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
+pub use watermark::Failure;
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.
-pub trait Notary: Send + Sync {
+pub trait Signer: Send + Sync {
     /// The token `rye:signed:…` over a SHA-256 in hexadecimal.
     fn sign_hex(&self, hash_hex: &str, at: Timestamp) -> String;
     /// The Markdown `body` under its signature line.
@@ -103,7 +103,7 @@ pub struct Options {
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Who signs.
-    pub notary: Arc<dyn Notary>,
+    pub signer: Arc<dyn Signer>,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
 }
@@ -111,11 +111,11 @@ pub struct Options {
 impl Options {
     /// The defaults for the state directory `dir`: segments of 8 MiB: a crash replays at most one of them, in
     /// about 60 ms.
-    pub fn new(dir: PathBuf, clock: Arc<dyn Clock>, notary: Arc<dyn Notary>) -> Self {
+    pub fn new(dir: PathBuf, clock: Arc<dyn Clock>, signer: Arc<dyn Signer>) -> Self {
         Self {
             dir,
             clock,
-            notary,
+            signer,
             segment_bytes: 8 << 20,
         }
     }
@@ -151,7 +151,7 @@ pub enum Change {
         /// Its id, which must be new.
         id: RunId,
         /// What is fixed about it.
-        birth: Arc<Birth>,
+        spec: Arc<Spec>,
     },
     /// Something happened to a run.
     Event {
@@ -164,10 +164,10 @@ pub enum Change {
 
 impl Change {
     /// A run is accepted.
-    pub fn create(id: &RunId, birth: Arc<Birth>) -> Self {
+    pub fn create(id: &RunId, spec: Arc<Spec>) -> Self {
         Self::Create {
             id: id.clone(),
-            birth,
+            spec,
         }
     }
 
@@ -242,15 +242,15 @@ impl Summary {
     pub fn of(run: &Run) -> Self {
         Self {
             id: run.id.clone(),
-            item: run.birth.item.clone(),
-            kind: run.birth.kind,
+            item: run.spec.item.clone(),
+            kind: run.spec.kind,
             status: run.status(),
-            project: run.birth.project.clone(),
-            principal: run.birth.principal.clone(),
-            parent: run.birth.parent.clone(),
-            depth: run.birth.depth,
-            detached: run.birth.detached,
-            continuation_of: run.birth.continuation_of.clone(),
+            project: run.spec.project.clone(),
+            principal: run.spec.principal.clone(),
+            parent: run.spec.parent.clone(),
+            depth: run.spec.depth,
+            detached: run.spec.detached,
+            continuation_of: run.spec.continuation_of.clone(),
             created_at: run.created_at,
             started_at: run.started_at,
             updated_at: run.updated_at,
@@ -292,7 +292,7 @@ impl Journal {
         let mut prepared = Vec::with_capacity(changes.len());
         for change in changes {
             let (run, event) = match change {
-                Change::Create { id, birth } => (id, Event::RunCreated(birth)),
+                Change::Create { id, spec } => (id, Event::RunCreated(spec)),
                 Change::Event { run, event } => (run, event),
             };
             let mut text = Rendered::of(&event);
@@ -355,8 +355,8 @@ impl Journal {
     }
 
     /// Who signs what the journal shows.
-    pub fn notary(&self) -> Arc<dyn Notary> {
-        Arc::clone(&self.shared.notary)
+    pub fn signer(&self) -> Arc<dyn Signer> {
+        Arc::clone(&self.shared.signer)
     }
 
     /// Resolves when the run has ended and its end is durable. Cancel safe.
@@ -371,13 +371,13 @@ impl Journal {
     }
 
     async fn rests(&self, id: &RunId, enough: impl Fn(&Rest) -> bool) -> Result<(), Error> {
-        let Some(track) = self.shared.track(id) else {
+        let Some(stream) = self.shared.stream(id) else {
             return match self.indexed(id).await? {
                 Some(_) => Ok(()),
                 None => Err(Error::Unknown { run: id.clone() }),
             };
         };
-        let mut rest = track.rest.subscribe();
+        let mut rest = stream.rest.subscribe();
         tokio::select! {
             _ = rest.wait_for(enough) => Ok(()),
             failure = self.shared.durable.failed() => Err(Error::Failed(failure)),
@@ -387,7 +387,7 @@ impl Journal {
     /// All events from `from` on, so far, then those that come, up to the one that ends the run.
     pub async fn subscribe(&self, id: &RunId, from: Seq) -> Result<Feed, Error> {
         let before = Seq(from.0.saturating_sub(1));
-        let Some(track) = self.shared.track(id) else {
+        let Some(stream) = self.shared.stream(id) else {
             return Ok(Feed::new(
                 self.archived_history(id, from).await?,
                 None,
@@ -395,25 +395,25 @@ impl Journal {
             ));
         };
         let (shown, live) = {
-            let mut published = track.published();
+            let mut published = stream.published();
             let shown = published.head.seq;
-            let live = (!track.rest.borrow().ended).then(|| published.listen());
+            let live = (!stream.rest.borrow().ended).then(|| published.listen());
             (shown, live)
         };
-        let replay = self.history_between(id, track, from, shown).await?;
+        let replay = self.history_between(id, stream, from, shown).await?;
         Ok(Feed::new(replay, live, shown.max(before)))
     }
 
     /// All events that are durable now.
     pub async fn history(&self, id: &RunId) -> Result<Vec<Line>, Error> {
-        match self.shared.track(id) {
-            Some(track) => {
+        match self.shared.stream(id) {
+            Some(stream) => {
                 // Right after the start the publisher is still at what the log held.
                 let lsn = self.shared.durable.get();
                 let caught_up = self.shared.published.reach(lsn);
                 caught_up.await.map_err(Error::Failed)?;
-                let shown = track.head().seq;
-                self.history_between(id, track, Seq(1), shown).await
+                let shown = stream.head().seq;
+                self.history_between(id, stream, Seq(1), shown).await
             }
             None => self.archived_history(id, Seq(1)).await,
         }
@@ -422,7 +422,7 @@ impl Journal {
     async fn history_between(
         &self,
         id: &RunId,
-        track: Arc<track::Track>,
+        stream: Arc<run_stream::RunStream>,
         first: Seq,
         last: Seq,
     ) -> Result<Vec<Line>, Error> {
@@ -430,15 +430,15 @@ impl Journal {
             return Ok(Vec::new());
         }
         let shared = Arc::clone(&self.shared);
-        let evicted = Arc::clone(&track);
+        let evicted = Arc::clone(&stream);
         let lines = task::blocking("read a history", move || {
-            history::of_track(&shared, &track, first, last)
+            history::of_track(&shared, &stream, first, last)
         })
         .await;
         match lines {
             // It ended and was archived while we read: the archive knows its final head.
             Err(Error::DataLoss { .. })
-                if evicted.rest.borrow().ended && self.shared.track(id).is_none() =>
+                if evicted.rest.borrow().ended && self.shared.stream(id).is_none() =>
             {
                 let mut lines = self.archived_history(id, first).await?;
                 lines.retain(|line| line.seq <= last);

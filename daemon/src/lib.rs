@@ -19,7 +19,7 @@ pub mod cache;
 pub mod libraries;
 pub mod port;
 pub mod process;
-pub mod room;
+pub mod storage_backoff;
 
 pub mod native;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind as Asked;
-use rye_core::error::{Kinded, chain};
+use rye_core::error::{Kinded, with_sources};
 use ryed::config::{self, Args, Environment};
 use ryed::exit::ExitStatus;
 use ryed::process::parent;
@@ -52,7 +52,7 @@ fn print(text: &str) -> ExitCode {
 
 /// Says what failed, on standard error: the log may not be there yet.
 fn fail(error: &(impl Kinded + 'static)) -> ExitCode {
-    let said = writeln!(io::stderr(), "ryed: {}", chain(error));
+    let said = writeln!(io::stderr(), "ryed: {}", with_sources(error));
     // With standard error gone there is nobody to tell but by the code.
     drop(said);
     ExitStatus::from(error.kind()).into()

@@ -14,7 +14,7 @@ mod report;
 mod wait;
 
 use rye_core::id::{ItemId, RunId};
-use rye_core::model::{Birth, Failure, Object};
+use rye_core::model::{Failure, Object, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ pub struct Session<'a> {
     /// The run and the step.
     pub run: &'a RunId,
     /// Its authority and its project.
-    pub birth: &'a Birth,
+    pub spec: &'a Spec,
     /// The owner of all runs.
     pub runs: &'a dyn Runs,
 }

@@ -26,7 +26,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
 use rye_core::clock::Clock;
-use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::model::Run;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -118,7 +118,7 @@ pub fn serve(config: Config, parent: Pid) -> ExitStatus {
     match run(config, parent) {
         Ok(()) => ExitStatus::Done,
         Err(error) => {
-            tracing::error!("{}", told(&error));
+            tracing::error!("{}", with_sources(&error));
             error.kind().into()
         }
     }
@@ -275,7 +275,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
     }
     closing.cancel();
     if serving && let Err(error) = server.await {
-        tracing::debug!(error = %told(&error), "the server ended");
+        tracing::debug!(error = %with_sources(&error), "the server ended");
     }
     let closed = match ended {
         Ok(()) => journal.close().await.map_err(Error::Journal),

@@ -1,6 +1,6 @@
 //! Content-addressed objects: bytes kept under their SHA-256.
 //!
-//! Two kinds of places: [`Store`] in the state directory, for long payloads the log names; [`Vault`] in each project, for what
+//! Two kinds of places: [`Store`] in the state directory, for long payloads the log names; [`ProjectObjects`] in each project, for what
 //! its runs did.
 //!
 //! **Owns** `<state>/objects/ab/cd/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
@@ -9,7 +9,7 @@
 //! **Failure**: what cannot be kept leaves nothing behind; a crash leaves at most a file below `objects/tmp`, which the next
 //! [`Store::open`] removes.
 
-mod vault;
+mod project_objects;
 
 use std::fmt;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use rye_core::error::{ErrorKind, Kinded, excerpt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use vault::{Vault, VaultError};
+pub use project_objects::{ProjectObjects, ProjectObjectsError};
 
 /// A SHA-256, written as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]

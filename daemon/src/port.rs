@@ -10,9 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::error::{ErrorKind, Kinded, chain as told};
+use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Birth, Failure, Object, Run, Verdict};
+use rye_core::model::{Failure, Object, Run, Spec, Verdict};
 use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
@@ -25,7 +25,7 @@ pub fn launched(run: &Run) -> Value {
     json!({
         "success": true,
         "graph_run_id": run.id,
-        "graph_id": run.birth.item.id,
+        "graph_id": run.spec.item.id,
         "status": "running",
         "pid": std::process::id(),
     })
@@ -40,7 +40,7 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// does so.
     fn launch(&self, run: RunId) -> Answering<'_, ()>;
 
-    /// The record of a run, once it has ended or parked; a run parked for want of room to write goes on by itself and is waited
+    /// The record of a run, once it has ended or parked; a run parked for lack of space to write goes on by itself and is waited
     /// for.
     fn settled(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
 
@@ -101,7 +101,7 @@ pub enum Nested {
         /// Its id.
         run: RunId,
         /// Everything that is fixed about it.
-        birth: Arc<Birth>,
+        spec: Arc<Spec>,
         /// Why it fails at once, if it does.
         fault: Option<Failure>,
     },
@@ -164,7 +164,7 @@ impl<E: Kinded + 'static> From<&E> for Refusal {
     fn from(error: &E) -> Self {
         Self {
             kind: error.kind(),
-            message: told(error),
+            message: with_sources(error),
         }
     }
 }

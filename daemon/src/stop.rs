@@ -41,7 +41,7 @@ impl Signal {
 
 /// How the driver left its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Left {
+pub enum DriverExit {
     /// The run has its terminal event.
     Ended,
     /// The daemon is stopping, so the run goes on at its next start; or it is being killed. With what of its call in
@@ -49,7 +49,7 @@ pub enum Left {
     Interrupted(KillReceipt),
 }
 
-impl Left {
+impl DriverExit {
     /// What had to be ended when the run was left.
     pub fn into_receipt(self) -> KillReceipt {
         match self {

@@ -46,11 +46,11 @@ use self::admission::Admitted;
 pub use self::error::Error;
 pub use self::execute::{Executed, Step};
 pub use self::inspect::Reach;
-pub use self::request::{Beginning, Lineage, Start, Started};
+pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
 pub use self::validate::Checked;
 use crate::config::Config;
-use crate::dispatch::{Dispatcher, Envelope, Trace};
+use crate::dispatch::{Dispatcher, Envelope, TraceMode};
 use crate::journal::{self, Change, FeedError, Journal};
 use crate::libraries::Libraries;
 use crate::stop::Stop;
@@ -122,7 +122,7 @@ impl Begin {
 /// Who waits for the envelope of a tool run.
 #[derive(Debug)]
 struct Asker {
-    trace: Trace,
+    trace: TraceMode,
     envelope: oneshot::Sender<Envelope>,
 }
 
@@ -246,10 +246,10 @@ impl Supervisor {
         if let Some(key) = &request.start_key {
             check_key(key)?;
         }
-        match request.beginning {
+        match request.start_at {
             // Its inputs were looked at when it was started.
-            Beginning::Continue { .. } => {}
-            Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => {
+            StartAt::Continue { .. } => {}
+            StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => {
                 self.refuse_control_inputs(&request)?;
             }
         }
@@ -277,9 +277,9 @@ impl Supervisor {
                 .await;
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
-        let id = match request.beginning {
-            Beginning::Node { .. } => id.single_step(),
-            Beginning::Start | Beginning::Injected(_) | Beginning::Continue { .. } => id,
+        let id = match request.start_at {
+            StartAt::Node { .. } => id.single_step(),
+            StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => id,
         };
         let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
         let (reply, created) = oneshot::channel();
@@ -302,12 +302,12 @@ impl Supervisor {
         digest: &str,
     ) -> Result<Started, Error> {
         let record = self.run_of(&run).await?;
-        let birth = &record.birth;
-        let what = if birth.item != *item {
-            Some(format!("another item, `{}`", birth.item))
-        } else if birth.project != project {
-            Some(format!("another project, `{}`", birth.project))
-        } else if birth
+        let spec = &record.spec;
+        let what = if spec.item != *item {
+            Some(format!("another item, `{}`", spec.item))
+        } else if spec.project != project {
+            Some(format!("another project, `{}`", spec.project))
+        } else if spec
             .start_digest
             .as_deref()
             .is_some_and(|old| old != digest)
@@ -345,8 +345,8 @@ impl Supervisor {
         admitted: Admitted,
     ) -> Result<(Started, Option<Arc<Run>>), Error> {
         let journal = &self.shared.journal;
-        let birth = Arc::new(admitted.birth);
-        let mut changes = vec![Change::create(&id, Arc::clone(&birth))];
+        let spec = Arc::new(admitted.spec);
+        let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
         let fails = admitted.fault.is_some();
         if let Some(error) = admitted.fault {
             changes.push(Change::event(&id, Event::never_began(error)));
@@ -354,14 +354,14 @@ impl Supervisor {
         let ticket = match journal.commit(changes).await {
             Err(journal::Error::KeyTaken { run }) => {
                 // It was not there when we looked for the key.
-                let digest = birth.start_digest.as_deref().unwrap_or_default();
-                let started = self.started_before(run, &birth.item, &birth.project, digest);
+                let digest = spec.start_digest.as_deref().unwrap_or_default();
+                let started = self.started_before(run, &spec.item, &spec.project, digest);
                 return Ok((started.await?, None));
             }
             committed => committed?,
         };
         journal.published(ticket).await?;
-        let run = Arc::new(Run::create(id.clone(), journal.now(), birth));
+        let run = Arc::new(Run::create(id.clone(), journal.now(), spec));
         let started = Started {
             run: id,
             warnings: admitted.warnings,

@@ -46,8 +46,8 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
             }
         }
     }
-    let told = |key: &str| envelope.get(key).and_then(Value::as_str);
-    if told("status") != Some("error") {
+    let text = |key: &str| envelope.get(key).and_then(Value::as_str);
+    if text("status") != Some("error") {
         return Ok(if has_suppressed_errors(&envelope, &answer.run_id) {
             Exit::Failed
         } else {
@@ -61,15 +61,15 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
             return Ok(Exit::Parked);
         }
     }
-    output.error(told("error").unwrap_or("the item failed and gave no reason"));
+    output.error(text("error").unwrap_or("the item failed and gave no reason"));
     Ok(Exit::Failed)
 }
 
 /// Whether `envelope` is that of a graph that handled the errors it met, which is no success to whoever runs it.
 fn has_suppressed_errors(envelope: &Object, run_id: &str) -> bool {
-    let told = |key: &str| envelope.get("data")?.get(key)?.as_str();
-    told("graph_run_id") == Some(run_id)
-        && told("status") == Some(Status::CompletedWithErrors.as_str())
+    let text = |key: &str| envelope.get("data")?.get(key)?.as_str();
+    text("graph_run_id") == Some(run_id)
+        && text("status") == Some(Status::CompletedWithErrors.as_str())
 }
 
 fn envelope(text: &str) -> Result<Object, Failure> {

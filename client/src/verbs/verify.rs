@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rye_client::exit::Exit;
-use rye_core::error::chain;
+use rye_core::error::with_sources;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_item::Library;
 use rye_item::library::{Report, Verdict};
@@ -81,7 +81,7 @@ fn print(reports: &[Report], output: &mut Output) -> Result<(), Failure> {
     for report in reports {
         output.line(&line(report, output.style()))?;
         if let Some(refusal) = &report.refusal {
-            output.note(&format!("  {}", chain(refusal)));
+            output.note(&format!("  {}", with_sources(refusal)));
         }
     }
     Ok(())

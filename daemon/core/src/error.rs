@@ -54,7 +54,7 @@ pub fn beginning(text: &str, most: usize) -> Cow<'_, str> {
 }
 
 /// The text of `error` and all its sources, joined by `: `.
-pub fn chain(error: &(dyn StdError + 'static)) -> String {
+pub fn with_sources(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

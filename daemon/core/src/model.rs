@@ -130,7 +130,7 @@ pub struct GraphSource {
 
 /// Everything about a run that is fixed when it is accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Birth {
+pub struct Spec {
     /// The item that runs.
     pub item: ItemRef,
     /// What carries it out.
@@ -155,7 +155,7 @@ pub struct Birth {
     pub effect_scope: Option<String>,
     /// Where it begins, if not at the start node with an empty state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<Arc<Seed>>,
+    pub seed: Option<Arc<StartFrom>>,
     /// The first run of its chain of continuations; this run itself for a fresh one.
     pub chain_root: RunId,
     /// The ended run this one continues.
@@ -181,7 +181,7 @@ pub struct Birth {
     pub start_digest: Option<String>,
 }
 
-impl Birth {
+impl Spec {
     /// What idempotency keys of the run derive from.
     pub fn effect_scope(&self) -> &str {
         self.effect_scope
@@ -199,7 +199,7 @@ impl Birth {
 
 /// Where a run begins that does not begin at the beginning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seed {
+pub struct StartFrom {
     /// The first node.
     pub node: String,
     /// What was done before.

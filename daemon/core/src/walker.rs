@@ -40,7 +40,7 @@ use self::items::ItemScope;
 use crate::capability::Primary;
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Caching, Graph, HookEvent};
-use crate::error::chain;
+use crate::error::with_sources;
 use crate::id::{ItemRef, RunId};
 use crate::model::{Activity, Effect, Event, Failure, Object, Phase, Run, Slot, Suspension};
 use crate::policy::Policy;
@@ -350,7 +350,7 @@ impl Walker {
     }
 
     fn begin(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
-        let (start_node, state) = match &self.run.birth.seed {
+        let (start_node, state) = match &self.run.spec.seed {
             None => (self.graph.start.clone(), self.graph.state.clone()),
             Some(seed) => {
                 let state = seed.progress.state.as_object().cloned();
@@ -358,15 +358,15 @@ impl Walker {
             }
         };
         let event = Event::GraphStarted {
-            graph_id: self.run.birth.item.id.to_string(),
+            graph_id: self.run.spec.item.id.to_string(),
             graph_run_id: self.run.id.clone(),
             start_node,
             state,
         };
         self.record(now, event, events);
-        let birth = &self.run.birth;
-        if birth.continuation_of.is_none() && !birth.is_single_step() {
-            let context = self.context([("graph_id", json!(self.run.birth.item.id))]);
+        let spec = &self.run.spec;
+        if spec.continuation_of.is_none() && !spec.is_single_step() {
+            let context = self.context([("graph_id", json!(self.run.spec.item.id))]);
             self.open_round(now, HookEvent::GraphStarted, context, events);
         }
         Turn::Again
@@ -378,7 +378,7 @@ impl Walker {
     }
 
     fn key(&self, node: &str, visit: u32, item: Option<u32>, hook: Option<&str>) -> String {
-        idempotency_key(self.run.birth.effect_scope(), node, visit, item, hook)
+        idempotency_key(self.run.spec.effect_scope(), node, visit, item, hook)
     }
 
     /// Advances the walker's own record by `event` and hands it out, behind the notes that were made on the way to it.
@@ -426,7 +426,7 @@ pub fn idempotency_key(
 }
 
 /// A number from 0 to 1 that is the same for the same key and different for others: spreads retries without chance.
-fn spread(key: &str) -> f64 {
+fn jitter(key: &str) -> f64 {
     let head = key
         .get(..8)
         .and_then(|head| u32::from_str_radix(head, 16).ok());
@@ -434,8 +434,8 @@ fn spread(key: &str) -> f64 {
 }
 
 /// An error of an expression, as the failure of its node.
-fn broken(error: &crate::expr::Error) -> Failure {
-    Failure::permanent("interpolation_failed", chain(error))
+fn interpolation_failure(error: &crate::expr::Error) -> Failure {
+    Failure::permanent("interpolation_failed", with_sources(error))
 }
 
 #[cfg(test)]

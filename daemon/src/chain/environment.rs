@@ -165,7 +165,7 @@ impl Environment {
             origin.attempt.to_string(),
         ];
         Self {
-            variables: of_project(Path::new(&origin.birth.project), config),
+            variables: of_project(Path::new(&origin.spec.project), config),
             own: OWN.into_iter().zip(values).collect(),
         }
     }

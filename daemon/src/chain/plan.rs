@@ -56,7 +56,7 @@ pub fn plan(
         return shell(chain, params, origin, config, environment);
     }
     let settings = Settings::merge(chain)?;
-    let project = Path::new(&origin.birth.project);
+    let project = Path::new(&origin.spec.project);
     let interpreter = environment::interpreter(chain, project, &environment)?;
     let slots = Slots {
         settings: &settings,
@@ -119,7 +119,7 @@ fn shell(
         field: format!("`{field}`"),
         problem,
     };
-    let project = Path::new(&origin.birth.project);
+    let project = Path::new(&origin.spec.project);
     let command = params
         .get("command")
         .and_then(Value::as_str)

@@ -1,6 +1,6 @@
 use std::fs;
 
-use rye_core::error::chain;
+use rye_core::error::with_sources;
 
 use super::layer::SETTINGS;
 use super::*;
@@ -23,7 +23,7 @@ fn load_with(line: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Error>
 }
 
 fn error(line: &[&str], variables: &[(&str, &str)]) -> String {
-    chain(&load_with(line, variables).unwrap_err())
+    with_sources(&load_with(line, variables).unwrap_err())
 }
 
 /// A settings file with `text`, and its path as a flag takes it.
@@ -267,7 +267,7 @@ fn what_is_wrong_is_named_with_its_place() {
     );
     let homeless = load(&args(&[]), &environment(&[])).unwrap_err();
     assert_eq!(
-        chain(&homeless),
+        with_sources(&homeless),
         "no home directory is known; set HOME, or `state_dir`"
     );
 }

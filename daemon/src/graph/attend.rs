@@ -11,12 +11,12 @@ use std::sync::Arc;
 use rye_core::cas::{InputScope, NodeInput};
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
-use rye_core::model::{Birth, Event, Failure, KillReceipt, Outcome, Phase, Run, Slot};
+use rye_core::model::{Event, Failure, KillReceipt, Outcome, Phase, Run, Slot, Spec};
 use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
 use crate::chain::Origin;
-use crate::dispatch::{Order, Ports, Prepared, Reply, Trace, timed_out};
+use crate::dispatch::{Order, Ports, Prepared, Reply, TraceMode, timed_out};
 use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal, launched};
 use crate::stop::{Stop, Urgency};
@@ -30,7 +30,7 @@ pub(super) struct CallContext<'a> {
     pub(super) ports: Ports<'a>,
     pub(super) cache: cache::Store,
     pub(super) run: RunId,
-    pub(super) birth: Arc<Birth>,
+    pub(super) spec: Arc<Spec>,
     pub(super) inputs: InputScope,
 }
 
@@ -97,14 +97,14 @@ pub(super) async fn look_up(context: &CallContext<'_>, run: &Run, call: &Call) -
     let order = Order {
         origin: Origin {
             run: run.id.clone(),
-            birth: Arc::clone(&run.birth),
+            spec: Arc::clone(&run.spec),
             attempt: call.attempt,
             key: call.key.clone(),
         },
         primary: call.primary,
         item: call.item.clone(),
         params: call.params.clone(),
-        trace: Trace::Dropped,
+        trace: TraceMode::Off,
         authority: call.authority,
         timeout: call.timeout,
     };
@@ -146,7 +146,7 @@ impl CallContext<'_> {
     /// The answer an earlier call with the same key gave.
     async fn remembered(&self, call: &Call, key: Option<&str>) -> Option<Answer> {
         let key = key.filter(|_| call.caching == Caching::On)?;
-        let result = self.cache.find(&self.birth.files, key).await?;
+        let result = self.cache.find(&self.spec.files, key).await?;
         Some(Answer {
             cached: true,
             node_input_hash: Some(key.to_owned()),
@@ -160,7 +160,7 @@ impl CallContext<'_> {
         let good = answer.failure.is_none() && answer.certainty == Certainty::Answered;
         if let Some(key) = key.filter(|_| call.caching == Caching::On && good) {
             let now = self.ports.journal.now();
-            let files = &self.birth.files;
+            let files = &self.spec.files;
             self.cache
                 .store(files, key, &call.node, &answer.result, now)
                 .await;
@@ -185,11 +185,11 @@ impl Earlier {
         };
         let gone = |error: Refusal| Failure::permanent("child_lost", error.message);
         let first = ports.runs.get(first.clone()).await.map_err(gone)?;
-        let same_call = first.birth.effect_scope.as_ref() == Some(&call.key);
-        if !same_call || first.birth.item != call.item.canonical() {
+        let same_call = first.spec.effect_scope.as_ref() == Some(&call.key);
+        if !same_call || first.spec.item != call.item.canonical() {
             return Ok(Self::None);
         }
-        if first.birth.detached {
+        if first.spec.detached {
             let begun = first.started_at.is_some();
             return Ok(if begun {
                 Self::Counts(first.id.clone())
@@ -204,7 +204,7 @@ impl Earlier {
                     Self::Counts(last.id.clone())
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
-                    let is_whole = !last.birth.is_single_step();
+                    let is_whole = !last.spec.is_single_step();
                     if is_whole && last.resumption_node().is_some() {
                         Self::Continues(last)
                     } else if is_whole && last.progress.steps > 0 {
@@ -270,8 +270,8 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
             };
             Job::Answered(Box::new(answer), true)
         }
-        Ok(Nested::Create { run, birth, fault }) => {
-            let mut changes = vec![Change::create(&run, birth)];
+        Ok(Nested::Create { run, spec, fault }) => {
+            let mut changes = vec![Change::create(&run, spec)];
             changes.extend(fault.map(|error| Change::event(&run, Event::never_began(error))));
             Job::Begin {
                 carrier: Carrier::Launch(run),
@@ -321,7 +321,7 @@ async fn effect(context: &CallContext<'_>, stop: &Stop, call: &Call, prepared: P
         .await;
     let caller = format!("step {} {} {}", call.step, call.node, call.item);
     let now = ports.journal.now();
-    async_log::keep(run, &context.birth, now, &caller, &reply.stderr).await;
+    async_log::keep(run, &context.spec, now, &caller, &reply.stderr).await;
     if reply.stopped && stop.urgency() >= Urgency::Cancel {
         return Ended::Stopped(reply.receipt);
     }
@@ -454,7 +454,7 @@ async fn child_run(
 /// What is told at once of a run that its parent does not wait for; `None` if it does.
 async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
     let run = ports.runs.get(child.clone()).await.ok()?;
-    if !run.birth.detached {
+    if !run.spec.detached {
         return None;
     }
     let refused = matches!(

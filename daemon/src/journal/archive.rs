@@ -37,12 +37,12 @@ enum Final {
 
 /// Where an archived record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Spot {
+pub(super) struct ArchiveOffset {
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
-impl Spot {
+impl ArchiveOffset {
     pub(super) const fn end(self) -> u64 {
         self.offset + self.bytes
     }
@@ -74,7 +74,7 @@ impl Archive {
     pub(super) fn scan<E: From<io::Error>>(
         &self,
         from: u64,
-        mut each: impl FnMut(Spot, Lsn, Stored) -> Result<(), E>,
+        mut each: impl FnMut(ArchiveOffset, Lsn, Stored) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut reader = BufReader::new(self.file.try_clone()?);
         reader.seek(SeekFrom::Start(from))?;
@@ -84,12 +84,12 @@ impl Archive {
             let Some((lsn, stored)) = decode(&bytes)? else {
                 break;
             };
-            let spot = Spot {
+            let offset = ArchiveOffset {
                 offset: at,
                 bytes: size(bytes.len()),
             };
-            at = spot.end();
-            each(spot, lsn, stored)?;
+            at = offset.end();
+            each(offset, lsn, stored)?;
         }
         Ok(at)
     }
@@ -103,7 +103,7 @@ impl Archive {
     }
 
     /// Appends records and syncs. On an error nothing is appended.
-    pub(super) fn append(&self, records: &[(Lsn, Stored)]) -> io::Result<Vec<Spot>> {
+    pub(super) fn append(&self, records: &[(Lsn, Stored)]) -> io::Result<Vec<ArchiveOffset>> {
         let start = self.length()?;
         let mut bytes = Vec::new();
         let mut spots = Vec::with_capacity(records.len());
@@ -117,7 +117,7 @@ impl Archive {
                 payload: &payload,
             }
             .encode(&mut bytes);
-            spots.push(Spot {
+            spots.push(ArchiveOffset {
                 offset,
                 bytes: start + size(bytes.len()) - offset,
             });
@@ -132,13 +132,13 @@ impl Archive {
         written.map(|()| spots)
     }
 
-    /// The record at `spot`.
-    pub(super) fn read(&self, spot: Spot) -> io::Result<Stored> {
-        let mut bytes = vec![0; usize::try_from(spot.bytes).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut bytes, spot.offset)?;
+    /// The record at `offset`.
+    pub(super) fn read(&self, offset: ArchiveOffset) -> io::Result<Stored> {
+        let mut bytes = vec![0; usize::try_from(offset.bytes).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut bytes, offset.offset)?;
         decode(&bytes)?
             .map(|(_, stored)| stored)
-            .ok_or_else(|| damaged(format!("the archive is damaged at byte {}", spot.offset)))
+            .ok_or_else(|| damaged(format!("the archive is damaged at byte {}", offset.offset)))
     }
 }
 

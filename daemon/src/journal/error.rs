@@ -10,7 +10,7 @@ use rye_core::id::RunId;
 use rye_core::model::Illegal;
 
 use super::index::IndexError;
-use super::mark::Failure;
+use super::watermark::Failure;
 use crate::object;
 
 /// Why the journal cannot do its part.
@@ -119,7 +119,7 @@ pub enum Error {
 
 impl Error {
     /// Whether the journal works and only has no place to keep the commit now: it may be taken later, as it is.
-    pub const fn is_want_of_room(&self) -> bool {
+    pub const fn is_out_of_space(&self) -> bool {
         match self {
             Self::Full | Self::Object(object::Error::Store { .. }) => true,
             Self::Object(object::Error::Read { .. } | object::Error::Damaged { .. })

@@ -28,7 +28,7 @@ pub(super) mod hooks {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Condvar, Mutex};
 
-    use super::super::mark::{POISON, lock};
+    use super::super::watermark::{POISON, lock};
 
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub(in super::super) enum Sync {

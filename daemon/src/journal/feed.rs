@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Line;
-use super::track::Message;
+use super::run_stream::Message;
 
 /// Why a feed ended before its run did.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,9 +7,9 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{Lsn, RunId, Seq};
 
 use super::record::{Body, Record, Rendered};
-use super::sheet::{existing_transcript, transcript_path};
-use super::track::Track;
+use super::run_stream::RunStream;
 use super::transcript::{self, Fact, Head};
+use super::transcript_file::{existing_transcript, transcript_path};
 use super::{Error, Line, Shared};
 
 /// Lines rendered again are handed on in pieces of about this size.
@@ -54,30 +54,30 @@ fn each_record(
 /// Renders the lines between two heads of a run once more, and hands them with their offset to `sink`.
 pub(super) fn render_again(
     shared: &Shared,
-    track: &Track,
+    stream: &RunStream,
     from: Head,
     to: Head,
     mut sink: impl FnMut(u64, &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let places = track.published().places(from.seq.next(), to.seq);
+    let places = stream.published().places(from.seq.next(), to.seq);
     let mut head = from;
     let mut at = from.bytes;
     let mut lines = Vec::new();
-    each_record(shared, &track.id, &places, |_, time, record| {
+    each_record(shared, &stream.id, &places, |_, time, record| {
         let event = record
             .event
             .event(&shared.objects)
             .map_err(io::Error::other)?;
         let text = Rendered::again(event.name(), &record.event);
         let fact = Fact {
-            run: &track.id,
+            run: &stream.id,
             seq: record.seq,
             at: time,
             name: text.name,
             payload: &text.payload,
             boundary: event.is_boundary(),
         };
-        head.write(&fact, shared.notary.as_ref(), &mut lines);
+        head.write(&fact, shared.signer.as_ref(), &mut lines);
         if lines.len() >= PIECE_BYTES {
             sink(at, &lines)?;
             at = head.bytes;
@@ -101,7 +101,7 @@ pub(super) fn render_again(
 /// The events `first..=last` of a run in memory. Blocks.
 pub(super) fn of_track(
     shared: &Shared,
-    track: &Track,
+    stream: &RunStream,
     first: Seq,
     last: Seq,
 ) -> Result<Vec<Line>, Error> {
@@ -109,13 +109,13 @@ pub(super) fn of_track(
     let first = first.max(Seq(1));
     loop {
         let (anchor, places) = {
-            let published = track.published();
+            let published = stream.published();
             (published.anchor, published.places(first, last))
         };
-        match from_log(shared, track, &places) {
+        match from_log(shared, stream, &places) {
             Ok(recent) => {
                 let mut lines = if first <= anchor.seq {
-                    of_transcript(&track.birth.files, &track.id, &anchor, first)?
+                    of_transcript(&stream.spec.files, &stream.id, &anchor, first)?
                 } else {
                     Vec::new()
                 };
@@ -124,10 +124,10 @@ pub(super) fn of_track(
                 return Ok(lines);
             }
             // A checkpoint came in between: the transcript has them now.
-            Err(_) if track.published().anchor.seq > anchor.seq => {}
+            Err(_) if stream.published().anchor.seq > anchor.seq => {}
             Err(source) => {
                 return Err(Error::DataLoss {
-                    run: track.id.clone(),
+                    run: stream.id.clone(),
                     source: Box::new(source),
                 });
             }
@@ -135,9 +135,9 @@ pub(super) fn of_track(
     }
 }
 
-fn from_log(shared: &Shared, track: &Track, places: &[(Seq, Lsn)]) -> io::Result<Vec<Line>> {
+fn from_log(shared: &Shared, stream: &RunStream, places: &[(Seq, Lsn)]) -> io::Result<Vec<Line>> {
     let mut lines = Vec::with_capacity(places.len());
-    each_record(shared, &track.id, places, |lsn, timestamp, record| {
+    each_record(shared, &stream.id, places, |lsn, timestamp, record| {
         lines.push(Line {
             seq: record.seq,
             lsn,

@@ -25,7 +25,7 @@ use rye_core::model::Run;
 use serde::{Deserialize, Serialize};
 
 use super::Summary;
-use super::archive::{Archive, Spot};
+use super::archive::{Archive, ArchiveOffset};
 
 /// Runs in one batch: four keys each at most, below the 500 keys after which a sync is due.
 const BATCH: usize = 120;
@@ -38,18 +38,18 @@ const APPLIED: &[u8] = b"applied/2";
 pub(super) struct Entry {
     version: u32,
     pub(super) summary: Summary,
-    pub(super) spot: Spot,
+    pub(super) offset: ArchiveOffset,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_key: Option<String>,
 }
 
 impl Entry {
-    pub(super) fn new(run: &Run, spot: Spot) -> Self {
+    pub(super) fn new(run: &Run, offset: ArchiveOffset) -> Self {
         Self {
             version: 1,
             summary: Summary::of(run),
-            spot,
-            start_key: run.birth.start_key.clone(),
+            offset,
+            start_key: run.spec.start_key.clone(),
         }
     }
 }
@@ -115,8 +115,8 @@ impl Index {
             return Err(IndexError::Foreign);
         }
         let mut batch = Vec::new();
-        let end = archive.scan(applied, |spot, _, stored| {
-            batch.push(Entry::new(&stored.run, spot));
+        let end = archive.scan(applied, |offset, _, stored| {
+            batch.push(Entry::new(&stored.run, offset));
             if batch.len() == BATCH {
                 index.apply(&std::mem::take(&mut batch))?;
             }
@@ -150,7 +150,7 @@ impl Index {
         let applied = self.applied()?;
         let news: Vec<&Entry> = entries
             .iter()
-            .filter(|entry| entry.spot.offset >= applied)
+            .filter(|entry| entry.offset.offset >= applied)
             .collect();
         for entries in news.chunks(BATCH) {
             let mut batch = sled::Batch::default();
@@ -171,7 +171,7 @@ impl Index {
                 if let Some(key) = &entry.start_key {
                     batch.insert(start_key(principal, key), id.as_str());
                 }
-                batch.insert(APPLIED, &entry.spot.end().to_be_bytes());
+                batch.insert(APPLIED, &entry.offset.end().to_be_bytes());
             }
             guarded(|| {
                 self.db.apply_batch(batch)?;

@@ -56,13 +56,13 @@ struct Traits<'a> {
 
 impl<'a> From<&'a Run> for Traits<'a> {
     fn from(run: &'a Run) -> Self {
-        let birth = &run.birth;
+        let spec = &run.spec;
         Self {
             status: run.status(),
-            parent: birth.parent.as_ref(),
-            project: &birth.project,
-            principal: &birth.principal,
-            item: &birth.item.id,
+            parent: spec.parent.as_ref(),
+            project: &spec.project,
+            principal: &spec.principal,
+            item: &spec.item.id,
         }
     }
 }
@@ -228,7 +228,7 @@ impl Journal {
             return Err(Error::Unknown { run: id.clone() });
         };
         task::blocking("read a history", move || {
-            history::of_transcript(&run.birth.files, &run.id, &head, first)
+            history::of_transcript(&run.spec.files, &run.id, &head, first)
         })
         .await
     }
@@ -243,12 +243,14 @@ impl Journal {
             return Ok(None);
         };
         let shared = Arc::clone(&self.shared);
-        let stored = task::blocking("read the archive", move || shared.archive.read(entry.spot))
-            .await
-            .map_err(|source| Error::DataLoss {
-                run: id.clone(),
-                source: Box::new(source),
-            })?;
+        let stored = task::blocking("read the archive", move || {
+            shared.archive.read(entry.offset)
+        })
+        .await
+        .map_err(|source| Error::DataLoss {
+            run: id.clone(),
+            source: Box::new(source),
+        })?;
         if stored.run.id == *id {
             Ok(Some(stored))
         } else {

@@ -19,8 +19,8 @@ use rye_core::id::Lsn;
 
 use super::faults::Faults;
 use super::mailbox::{LINGER, Mailbox};
-use super::mark::{Failure, Mark, lock};
 use super::segment::{self, Pool, Segment};
+use super::watermark::{Failure, Watermark, lock};
 
 /// A frame to be written.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Log {
 #[derive(Debug)]
 pub(super) struct Writer {
     log: Arc<Log>,
-    durable: Arc<Mark>,
+    durable: Arc<Watermark>,
     segment: SegmentId,
     file: Arc<File>,
     capacity: u64,
@@ -160,7 +160,7 @@ impl Writer {
     /// A writer that goes on at `offset` of `segment`, behind the frame at `last`.
     pub(super) fn new(
         log: Arc<Log>,
-        durable: Arc<Mark>,
+        durable: Arc<Watermark>,
         segment: Segment,
         offset: u64,
         last: Lsn,

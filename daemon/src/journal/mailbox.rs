@@ -4,7 +4,7 @@
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::mark::{POISON, lock};
+use super::watermark::{POISON, lock};
 
 /// How long what is in no hurry may lie. A reader that comes for each piece alone spends most of its time on coming.
 pub(super) const LINGER: Duration = Duration::from_millis(10);

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Work};
 use rye_core::id::{RunId, Seq};
-use rye_core::model::{Birth, Event, Status, StepStatus};
+use rye_core::model::{Event, Spec, Status, StepStatus};
 use serde_json::json;
 
-use super::receipts::{Left, SYSTEM_VERSION};
+use super::receipts::{SYSTEM_VERSION, StepArtifacts};
 
 /// Entries of the history that are shown.
 const HISTORY: usize = 200;
@@ -36,11 +36,11 @@ pub(super) struct Outlines(HashMap<String, Arc<[Outline]>>);
 
 impl Outlines {
     /// The nodes of the graph that a run was born with, in the order of the file.
-    pub(super) fn of(&mut self, birth: &Birth) -> Arc<[Outline]> {
-        if let Some(outline) = self.0.get(&birth.content_hash) {
+    pub(super) fn of(&mut self, spec: &Spec) -> Arc<[Outline]> {
+        if let Some(outline) = self.0.get(&spec.content_hash) {
             return Arc::clone(outline);
         }
-        let graph = birth.graph.as_ref();
+        let graph = spec.graph.as_ref();
         let graph = graph.and_then(|source| definition::parse(&source.text).ok());
         let nodes = graph.iter().flat_map(|(graph, _)| &graph.nodes);
         let outline: Arc<[Outline]> = nodes
@@ -58,7 +58,7 @@ impl Outlines {
             self.0.clear();
         }
         self.0
-            .insert(birth.content_hash.clone(), Arc::clone(&outline));
+            .insert(spec.content_hash.clone(), Arc::clone(&outline));
         outline
     }
 }
@@ -121,12 +121,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page of a run of which nothing is known but its birth.
-    pub(super) fn new(run: &RunId, birth: &Birth, outline: &[Outline]) -> Self {
-        let graph = birth.graph.as_ref();
+    /// The page of a run of which nothing is known but its spec.
+    pub(super) fn new(run: &RunId, spec: &Spec, outline: &[Outline]) -> Self {
+        let graph = spec.graph.as_ref();
         let mut page = Self {
             run: run.clone(),
-            graph: birth.item.id.to_string(),
+            graph: spec.item.id.to_string(),
             version: graph.map_or_else(String::new, |graph| graph.version.clone()),
             rows: Vec::with_capacity(outline.len()),
             by_name: HashMap::with_capacity(outline.len()),
@@ -135,7 +135,7 @@ impl Page {
             heading: 0,
             status: Status::Created.as_str().to_owned(),
             step: 0,
-            steps: birth.seed.as_ref().map_or(0, |seed| seed.progress.steps),
+            steps: spec.seed.as_ref().map_or(0, |seed| seed.progress.steps),
             began: Timestamp::default(),
             seen: Timestamp::default(),
             seq: Seq::default(),
@@ -169,7 +169,13 @@ impl Page {
     }
 
     /// Takes in one event, and what it left behind.
-    pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event, left: Option<&Left>) {
+    pub(super) fn take(
+        &mut self,
+        seq: Seq,
+        at: Timestamp,
+        event: &Event,
+        left: Option<&StepArtifacts>,
+    ) {
         self.seq = seq;
         self.seen = at;
         self.note_node(event, left);
@@ -178,7 +184,7 @@ impl Page {
     }
 
     /// What the event says about a node.
-    fn note_node(&mut self, event: &Event, left: Option<&Left>) {
+    fn note_node(&mut self, event: &Event, left: Option<&StepArtifacts>) {
         if let Event::StepStarted {
             step,
             node,

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 
-use super::curator::{self, Note};
-use super::keeper::Covered;
+use super::archiver::Covered;
+use super::artifacts::{self, Note};
 use super::render;
-use super::sheet::{Sheet, existing_transcript, run_dir};
-use super::track::Track;
+use super::run_stream::RunStream;
 use super::transcript::Head;
+use super::transcript_file::{TranscriptFile, existing_transcript, run_dir};
 use super::{CheckpointJob, Shared, history};
 use crate::beneath::Dir;
 
@@ -52,7 +52,7 @@ pub(super) enum Pages {
 /// What waits to be written about one run.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) track: Arc<Track>,
+    pub(super) stream: Arc<RunStream>,
     /// The transcript before `lines`.
     pub(super) start: Head,
     /// The transcript after them.
@@ -95,10 +95,10 @@ impl Inbox {
         } else {
             self.bytes += bytes;
         }
-        match self.runs.get_mut(&pending.track.id) {
+        match self.runs.get_mut(&pending.stream.id) {
             Some(earlier) => earlier.merge(pending),
             None => {
-                self.runs.insert(pending.track.id.clone(), pending);
+                self.runs.insert(pending.stream.id.clone(), pending);
             }
         }
     }
@@ -107,12 +107,12 @@ impl Inbox {
 #[derive(Debug)]
 pub(super) struct Projector {
     shared: Arc<Shared>,
-    open: HashMap<RunId, Sheet>,
+    open: HashMap<RunId, TranscriptFile>,
     uses: u64,
     rendered: HashMap<RunId, Instant>,
     failing: HashMap<RunId, Pending>,
     /// Transcripts that were closed without a sync, and up to where they have to be written again.
-    unsynced: HashMap<RunId, (Arc<Track>, Head)>,
+    unsynced: HashMap<RunId, (Arc<RunStream>, Head)>,
     retry_at: Instant,
     /// Runs whose project did not take their files for too long: nothing is written for them any more.
     given_up: HashSet<RunId>,
@@ -177,7 +177,7 @@ impl Projector {
             Ok(page) => self.hand_on(&id, pending, page),
             Err(error) => {
                 if complaint == Complaint::Aloud {
-                    tracing::warn!(run = %id, %error, files = pending.track.birth.files,
+                    tracing::warn!(run = %id, %error, files = pending.stream.spec.files,
                         "the files of a run cannot be written; they are tried again");
                 }
                 self.close(&id);
@@ -188,7 +188,7 @@ impl Projector {
         }
     }
 
-    /// The files of the run are what they should be, or given up; the curator makes the rest of them.
+    /// The files of the run are what they should be, or given up; the artifact writer makes the rest of them.
     fn hand_on(&mut self, id: &RunId, pending: Pending, page: bool) {
         let given_up = self.given_up.contains(id);
         let ended = |(run, _): &(Arc<Run>, Lsn)| run.status().is_terminal();
@@ -198,14 +198,14 @@ impl Projector {
         }
         let urgent = page || pending.settled.is_some();
         let note = Note {
-            track: pending.track,
+            stream: pending.stream,
             upto: pending.end,
             page,
             settled: pending.settled,
             given_up,
             failed: false,
         };
-        let curate = |inbox: &mut curator::Inbox| inbox.runs.add(note);
+        let curate = |inbox: &mut artifacts::Inbox| inbox.runs.add(note);
         if urgent {
             self.shared.curating.post(curate);
         } else {
@@ -215,15 +215,15 @@ impl Projector {
 
     /// Answers whether the pages were due.
     fn write(&mut self, pending: &mut Pending) -> io::Result<bool> {
-        if !self.given_up.contains(&pending.track.id) {
+        if !self.given_up.contains(&pending.stream.id) {
             self.write_lines(pending)?;
-            if let Some(sheet) = self.open.get_mut(&pending.track.id) {
+            if let Some(sheet) = self.open.get_mut(&pending.stream.id) {
                 sheet.upto = pending.end;
             }
         }
         pending.start = pending.end;
         pending.lines = Some(Vec::new());
-        let id = &pending.track.id;
+        let id = &pending.stream.id;
         let due = match pending.pages {
             Pages::Keep => false,
             Pages::Due => self
@@ -240,30 +240,34 @@ impl Projector {
     }
 
     fn write_lines(&mut self, pending: &mut Pending) -> io::Result<()> {
-        let track = Arc::clone(&pending.track);
+        let stream = Arc::clone(&pending.stream);
         let shared = Arc::clone(&self.shared);
-        let sheet = self.sheet(&track, &pending.start)?;
+        let sheet = self.sheet(&stream, &pending.start)?;
         match pending.lines.take() {
             Some(lines) => sheet.put(pending.start.bytes, &lines)?,
             None => {
-                history::render_again(&shared, &track, pending.start, pending.end, |at, lines| {
-                    sheet.put(at, lines)
-                })?;
+                history::render_again(
+                    &shared,
+                    &stream,
+                    pending.start,
+                    pending.end,
+                    |at, lines| sheet.put(at, lines),
+                )?;
             }
         }
         sheet.cut(pending.end.bytes)
     }
 
     /// The run's transcript, which is in its place and reaches to `start` at least.
-    fn sheet(&mut self, track: &Arc<Track>, start: &Head) -> io::Result<&mut Sheet> {
-        let id = &track.id;
+    fn sheet(&mut self, stream: &Arc<RunStream>, start: &Head) -> io::Result<&mut TranscriptFile> {
+        let id = &stream.id;
         let is_open = match self.open.get(id) {
             Some(sheet) => sheet.is_in_place()?,
             None => false,
         };
         if !is_open {
             self.open.remove(id);
-            let sheet = Sheet::open(&self.shared, track, start)?;
+            let sheet = TranscriptFile::open(&self.shared, stream, start)?;
             self.make_room();
             self.open.insert(id.clone(), sheet);
         }
@@ -291,8 +295,8 @@ impl Projector {
 
     /// Closes a transcript; one that is not on disk is remembered.
     fn close(&mut self, id: &RunId) {
-        if let Some((track, upto)) = self.open.remove(id).and_then(Sheet::unsynced) {
-            let (_, known) = self.unsynced.entry(id.clone()).or_insert((track, upto));
+        if let Some((stream, upto)) = self.open.remove(id).and_then(TranscriptFile::unsynced) {
+            let (_, known) = self.unsynced.entry(id.clone()).or_insert((stream, upto));
             // It may have been closed before, and not gone as far since.
             if known.bytes < upto.bytes {
                 *known = upto;
@@ -302,19 +306,19 @@ impl Projector {
 
     /// Writes what was closed without a sync once more, with one.
     fn sync_closed(&mut self) {
-        for (id, (track, upto)) in std::mem::take(&mut self.unsynced) {
-            if let Err(error) = Sheet::rewrite(&self.shared, &track, upto) {
+        for (id, (stream, upto)) in std::mem::take(&mut self.unsynced) {
+            if let Err(error) = TranscriptFile::rewrite(&self.shared, &stream, upto) {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
-                self.unsynced.insert(id, (track, upto));
+                self.unsynced.insert(id, (stream, upto));
             }
         }
     }
 
     fn write_pages(&self, pending: &Pending) -> io::Result<()> {
-        let track = &pending.track;
+        let stream = &pending.stream;
         let run = match &pending.settled {
             Some((run, _)) => Arc::clone(run),
-            None => match self.shared.snapshot(&track.id) {
+            None => match self.shared.snapshot(&stream.id) {
                 None => return Ok(()),
                 Some((run, lsn)) => {
                     // The record may be ahead of the event that brought us here, never of the disk.
@@ -326,35 +330,35 @@ impl Projector {
                 }
             },
         };
-        let root = Dir::root(Path::new(&track.birth.files))?;
-        let notary = &self.shared.notary;
-        let thread = notary.sign_json(&render::thread(&run), run.updated_at);
+        let root = Dir::root(Path::new(&stream.spec.files))?;
+        let signer = &self.shared.signer;
+        let thread = signer.sign_json(&render::thread(&run), run.updated_at);
         let mut text = serde_json::to_vec_pretty(&thread).expect("a JSON object is plain data");
         text.push(b'\n');
-        run_dir(&root, &track.id)?.replace("thread.json", &text)?;
+        run_dir(&root, &stream.id)?.replace("thread.json", &text)?;
         if let Some(page) = render::state_page(&run) {
-            let dir = root.make(&Path::new("knowledge/graphs").join(run.birth.item.id.as_str()))?;
-            let page = notary.sign_text(&page, run.updated_at);
+            let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
+            let page = signer.sign_text(&page, run.updated_at);
             dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
         }
         Ok(())
     }
 
     /// Makes the transcript up to `head` again if somebody took it away and the checkpoint would drop events of it.
-    fn put_back(&mut self, track: &Arc<Track>, head: Head) {
-        let id = &track.id;
-        let needs_no_log = track.published().anchor.seq >= head.seq;
+    fn put_back(&mut self, stream: &Arc<RunStream>, head: Head) {
+        let id = &stream.id;
+        let needs_no_log = stream.published().anchor.seq >= head.seq;
         if needs_no_log || self.failing.contains_key(id) || self.given_up.contains(id) {
             return;
         }
         let is_there = match self.open.get(id) {
             Some(sheet) => sheet.is_in_place(),
-            None => existing_transcript(&track.birth.files, id)
+            None => existing_transcript(&stream.spec.files, id)
                 .and_then(|file| Ok(file.metadata()?.len() >= head.bytes)),
         };
         if !is_there.unwrap_or(false) {
             let nothing_new = Pending {
-                track: Arc::clone(track),
+                stream: Arc::clone(stream),
                 start: head,
                 end: head,
                 lines: Some(Vec::new()),
@@ -371,7 +375,7 @@ impl Projector {
             self.retry();
         }
         for live in &job.runs {
-            self.put_back(&live.track, live.head);
+            self.put_back(&live.stream, live.head);
         }
         self.sync_closed();
         let mut failed = Vec::new();
@@ -390,7 +394,7 @@ impl Projector {
             covered = Covered::All;
             self.unsynced.clear();
             for (id, pending) in std::mem::take(&mut self.failing) {
-                tracing::warn!(run = %id, files = pending.track.birth.files,
+                tracing::warn!(run = %id, files = pending.stream.spec.files,
                     "the files of a run are given up: its project did not take them for too long");
                 self.given_up.insert(id.clone());
                 self.hand_on(&id, pending, false);

@@ -12,11 +12,11 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{Lsn, Seq};
 use rye_core::model::{Event, Run};
 
-use super::mark::Failure;
 use super::projector::{Inbox, Pages, Pending};
 use super::record::Rendered;
-use super::track::{Rest, Track};
+use super::run_stream::{Rest, RunStream};
 use super::transcript::{Fact, Head};
+use super::watermark::Failure;
 use super::{CheckpointJob, Line, Shared};
 
 /// What the sequencer hands over, in order.
@@ -38,7 +38,7 @@ pub(super) struct Commit {
 /// One event of a commit.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) track: Arc<Track>,
+    pub(super) stream: Arc<RunStream>,
     pub(super) seq: Seq,
     pub(super) text: Rendered,
     boundary: bool,
@@ -49,7 +49,12 @@ pub(super) struct Entry {
 
 impl Entry {
     /// `run` is the record after `event`.
-    pub(super) fn new(track: &Arc<Track>, event: &Event, text: Rendered, run: &Arc<Run>) -> Self {
+    pub(super) fn new(
+        stream: &Arc<RunStream>,
+        event: &Event,
+        text: Rendered,
+        run: &Arc<Run>,
+    ) -> Self {
         let settles = matches!(event, Event::RunSuspended(_)) || event.outcome().is_some();
         let pages = match event {
             Event::RunCreated(_)
@@ -82,7 +87,7 @@ impl Entry {
             | Event::CancelRequested { .. } => Pages::Keep,
         };
         Self {
-            track: Arc::clone(track),
+            stream: Arc::clone(stream),
             seq: run.seq,
             text,
             boundary: event.is_boundary(),
@@ -133,7 +138,7 @@ pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, begin: Lsn, jobs: &Rece
 /// Adds the heads, which nobody else knows at this very position.
 fn forward(shared: &Shared, mut checkpoint: CheckpointJob) {
     for live in &mut checkpoint.runs {
-        live.head = live.track.head();
+        live.head = live.stream.head();
     }
     shared
         .projections
@@ -148,7 +153,7 @@ fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {
     let mut pending = Vec::with_capacity(entries.len());
     for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {
         let rest = entry.rest();
-        entry.track.publish(lsn, end, rest, || Line {
+        entry.stream.publish(lsn, end, rest, || Line {
             seq: entry.seq,
             lsn,
             timestamp: at,
@@ -157,7 +162,7 @@ fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {
                 .expect("a payload is the JSON we rendered"),
         });
         pending.push(Pending {
-            track: entry.track,
+            stream: entry.stream,
             start,
             end,
             lines: Some(lines),
@@ -180,22 +185,22 @@ fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
     for (place, entry) in commit.entries.iter().enumerate() {
         let earlier = commit.entries[..place]
             .iter()
-            .rposition(|earlier| Arc::ptr_eq(&earlier.track, &entry.track));
+            .rposition(|earlier| Arc::ptr_eq(&earlier.stream, &entry.stream));
         let start = match earlier {
             Some(earlier) => written[earlier].end,
-            None => entry.track.head(),
+            None => entry.stream.head(),
         };
         let mut end = start;
         let mut lines = Vec::new();
         let fact = Fact {
-            run: &entry.track.id,
+            run: &entry.stream.id,
             seq: entry.seq,
             at: commit.at,
             name: entry.text.name,
             payload: &entry.text.payload,
             boundary: entry.boundary,
         };
-        end.write(&fact, shared.notary.as_ref(), &mut lines);
+        end.write(&fact, shared.signer.as_ref(), &mut lines);
         written.push(Written { start, end, lines });
     }
     written

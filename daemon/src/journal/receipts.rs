@@ -23,7 +23,7 @@ pub(super) struct Receipts {
 
 /// What one event leaves behind.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct StepArtifacts {
     pub(super) node_input_hash: String,
     pub(super) result: Encoded,
     pub(super) receipt: Encoded,
@@ -36,7 +36,7 @@ impl Receipts {
     }
 
     /// Takes in `event`: the result and the receipt of a node or an item that is done.
-    pub(super) fn take(&mut self, at: Timestamp, event: &Event) -> Option<Left> {
+    pub(super) fn take(&mut self, at: Timestamp, event: &Event) -> Option<StepArtifacts> {
         if let Event::StepStarted {
             node_input_hash, ..
         } = event
@@ -102,7 +102,7 @@ impl Receipts {
         }
     }
 
-    fn done(&mut self, at: Timestamp, done: Done<'_>) -> Left {
+    fn done(&mut self, at: Timestamp, done: Done<'_>) -> StepArtifacts {
         let node_input_hash = done.input.unwrap_or_default();
         let result = cas::node_result(done.result);
         let receipt = cas::node_receipt(&Receipt {
@@ -116,7 +116,7 @@ impl Receipts {
         let name = receipt.hash.parse();
         self.hashes
             .push(name.expect("the name of an object is a digest"));
-        Left {
+        StepArtifacts {
             node_input_hash,
             result,
             receipt,
@@ -129,7 +129,7 @@ impl Receipts {
         let receipts: Vec<String> = self.hashes.iter().map(Digest::to_string).collect();
         let execution = cas::execution_snapshot(&Execution {
             run: &run.id,
-            graph: run.birth.item.id.as_str(),
+            graph: run.spec.item.id.as_str(),
             system_version: SYSTEM_VERSION,
             step: run.progress.steps,
             status: run.status(),

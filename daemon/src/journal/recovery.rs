@@ -17,14 +17,14 @@ use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
 use rye_core::model::{Event, Run};
 
-use super::archive::{Archive, Base, Spot};
+use super::archive::{Archive, ArchiveOffset, Base};
 use super::faults::Faults;
 use super::log::{self, Place, Places, size};
 use super::publisher::{Commit, Entry};
 use super::record::{Body, Record, Rendered};
+use super::run_stream::RunStream;
 use super::segment::{self, Pool, Segment};
 use super::sequencer::Live;
-use super::track::Track;
 use super::transcript::Head;
 use super::{Error, Options};
 use crate::object;
@@ -41,7 +41,7 @@ pub(super) struct Opened {
     pub(super) backlog: Vec<Commit>,
     pub(super) objects: object::Store,
     pub(super) archive: Archive,
-    pub(super) known: HashMap<RunId, Spot>,
+    pub(super) known: HashMap<RunId, ArchiveOffset>,
     pub(super) pool: Pool,
     pub(super) places: Places,
     pub(super) tail: Segment,
@@ -108,10 +108,10 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
 }
 
 /// The records of the archive beyond what the base counts on; a torn last one is cut off.
-fn trim_archive(archive: &Archive, from: u64) -> io::Result<HashMap<RunId, Spot>> {
+fn trim_archive(archive: &Archive, from: u64) -> io::Result<HashMap<RunId, ArchiveOffset>> {
     let mut known = HashMap::new();
-    let end = archive.scan(from, |spot, _, stored| {
-        known.insert(stored.run.id.clone(), spot);
+    let end = archive.scan(from, |offset, _, stored| {
+        known.insert(stored.run.id.clone(), offset);
         Ok::<(), io::Error>(())
     })?;
     archive.cut(end)?;
@@ -243,15 +243,15 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(base: Base, objects: &'a object::Store) -> Self {
         let live = |stored: super::archive::Stored| {
-            let track = Track::new(
+            let stream = RunStream::new(
                 stored.run.id.clone(),
-                Arc::clone(&stored.run.birth),
+                Arc::clone(&stored.run.spec),
                 stored.head,
             );
             let live = Live {
                 run: stored.run,
                 lsn: base.lsn,
-                track: Arc::new(track),
+                stream: Arc::new(stream),
             };
             (live.run.id.clone(), live)
         };
@@ -333,13 +333,13 @@ impl<'a> Replay<'a> {
         let event = record.event.event(self.objects)?;
         let text = Rendered::again(event.name(), &record.event);
         let id = &record.run;
-        if let Event::RunCreated(birth) = &event {
-            let track = Track::new(id.clone(), Arc::clone(birth), Head::default());
-            let run = Arc::new(Run::create(id.clone(), at, Arc::clone(birth)));
+        if let Event::RunCreated(spec) = &event {
+            let stream = RunStream::new(id.clone(), Arc::clone(spec), Head::default());
+            let run = Arc::new(Run::create(id.clone(), at, Arc::clone(spec)));
             let live = Live {
                 run,
                 lsn,
-                track: Arc::new(track),
+                stream: Arc::new(stream),
             };
             if self.runs.insert(id.clone(), live).is_some() {
                 return Err(format!("run {id} is created twice").into());
@@ -360,6 +360,6 @@ impl<'a> Replay<'a> {
             )
             .into());
         }
-        Ok(Entry::new(&live.track, &event, text, &live.run))
+        Ok(Entry::new(&live.stream, &event, text, &live.run))
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// The unsigned content of `thread.json`.
 pub(super) fn thread(run: &Run) -> Object {
-    let birth = &run.birth;
+    let spec = &run.spec;
     let outcome = match &run.phase {
         Phase::Ended { outcome } => json!(outcome),
         Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => Value::Null,
@@ -18,24 +18,24 @@ pub(super) fn thread(run: &Run) -> Object {
     };
     let fields = [
         ("thread_id", json!(run.id)),
-        ("item_id", json!(birth.item.id)),
-        ("item_type", json!(birth.item.kind)),
-        ("kind", json!(birth.kind)),
+        ("item_id", json!(spec.item.id)),
+        ("item_type", json!(spec.item.kind)),
+        ("kind", json!(spec.kind)),
         ("status", json!(run.status())),
         ("suspend_reason", reason),
-        ("parent_thread_id", json!(birth.parent)),
-        ("continuation_of", json!(birth.continuation_of)),
-        ("chain_root", json!(birth.chain_root)),
-        ("principal", json!(birth.principal)),
-        ("content_hash", json!(birth.content_hash)),
+        ("parent_thread_id", json!(spec.parent)),
+        ("continuation_of", json!(spec.continuation_of)),
+        ("chain_root", json!(spec.chain_root)),
+        ("principal", json!(spec.principal)),
+        ("content_hash", json!(spec.content_hash)),
         ("created_at", json!(run.created_at.to_string())),
         ("started_at", json!(run.started_at.map(|at| at.to_string()))),
         ("updated_at", json!(run.updated_at.to_string())),
         ("ended_at", json!(run.ended_at.map(|at| at.to_string()))),
         ("seq", json!(run.seq)),
         ("steps", json!(run.progress.steps)),
-        ("limits", json!(birth.limits)),
-        ("capabilities", json!(birth.layers)),
+        ("limits", json!(spec.limits)),
+        ("capabilities", json!(spec.layers)),
         (
             "cost",
             json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "spend": "0.000000000"}),
@@ -51,12 +51,12 @@ pub(super) fn thread(run: &Run) -> Object {
 
 /// The unsigned state page of a graph run; `None` for other runs.
 pub(super) fn state_page(run: &Run) -> Option<String> {
-    if run.birth.kind != RunKind::Graph {
+    if run.spec.kind != RunKind::Graph {
         return None;
     }
-    let graph = &run.birth.item.id;
+    let graph = &run.spec.item.id;
     let version = run
-        .birth
+        .spec
         .graph
         .as_ref()
         .map_or("", |graph| graph.version.as_str());
@@ -68,7 +68,7 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("version", json!(version)),
         ("graph_id", json!(graph)),
         ("graph_run_id", json!(run.id)),
-        ("parent_thread_id", json!(run.birth.parent)),
+        ("parent_thread_id", json!(run.spec.parent)),
         ("status", json!(run.status())),
         (
             "current_node",

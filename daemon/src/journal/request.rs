@@ -9,7 +9,7 @@ use std::path::Path;
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::sheet::THREADS;
+use super::transcript_file::THREADS;
 use crate::beneath::Dir;
 
 /// Names of such a file.

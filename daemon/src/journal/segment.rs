@@ -16,7 +16,7 @@ use rye_core::frame::SegmentId;
 use tokio::sync::watch;
 
 use super::faults::Faults;
-use super::mark::{POISON, lock};
+use super::watermark::{POISON, lock};
 
 /// Prepared files that are kept: the next one, and one for endings.
 const KEPT: usize = 2;

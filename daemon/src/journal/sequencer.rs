@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use super::log;
 use super::publisher::{self, Commit, Entry};
 use super::record::{Rendered, encode_commit};
+use super::run_stream::RunStream;
 use super::segment::Storage;
-use super::track::Track;
 use super::transcript::Head;
 use super::{Error, Shared};
 
@@ -30,7 +30,7 @@ pub(super) struct Live {
     pub(super) run: Arc<Run>,
     /// Position of its last event.
     pub(super) lsn: Lsn,
-    pub(super) track: Arc<Track>,
+    pub(super) stream: Arc<RunStream>,
 }
 
 /// An event ready for the critical section.
@@ -45,7 +45,7 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct CheckpointRun {
     pub(super) run: Arc<Run>,
-    pub(super) track: Arc<Track>,
+    pub(super) stream: Arc<RunStream>,
     /// Filled in by the publisher, which knows it.
     pub(super) head: Head,
 }
@@ -76,11 +76,10 @@ pub(super) struct Sequencer {
 }
 
 fn key(run: &Run) -> Option<Key> {
-    let birth = &run.birth;
-    birth
-        .start_key
+    let spec = &run.spec;
+    spec.start_key
         .as_ref()
-        .map(|key| (birth.principal.clone(), key.clone()))
+        .map(|key| (spec.principal.clone(), key.clone()))
 }
 
 /// Whether `event` begins work, or is no part of ending it; while the disk is full there is room for neither.
@@ -177,11 +176,11 @@ impl Sequencer {
                 (Event::RunCreated(_), Some(_)) => {
                     return Err(Error::Exists { run: run.clone() });
                 }
-                (Event::RunCreated(birth), None) => {
-                    if let Some(taken) = birth
+                (Event::RunCreated(spec), None) => {
+                    if let Some(taken) = spec
                         .start_key
                         .as_ref()
-                        .and_then(|key| self.by_key(&birth.principal, key))
+                        .and_then(|key| self.by_key(&spec.principal, key))
                     {
                         return Err(Error::KeyTaken { run: taken });
                     }
@@ -209,18 +208,18 @@ impl Sequencer {
     ) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(prepared.len());
         for (Prepared { run, event, text }, phase) in prepared.into_iter().zip(phases) {
-            if let Event::RunCreated(birth) = &event {
-                let track = Track::new(run.clone(), Arc::clone(birth), Head::default());
-                let created = Run::create(run.clone(), at, Arc::clone(birth));
+            if let Event::RunCreated(spec) = &event {
+                let stream = RunStream::new(run.clone(), Arc::clone(spec), Head::default());
+                let created = Run::create(run.clone(), at, Arc::clone(spec));
                 if let Some(key) = key(&created) {
                     self.keys.insert(key, run.clone());
                 }
                 let live = Live {
                     run: Arc::new(created),
                     lsn,
-                    track: Arc::new(track),
+                    stream: Arc::new(stream),
                 };
-                entries.push(Entry::new(&live.track, &event, text, &live.run));
+                entries.push(Entry::new(&live.stream, &event, text, &live.run));
                 self.runs.insert(run, live);
                 continue;
             }
@@ -230,7 +229,7 @@ impl Sequencer {
                 .expect("the check found it and the lock is held");
             live.lsn = lsn;
             Arc::make_mut(&mut live.run).enter(phase, at, &event);
-            entries.push(Entry::new(&live.track, &event, text, &live.run));
+            entries.push(Entry::new(&live.stream, &event, text, &live.run));
         }
         entries
     }
@@ -242,7 +241,7 @@ impl Sequencer {
             .filter(|live| !live.run.status().is_terminal())
             .map(|live| CheckpointRun {
                 run: Arc::clone(&live.run),
-                track: Arc::clone(&live.track),
+                stream: Arc::clone(&live.stream),
                 head: Head::default(),
             })
             .collect();
@@ -318,7 +317,7 @@ impl Shared {
             at,
             entries
                 .iter()
-                .map(|entry| (&entry.track.id, entry.seq, &entry.text)),
+                .map(|entry| (&entry.stream.id, entry.seq, &entry.text)),
         );
         self.log
             .queue
@@ -342,9 +341,9 @@ impl Shared {
         Some((Arc::clone(&live.run), live.lsn))
     }
 
-    pub(super) fn track(&self, id: &RunId) -> Option<Arc<Track>> {
+    pub(super) fn stream(&self, id: &RunId) -> Option<Arc<RunStream>> {
         let sequencer = self.sequencer();
-        Some(Arc::clone(&sequencer.runs.get(id)?.track))
+        Some(Arc::clone(&sequencer.runs.get(id)?.stream))
     }
 
     /// Lets ended runs leave memory.

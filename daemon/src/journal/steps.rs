@@ -102,7 +102,7 @@ impl Journal {
         let history = self.history(run).await?;
         if let Some(gap) = history.iter().find_map(transcript::gap_in) {
             let record = self.run(run).await?;
-            let files = record.map_or_else(String::new, |run| run.birth.files.clone());
+            let files = record.map_or_else(String::new, |run| run.spec.files.clone());
             return Err(history::damaged(&files, run, gap));
         }
         let shared = Arc::clone(&self.shared);

@@ -13,20 +13,20 @@ use rye_core::id::{Epoch, Lsn, RunId};
 use rye_core::model::Run;
 use tokio::sync::watch;
 
-use super::archive::{Archive, Spot};
-use super::curator::{self, Curator};
+use super::archive::{Archive, ArchiveOffset};
+use super::archiver::{self, Archiver};
+use super::artifacts::{self, ArtifactWriter};
 use super::faults::Faults;
 use super::index::{Index, IndexError};
-use super::keeper::{self, Keeper};
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
-use super::mark::{Failure, Mark};
 use super::projector::{self, Projector};
 use super::publisher;
 use super::record::Body;
 use super::recovery;
 use super::sequencer::Sequencer;
-use super::{Journal, Notary, Options, Recovered};
+use super::watermark::{Failure, Watermark};
+use super::{Journal, Options, Recovered, Signer};
 use crate::{object, task};
 
 /// Commits between the sequencer and the publisher: far more than there are runs that wait for one each.
@@ -44,15 +44,15 @@ pub(super) enum IndexState {
 pub(super) struct Shared {
     pub(super) dir: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) notary: Arc<dyn Notary>,
+    pub(super) signer: Arc<dyn Signer>,
     pub(super) objects: object::Store,
     pub(super) sequencer: Mutex<Sequencer>,
     pub(super) log: Arc<Log>,
-    pub(super) durable: Arc<Mark>,
-    pub(super) published: Mark,
+    pub(super) durable: Arc<Watermark>,
+    pub(super) published: Watermark,
     pub(super) projections: Mailbox<projector::Inbox>,
-    pub(super) curating: Mailbox<curator::Inbox>,
-    pub(super) keeping: Mailbox<keeper::Inbox>,
+    pub(super) curating: Mailbox<artifacts::Inbox>,
+    pub(super) keeping: Mailbox<archiver::Inbox>,
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
 }
@@ -99,7 +99,7 @@ pub(super) fn start(
         opened.places,
         faults,
     ));
-    let durable = Arc::new(Mark::new(replayed));
+    let durable = Arc::new(Watermark::new(replayed));
     let writer = Writer::new(
         Arc::clone(&log),
         Arc::clone(&durable),
@@ -116,12 +116,12 @@ pub(super) fn start(
     let shared = Arc::new(Shared {
         dir: options.dir,
         clock: options.clock,
-        notary: options.notary,
+        signer: options.signer,
         objects: opened.objects,
         sequencer: Mutex::new(sequencer),
         log,
         durable,
-        published: Mark::new(opened.base),
+        published: Watermark::new(opened.base),
         projections: Mailbox::default(),
         curating: Mailbox::default(),
         keeping: Mailbox::default(),
@@ -156,10 +156,10 @@ pub(super) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
 fn look_at_transcripts(shared: &Shared) {
     let sequencer = shared.sequencer();
     for live in sequencer.runs.values() {
-        let head = live.track.head();
+        let head = live.stream.head();
         shared.projections.post(|inbox| {
             inbox.add(projector::Pending {
-                track: Arc::clone(&live.track),
+                stream: Arc::clone(&live.stream),
                 start: head,
                 end: head,
                 lines: Some(Vec::new()),
@@ -171,19 +171,19 @@ fn look_at_transcripts(shared: &Shared) {
 }
 
 /// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the
-/// projector, then the curator, then the keeper.
+/// projector, then the artifact writer, then the archiver.
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
     backlog: Vec<publisher::Commit>,
     jobs: Receiver<publisher::Job>,
-    known: HashMap<RunId, Spot>,
+    known: HashMap<RunId, ArchiveOffset>,
     begin: Lsn,
 ) -> Vec<JoinHandle<()>> {
     let publisher = Arc::clone(shared);
     let projector = Projector::new(Arc::clone(shared));
-    let curator = Curator::new(Arc::clone(shared));
-    let keeper = Keeper::new(Arc::clone(shared), known);
+    let curator = ArtifactWriter::new(Arc::clone(shared));
+    let archiver = Archiver::new(Arc::clone(shared), known);
     let preparer = Arc::clone(&shared.log);
     vec![
         start_thread(
@@ -212,7 +212,7 @@ fn start_threads(
             move || curator.run(),
             |shared| shared.keeping.close(),
         ),
-        start_thread("keeper", shared, move || keeper.run(), |_| {}),
+        start_thread("archiver", shared, move || archiver.run(), |_| {}),
         start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
     ]
 }

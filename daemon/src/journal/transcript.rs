@@ -29,7 +29,7 @@ use rye_core::id::{Lsn, RunId, Seq};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Line, Notary};
+use super::{Line, Signer};
 use crate::object::Digest;
 
 /// The event type of a checkpoint line, which is not an event.
@@ -65,7 +65,7 @@ pub(super) struct Fact<'a> {
 
 impl Head {
     /// Appends the line of `fact`, and its checkpoint, to `out`.
-    pub(super) fn write(&mut self, fact: &Fact<'_>, notary: &dyn Notary, out: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, fact: &Fact<'_>, signer: &dyn Signer, out: &mut Vec<u8>) {
         if matches!(
             fact.name,
             "graph_started" | "step_completed" | "tool_completed"
@@ -80,7 +80,7 @@ impl Head {
         self.seq = fact.seq;
         self.line(fact, fact.name, fact.payload, out);
         if fact.boundary {
-            let signature = notary.sign_hex(&self.signed(fact.run).to_string(), fact.at);
+            let signature = signer.sign_hex(&self.signed(fact.run).to_string(), fact.at);
             let payload = format!(
                 r#"{{"hash":"{}","state_hash":"{}","signature":"{signature}"}}"#,
                 self.hash, self.state

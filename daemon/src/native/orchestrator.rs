@@ -169,7 +169,7 @@ async fn chain(id: &str, session: &Session<'_>) -> Result<Value, Failure> {
         .await
         .map_err(Refusal::of_run)?;
     let mut chain = vec![link(&run)];
-    while let Some(before) = run.birth.continuation_of.clone() {
+    while let Some(before) = run.spec.continuation_of.clone() {
         run = session.runs.get(before).await.map_err(Refusal::of_run)?;
         chain.push(link(&run));
     }
@@ -181,7 +181,7 @@ fn link(run: &Arc<Run>) -> Value {
     json!({
         "thread_id": run.id,
         "status": run.status().as_str(),
-        "directive": run.birth.item.id,
+        "directive": run.spec.item.id,
     })
 }
 
@@ -210,7 +210,7 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
         by: format!("the run {}", session.run),
         max_steps: asked.max_steps,
         verdicts,
-        layers: session.birth.layers.clone(),
+        layers: session.spec.layers.clone(),
     };
     let going = session.runs.resume(resolved.id.clone(), request).await;
     let going = going.map_err(Refusal::of_run)?;
@@ -222,7 +222,7 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
         "new_thread_id": going.id,
         "original_thread_id": original,
         "resolved_thread_id": resolved.id,
-        "directive": going.birth.item.id,
+        "directive": going.spec.item.id,
         "new_thread_result": {"success": true, "thread_id": going.id, "status": going.status().as_str()},
     }))
 }

@@ -68,8 +68,8 @@ fn asked(word: &str) -> Result<Status, Failure> {
 /// Records of the runs that the caller sees and that pass `filter`, without its own.
 pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec<Value>, Failure> {
     let filter = Filter {
-        project: Some(session.birth.project.clone()),
-        principal: Some(session.birth.principal.clone()),
+        project: Some(session.spec.project.clone()),
+        principal: Some(session.spec.principal.clone()),
         ..filter
     };
     let runs = session.runs.list(filter).await.map_err(Refusal::of_run)?;
@@ -128,7 +128,7 @@ pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value
         .map_err(Refusal::of_run)?;
     Ok(json!({
         "run_id": run.id,
-        "graph_id": run.birth.item.id,
+        "graph_id": run.spec.item.id,
         "status": run.status().as_str(),
         "count": steps.len(),
         "steps": steps,

@@ -43,8 +43,8 @@ pub(super) async fn visible(session: &Session<'_>, id: &str) -> Result<Arc<Run>,
 /// The run named `id`, if whoever calls may stop and resume it.
 pub(super) async fn actionable(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let run = visible(session, id).await?;
-    let acts = match session.birth.kind {
-        RunKind::Tool => session.birth.parent.is_none(),
+    let acts = match session.spec.kind {
+        RunKind::Tool => session.spec.parent.is_none(),
         RunKind::Graph => {
             let above = line_above(session, &run).await;
             above.iter().any(|run| is_same(session, run))
@@ -71,13 +71,13 @@ pub(super) async fn is_within(session: &Session<'_>, run: &Run) -> Result<bool, 
 }
 
 fn sees(session: &Session<'_>, run: &Run) -> bool {
-    let (own, other) = (session.birth, &*run.birth);
+    let (own, other) = (session.spec, &*run.spec);
     (&own.project, &own.principal) == (&other.project, &other.principal)
 }
 
 /// Whether `run` is the one that calls, or stands in the same chain of continuations.
 fn is_same(session: &Session<'_>, run: &Run) -> bool {
-    run.birth.chain_root == session.birth.chain_root
+    run.spec.chain_root == session.spec.chain_root
 }
 
 /// `run` and every run above it.
@@ -96,9 +96,6 @@ async fn line_above(session: &Session<'_>, run: &Arc<Run>) -> Vec<Arc<Run>> {
 
 /// The run that asked for `run`; for one that continues another, that one.
 fn above(run: &Run) -> Option<RunId> {
-    let birth = &run.birth;
-    birth
-        .parent
-        .clone()
-        .or_else(|| birth.continuation_of.clone())
+    let spec = &run.spec;
+    spec.parent.clone().or_else(|| spec.continuation_of.clone())
 }

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 
 /// Everything a caller may know about a run, without its state.
 pub(super) fn record(run: &Run) -> Value {
-    let birth = &run.birth;
+    let spec = &run.spec;
     let mut document = json!({
         "run_id": run.id,
-        "directive": birth.item.id,
-        "kind": birth.kind.as_str(),
+        "directive": spec.item.id,
+        "kind": spec.kind.as_str(),
         "status": run.status().as_str(),
         "alive": is_alive(run),
         "pid": is_alive(run).then(std::process::id),
-        "parent_id": birth.parent,
+        "parent_id": spec.parent,
         "steps": run.progress.steps,
         "current_node": run.phase.activity().and_then(Activity::node),
         "created_at": run.created_at.to_string(),

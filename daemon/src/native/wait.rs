@@ -232,7 +232,7 @@ impl Table {
             .rows
             .iter()
             .filter(|row| !well(row))
-            .map(Row::told)
+            .map(Row::describe)
             .collect();
         let entries = self
             .rows
@@ -265,7 +265,7 @@ impl Row {
     }
 
     /// Its id and its status, for people.
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let entry = self.entry.as_ref();
         let word = |key| {
             entry

@@ -9,7 +9,7 @@ use rye_item::keys::{self, KeyDir};
 use rye_item::{system, trust};
 
 use crate::config::Config;
-use crate::journal::Notary;
+use crate::journal::Signer;
 
 /// Why the node has no identity.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ impl NodeKey {
     }
 }
 
-impl Notary for NodeKey {
+impl Signer for NodeKey {
     fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
         Token::sign(hash.to_owned(), &self.secret, at).to_string()
     }

@@ -84,43 +84,43 @@ impl Orphans {
                 look.is_settled = false;
                 continue;
             };
-            match self.kinship(&stat) {
-                Kinship::Ours => look.found.push(stat),
-                Kinship::Stranger => {}
-                Kinship::Unsettled => look.is_settled = false,
+            match self.ownership(&stat) {
+                Ownership::Ours => look.found.push(stat),
+                Ownership::Foreign => {}
+                Ownership::Unknown => look.is_settled = false,
             }
         }
         look
     }
 
-    fn kinship(&mut self, stat: &Stat) -> Kinship {
+    fn ownership(&mut self, stat: &Stat) -> Ownership {
         if !stat.is_alive() {
             // It may have died after the list was read, and its children were adopted then.
             return if self.dead.insert((stat.pid, stat.start_time)) {
-                Kinship::Unsettled
+                Ownership::Unknown
             } else {
-                Kinship::Stranger
+                Ownership::Foreign
             };
         }
         if stat.group == self.leader || stat.session == self.leader {
-            return Kinship::Ours;
+            return Ownership::Ours;
         }
         match stat.variable(ATTEMPT_VARIABLE) {
-            Variable::Is(tag) if tag == self.tag.as_bytes() => Kinship::Ours,
-            Variable::Is(_) | Variable::Absent => Kinship::Stranger,
-            Variable::Unsettled => Kinship::Unsettled,
+            Variable::Is(tag) if tag == self.tag.as_bytes() => Ownership::Ours,
+            Variable::Is(_) | Variable::Absent => Ownership::Foreign,
+            Variable::Unsettled => Ownership::Unknown,
         }
     }
 }
 
 /// What a process is to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kinship {
+enum Ownership {
     Ours,
     /// Somebody else's, or dead for long.
-    Stranger,
+    Foreign,
     /// Only another look can tell.
-    Unsettled,
+    Unknown,
 }
 
 /// Kills `held` and whatever `look` finds, over and over, until everything known is dead and one more look is clear,

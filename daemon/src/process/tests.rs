@@ -598,7 +598,7 @@ async fn what_cannot_start_says_why() {
         let mut plan = bench.shell("exit 0");
         change(&mut plan);
         let error = bench.spawner.start(plan, "t").await.unwrap_err();
-        rye_core::error::chain(&error)
+        rye_core::error::with_sources(&error)
     };
     let here = bench.directory.path().display().to_string();
     assert_eq!(

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use nix::unistd::Pid;
 use rye_core::capability::Layer;
-use rye_core::error::chain;
+use rye_core::error::with_sources;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tonic::service::Interceptor;
@@ -50,7 +50,7 @@ impl Peer {
         let (uid, lineage) = match process::Peer::of(&stream) {
             Ok(found) => (Some(found.uid()), found.lineage(Some(parent))),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "a caller could not be identified");
+                tracing::warn!(error = %with_sources(&error), "a caller could not be identified");
                 (None, Lineage::Unknown)
             }
         };

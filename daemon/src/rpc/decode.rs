@@ -14,7 +14,7 @@ use tonic::{Request, Status as Refusal};
 
 use super::encode::cursors_of;
 use super::status::invalid;
-use crate::supervisor::{Beginning, Start};
+use crate::supervisor::{Start, StartAt};
 
 /// Longest reason that somebody may give for what is asked.
 const REASON_BYTES: usize = 1000;
@@ -45,7 +45,7 @@ pub(super) fn start(
         durability: None,
         start_key: None,
         caller,
-        beginning: Beginning::Start,
+        start_at: StartAt::Start,
         lineage: None,
     })
 }

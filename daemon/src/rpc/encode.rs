@@ -61,7 +61,7 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
         Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => None,
     };
     v1::Run {
-        state_json: match run.birth.kind {
+        state_json: match run.spec.kind {
             RunKind::Graph => progress.state.to_string(),
             RunKind::Tool => String::new(),
         },
@@ -80,7 +80,7 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run
-            .birth
+            .spec
             .layers
             .iter()
             .map(|layer| v1::CapabilityLayer {
@@ -88,7 +88,7 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
                 patterns: layer.patterns.clone(),
             })
             .collect(),
-        nodes: run.birth.graph.as_ref().map_or(0, |graph| graph.nodes),
+        nodes: run.spec.graph.as_ref().map_or(0, |graph| graph.nodes),
         ..summary(&Summary::of(run), continued_by)
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use super::decode;
-use crate::dispatch::{Envelope, Trace};
+use crate::dispatch::{Envelope, TraceMode};
 use crate::port::launched;
 use crate::supervisor::{Executed, Supervisor};
 
@@ -36,9 +36,9 @@ impl Items for ItemsService {
         start.inputs = decode::object("params_json", &request.params_json)?;
         let item = start.item.clone();
         let trace = if request.trace {
-            Trace::Kept
+            TraceMode::On
         } else {
-            Trace::Dropped
+            TraceMode::Off
         };
         let (envelope, run_id) = match self.supervisor.execute(start, trace).await? {
             Executed::Tool(envelope, run) => (envelope, run.to_string()),
@@ -56,16 +56,16 @@ impl Items for ItemsService {
 /// The envelope of a run that answers with `data`.
 fn of_run(run: &Run, data: Value) -> Envelope {
     let elapsed = run.updated_at.ms_since(run.created_at);
-    envelope(run.birth.item.clone(), data, Duration::from_millis(elapsed))
+    envelope(run.spec.item.clone(), data, Duration::from_millis(elapsed))
 }
 
 /// The envelope of what was not a tool call: a document that says itself whether it tells of a success, and why not.
 fn envelope(item: ItemRef, data: Value, elapsed: Duration) -> Envelope {
-    let told = |key: &str| data[key].as_str().map(str::to_owned);
+    let text = |key: &str| data[key].as_str().map(str::to_owned);
     let failure = (data["success"] != json!(true)).then(|| {
-        let status = told("status").unwrap_or_else(|| "invalid".to_owned());
-        let message = told("error").unwrap_or_else(|| format!("it is {status}"));
-        Failure::permanent(&told("code").unwrap_or(status), message)
+        let status = text("status").unwrap_or_else(|| "invalid".to_owned());
+        let message = text("error").unwrap_or_else(|| format!("it is {status}"));
+        Failure::permanent(&text("code").unwrap_or(status), message)
     });
     Envelope {
         item,

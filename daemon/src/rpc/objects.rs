@@ -18,7 +18,7 @@ pub(super) struct ObjectsService {
 
 impl ObjectsService {
     pub(super) fn new(supervisor: Supervisor) -> Self {
-        let store = Store::new(supervisor.journal().notary());
+        let store = Store::new(supervisor.journal().signer());
         Self { supervisor, store }
     }
 }

@@ -298,7 +298,7 @@ impl Runs for RunsService {
     async fn state(&self, request: Request<v1::StateRequest>) -> Answer<v1::StateResponse> {
         let id = decode::run_id(&request.into_inner().run_id)?;
         let run = self.supervisor.run_of(&id).await?;
-        if run.birth.kind != RunKind::Graph {
+        if run.spec.kind != RunKind::Graph {
             let text = format!("run `{id}` is a tool run and has no state");
             return Err(with_reason(
                 Status::failed_precondition(text),

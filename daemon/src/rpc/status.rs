@@ -1,6 +1,6 @@
 //! Errors as gRPC statuses: one exhaustive mapping, with a word for programs in the trailing metadata (`rye-reason`).
 
-use rye_core::error::{ErrorKind, Kinded, chain};
+use rye_core::error::{ErrorKind, Kinded, with_sources};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
@@ -44,10 +44,10 @@ fn reason(kind: ErrorKind) -> &'static str {
 fn of(error: &(impl Kinded + 'static)) -> Status {
     let kind = error.kind();
     if kind == ErrorKind::Bug {
-        tracing::error!(error = %chain(error), "a call failed");
+        tracing::error!(error = %with_sources(error), "a call failed");
     }
     with_reason(
-        Status::new(code(kind), bounded(&chain(error))),
+        Status::new(code(kind), bounded(&with_sources(error))),
         reason(kind),
     )
 }

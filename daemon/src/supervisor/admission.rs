@@ -14,12 +14,12 @@ use rye_core::definition::{self, Action, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{
-    Birth, Extent, Failure, GraphSource, LastStep, Object, Progress, Run, RunKind, Seed,
+    Extent, Failure, GraphSource, LastStep, Object, Progress, Run, RunKind, Spec, StartFrom,
 };
 use rye_item::Library;
 use serde_json::Value;
 
-use super::{Beginning, Error, Start};
+use super::{Error, Start, StartAt};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
@@ -28,7 +28,7 @@ use crate::libraries::Libraries;
 /// A run that may be created.
 pub(super) struct Admitted {
     /// Everything that is fixed about it.
-    pub(super) birth: Birth,
+    pub(super) spec: Spec,
     /// Why it fails at once, if it does.
     pub(super) fault: Option<Failure>,
     /// What the caller should know.
@@ -50,11 +50,11 @@ pub(super) fn admit(
     let resolved =
         chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
     let lineage = request.lineage.as_ref();
-    let continued = match &request.beginning {
-        Beginning::Continue { run, .. } => Some(run),
-        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => None,
+    let continued = match &request.start_at {
+        StartAt::Continue { run, .. } => Some(run),
+        StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
     };
-    let birth = Birth {
+    let spec = Spec {
         kind: match resolved.terminal {
             Terminal::Graph => RunKind::Graph,
             Terminal::Native(_) | Terminal::Process => RunKind::Tool,
@@ -64,15 +64,15 @@ pub(super) fn admit(
         files: place.files.to_string_lossy().into_owned(),
         principal: request.principal().to_owned(),
         parent: lineage.map(|lineage| lineage.parent.clone()),
-        depth: lineage.map_or(0, |lineage| lineage.birth.depth + 1),
+        depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
         detached: lineage.is_some_and(|lineage| lineage.detached),
         effect_scope: match (lineage, continued) {
             (Some(lineage), _) => Some(lineage.key.clone()),
-            (None, Some(run)) => run.birth.effect_scope.clone(),
+            (None, Some(run)) => run.spec.effect_scope.clone(),
             (None, None) => None,
         },
         seed: None,
-        chain_root: continued.map_or_else(|| id.clone(), |run| run.birth.chain_root.clone()),
+        chain_root: continued.map_or_else(|| id.clone(), |run| run.spec.chain_root.clone()),
         continuation_of: continued.map(|run| run.id.clone()),
         limits: request.limits.clone(),
         layers: inherited_layers(&request),
@@ -84,15 +84,13 @@ pub(super) fn admit(
         start_key: request.start_key.clone(),
         start_digest: request.start_key.is_some().then(|| request.digest()),
     };
-    if birth.kind == RunKind::Tool && !matches!(request.beginning, Beginning::Start) {
-        return Err(Error::NotAGraph { item: birth.item });
+    if spec.kind == RunKind::Tool && !matches!(request.start_at, StartAt::Start) {
+        return Err(Error::NotAGraph { item: spec.item });
     }
-    let continued = birth.continuation_of.clone();
-    let admitted = match birth.kind {
-        RunKind::Graph => {
-            admit_graph(birth, &resolved, libraries, &place.library, config, request)?
-        }
-        RunKind::Tool => admit_tool(birth, &resolved, request)?,
+    let continued = spec.continuation_of.clone();
+    let admitted = match spec.kind {
+        RunKind::Graph => admit_graph(spec, &resolved, libraries, &place.library, config, request)?,
+        RunKind::Tool => admit_tool(spec, &resolved, request)?,
     };
     match (continued, &admitted.fault) {
         (Some(run), Some(fault)) => Err(Error::Unfit {
@@ -113,13 +111,13 @@ pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
 /// The authority a run starts under, before its own declaration: that of whoever asks and of what it comes from, and what
 /// was narrowed for this run.
 fn inherited_layers(request: &Start) -> Vec<Layer> {
-    let mut layers = match (&request.lineage, &request.beginning) {
-        (Some(lineage), _) => lineage.birth.layers.clone(),
-        (None, Beginning::Continue { run, layers }) => {
-            let inherited = run.birth.layers.iter().chain(layers);
+    let mut layers = match (&request.lineage, &request.start_at) {
+        (Some(lineage), _) => lineage.spec.layers.clone(),
+        (None, StartAt::Continue { run, layers }) => {
+            let inherited = run.spec.layers.iter().chain(layers);
             inherited.cloned().collect()
         }
-        (None, Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. }) => {
+        (None, StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. }) => {
             vec![request.caller.clone()]
         }
     };
@@ -136,8 +134,8 @@ fn inherited_layers(request: &Start) -> Vec<Layer> {
 }
 
 /// A tool run: its own execution is what its capabilities must cover.
-fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admitted, Error> {
-    dispatch::permit(&birth, Primary::Execute, &birth.item).map_err(|failure| Error::Denied {
+fn admit_tool(mut spec: Spec, resolved: &Chain, request: Start) -> Result<Admitted, Error> {
+    dispatch::permit(&spec, Primary::Execute, &spec.item).map_err(|failure| Error::Denied {
         message: failure.message,
     })?;
     let mut params = request.inputs;
@@ -145,12 +143,12 @@ fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admi
         let value = definition::coerce(resolved.schema(), &key, &text);
         params.insert(key, value);
     }
-    birth.inputs = resolved
+    spec.inputs = resolved
         .inputs()
         .and_then(|inputs| resolved.fit(&inputs, params))
-        .map_err(|source| refused(&birth.item, source))?;
+        .map_err(|source| refused(&spec.item, source))?;
     Ok(Admitted {
-        birth,
+        spec,
         fault: None,
         warnings: Vec::new(),
     })
@@ -158,7 +156,7 @@ fn admit_tool(mut birth: Birth, resolved: &Chain, request: Start) -> Result<Admi
 
 /// A graph run: parsed and validated, with its own declaration as a further layer.
 fn admit_graph(
-    mut birth: Birth,
+    mut spec: Spec,
     resolved: &Chain,
     libraries: &Libraries,
     library: &Library,
@@ -167,8 +165,8 @@ fn admit_graph(
 ) -> Result<Admitted, Error> {
     let path = resolved.tool().path.display();
     let text = resolved.tool().text.to_string();
-    birth.inputs = request.inputs;
-    let told = |findings: &[Finding]| -> Vec<String> {
+    spec.inputs = request.inputs;
+    let messages = |findings: &[Finding]| -> Vec<String> {
         let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
         placed.collect()
     };
@@ -176,9 +174,9 @@ fn admit_graph(
     let (graph, findings) = match definition::parse_among(&text, &is_graph) {
         Ok(parsed) => parsed,
         Err(findings) => {
-            let text = told(&findings).join("\n");
+            let text = messages(&findings).join("\n");
             return Ok(Admitted {
-                birth,
+                spec,
                 fault: Some(Failure::permanent("graph_validation_failed", text)),
                 warnings: Vec::new(),
             });
@@ -187,10 +185,10 @@ fn admit_graph(
     refuse_tampered(&graph, library)?;
     let snapshot = library
         .snapshot()
-        .map_err(|source| refused(&birth.item, chain::Error::Item(Box::new(source))))?;
+        .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
     libraries.policy(&snapshot.policy)?;
-    let mut warnings = told(&findings);
-    birth.graph = Some(GraphSource {
+    let mut warnings = messages(&findings);
+    spec.graph = Some(GraphSource {
         text,
         category: graph.category.clone(),
         version: graph.version.clone(),
@@ -198,42 +196,37 @@ fn admit_graph(
         policy: snapshot.policy.to_string(),
         config_hash: snapshot.hash.to_string(),
     });
-    birth.recovery = graph.recovery.unwrap_or(birth.recovery);
-    birth.durability = request
+    spec.recovery = graph.recovery.unwrap_or(spec.recovery);
+    spec.durability = request
         .durability
         .or(graph.durability)
         .or(request
             .lineage
             .as_ref()
-            .map(|lineage| lineage.birth.durability))
-        .unwrap_or(birth.durability);
+            .map(|lineage| lineage.spec.durability))
+        .unwrap_or(spec.durability);
     let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
-    let granted = continued_limit(&request.beginning).max(default_steps);
-    let limit = *birth.limits.steps.get_or_insert(granted);
-    let used_up = used_up(&request.beginning, limit);
-    let undeclared = declare(&mut birth, &graph, request.capabilities.is_some())
+    let granted = continued_limit(&request.start_at).max(default_steps);
+    let limit = *spec.limits.steps.get_or_insert(granted);
+    let used_up = used_up(&request.start_at, limit);
+    let undeclared = declare(&mut spec, &graph, request.capabilities.is_some())
         .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
-    let misfit = match inputs(
-        &graph,
-        birth.inputs,
-        request.text_inputs,
-        &request.beginning,
-    ) {
+    let misfit = match inputs(&graph, spec.inputs, request.text_inputs, &request.start_at) {
         Ok((inputs, undeclared)) => {
-            birth.inputs = inputs;
+            spec.inputs = inputs;
             warnings.extend(undeclared);
             None
         }
         Err((given, failure)) => {
-            birth.inputs = given;
+            spec.inputs = given;
             Some(*failure)
         }
     };
-    let (seed, astray) = seed(&graph, &birth.content_hash, request.beginning)?;
-    birth.seed = seed.map(Arc::new);
-    let unset = unset_variables(&birth, &graph, library, config);
+    let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
+    spec.seed = seed.map(Arc::new);
+    let unset = unset_variables(&spec, &graph, library, config);
     Ok(Admitted {
-        birth,
+        spec,
         fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
         warnings,
     })
@@ -245,17 +238,17 @@ fn inputs(
     graph: &Graph,
     mut given: Object,
     texts: BTreeMap<String, String>,
-    beginning: &Beginning,
+    start_at: &StartAt,
 ) -> Result<(Object, Vec<String>), (Object, Box<Failure>)> {
-    match beginning {
-        Beginning::Start | Beginning::Injected(_) | Beginning::Node { from: None, .. } => {}
-        Beginning::Continue { run, .. } if run.started_at.is_none() => {
-            given.clone_from(&run.birth.inputs);
+    match start_at {
+        StartAt::Start | StartAt::Injected(_) | StartAt::Node { from: None, .. } => {}
+        StartAt::Continue { run, .. } if run.started_at.is_none() => {
+            given.clone_from(&run.spec.inputs);
         }
-        Beginning::Node {
+        StartAt::Node {
             from: Some(run), ..
         }
-        | Beginning::Continue { run, .. } => return Ok((run.birth.inputs.clone(), Vec::new())),
+        | StartAt::Continue { run, .. } => return Ok((run.spec.inputs.clone(), Vec::new())),
     }
     for (key, text) in texts {
         let value = definition::coerce(graph.inputs.schema(), &key, &text);
@@ -269,25 +262,25 @@ fn inputs(
 fn seed(
     graph: &Graph,
     content_hash: &str,
-    beginning: Beginning,
-) -> Result<(Option<Seed>, Option<Failure>), Error> {
+    start_at: StartAt,
+) -> Result<(Option<StartFrom>, Option<Failure>), Error> {
     let mut misfit = None;
-    let (node, progress, extent) = match beginning {
-        Beginning::Start => return Ok((None, None)),
-        Beginning::Continue { run, .. } => {
+    let (node, progress, extent) = match start_at {
+        StartAt::Start => return Ok((None, None)),
+        StartAt::Continue { run, .. } => {
             let (node, mut progress) = resumption(&run, graph)?;
-            if run.birth.content_hash != content_hash {
+            if run.spec.content_hash != content_hash {
                 // Items of another text of the graph need not be those of this one.
                 progress.items = None;
             }
             (node, progress, Extent::Rest)
         }
-        Beginning::Injected(state) => {
+        StartAt::Injected(state) => {
             let mut progress = fresh(graph);
             misfit = lay_over(&mut progress, state);
             (graph.start.clone(), progress, Extent::Rest)
         }
-        Beginning::Node {
+        StartAt::Node {
             node,
             inject_state,
             from,
@@ -304,7 +297,7 @@ fn seed(
         );
         Failure::permanent("target_node_not_found", text).at(&node)
     });
-    let seed = Seed {
+    let seed = StartFrom {
         node,
         progress,
         extent,
@@ -335,21 +328,21 @@ fn lay_over(progress: &mut Progress, state: Object) -> Option<Failure> {
 }
 
 /// The limit of steps that a run had which is to go on, raises included: going on never has less room.
-fn continued_limit(beginning: &Beginning) -> u32 {
-    match beginning {
-        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => 0,
-        Beginning::Continue { run, .. } => {
-            let raised = run.progress.max_steps.or(run.birth.limits.steps);
+fn continued_limit(start_at: &StartAt) -> u32 {
+    match start_at {
+        StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => 0,
+        StartAt::Continue { run, .. } => {
+            let raised = run.progress.max_steps.or(run.spec.limits.steps);
             raised.unwrap_or(0)
         }
     }
 }
 
 /// Why a run that failed at its limit of steps, whatever the hooks of that event said, cannot go on with this one.
-fn used_up(beginning: &Beginning, limit: u32) -> Option<Failure> {
-    let run = match beginning {
-        Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. } => return None,
-        Beginning::Continue { run, .. } => run,
+fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
+    let run = match start_at {
+        StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => return None,
+        StartAt::Continue { run, .. } => run,
     };
     let taken = run.progress.steps;
     let failed_there = run
@@ -362,15 +355,15 @@ fn used_up(beginning: &Beginning, limit: u32) -> Option<Failure> {
     })
 }
 
-/// Where a run that has ended goes on, and with what: at the node that failed, or the one it stood before; at its beginning, if
+/// Where a run that has ended goes on, and with what: at the node that failed, or the one it stood before; at its start, if
 /// it never took a step.
 fn resumption(run: &Run, graph: &Graph) -> Result<(String, Progress), Error> {
     let unfit = |problem: &str| Error::Unfit {
         run: run.id.clone(),
         problem: problem.to_owned(),
     };
-    let birth = &run.birth;
-    if birth.continuation_of.is_some() && birth.seed.is_none() {
+    let spec = &run.spec;
+    if spec.continuation_of.is_some() && spec.seed.is_none() {
         return Err(unfit(
             "it took over nothing of the run it was to continue; start it anew",
         ));
@@ -379,14 +372,14 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, Progress), Error> {
     if let Some(node) = run.resumption_node() {
         return Ok((node.to_owned(), progress));
     }
-    match (&run.progress.last_step, &birth.seed) {
+    match (&run.progress.last_step, &spec.seed) {
         (Some(last), _) if ended_at_it(&run.progress, last) => Ok((last.node.clone(), progress)),
         (Some(_), _) => Err(unfit(
             "its nodes were all done when it ended; nothing is left to do",
         )),
         (None, Some(seed)) => Ok((seed.node.clone(), progress)),
         // Inputs given as text were read as the graph declares them, so not at all.
-        (None, None) if birth.graph.is_none() => Err(unfit(
+        (None, None) if spec.graph.is_none() => Err(unfit(
             "it ended because its graph could not be read; start it anew",
         )),
         (None, None) => Ok((graph.start.clone(), fresh(graph))),
@@ -402,11 +395,11 @@ fn ended_at_it(progress: &Progress, last: &LastStep) -> bool {
 }
 
 /// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.
-fn declare(birth: &mut Birth, graph: &Graph, caller_named: bool) -> Result<(), &'static str> {
+fn declare(spec: &mut Spec, graph: &Graph, caller_named: bool) -> Result<(), &'static str> {
     match &graph.permissions {
         Some(patterns) => {
-            birth.layers.push(Layer {
-                source: format!("permissions of {}", birth.item),
+            spec.layers.push(Layer {
+                source: format!("permissions of {}", spec.item),
                 patterns: patterns.clone(),
             });
             Ok(())
@@ -435,12 +428,12 @@ fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
 
 /// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
 fn unset_variables(
-    birth: &Birth,
+    spec: &Spec,
     graph: &Graph,
     library: &Library,
     config: &Config,
 ) -> Option<Failure> {
-    let offer = chain::Offer::of(Path::new(&birth.project), config);
+    let offer = chain::Offer::of(Path::new(&spec.project), config);
     let mut missing = BTreeSet::new();
     let mut told = Vec::new();
     for name in &graph.env_requires {

@@ -8,7 +8,7 @@ use rye_core::id::RunId;
 use rye_core::model::{Failure, Object, Run};
 use serde_json::Value;
 
-use super::{Beginning, Error, Start, Supervisor};
+use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::Terminal;
 
 /// Control parameters, and the inputs.
@@ -164,15 +164,15 @@ impl Params {
 
 impl Asked {
     /// Where the run begins that a node, or a caller without an old run, asks for.
-    pub(super) fn beginning(node: Option<String>, inject_state: Object) -> Beginning {
+    pub(super) fn start_at(node: Option<String>, inject_state: Object) -> StartAt {
         match node {
-            Some(node) => Beginning::Node {
+            Some(node) => StartAt::Node {
                 node,
                 inject_state,
                 from: None,
             },
-            None if inject_state.is_empty() => Beginning::Start,
-            None => Beginning::Injected(inject_state),
+            None if inject_state.is_empty() => StartAt::Start,
+            None => StartAt::Injected(inject_state),
         }
     }
 
@@ -222,8 +222,8 @@ impl Supervisor {
 
 /// Whether `request` brings inputs other than those `run` has.
 pub(super) fn brings_other_inputs(request: &Start, run: &Run) -> bool {
-    let own = &run.birth.inputs;
-    let graph = run.birth.graph.as_ref();
+    let own = &run.spec.inputs;
+    let graph = run.spec.graph.as_ref();
     let schema = || {
         let (graph, _) = definition::parse(&graph?.text).ok()?;
         graph.inputs.schema().cloned()

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 
 use super::Supervisor;
 use crate::{journal, task};
@@ -24,7 +24,7 @@ impl Supervisor {
         {
             let runs = self.shared.journal.live(|run| {
                 let open = run.cancel.is_none();
-                open.then(|| (run.id.clone(), run.birth.files.clone()))
+                open.then(|| (run.id.clone(), run.spec.files.clone()))
             });
             if runs.is_empty() {
                 continue;
@@ -33,7 +33,7 @@ impl Supervisor {
             for (run, reason) in task::blocking("look for cancel files", look).await {
                 tracing::info!(%run, reason, "a file asks to cancel the run");
                 if let Err(error) = self.cancel(&run, &reason).await {
-                    tracing::info!(%run, error = %told(&error), "the run was not cancelled");
+                    tracing::info!(%run, error = %with_sources(&error), "the run was not cancelled");
                 }
             }
         }

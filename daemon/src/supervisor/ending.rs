@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::{Event, KillReceipt, Phase, Run, RunKind};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Ticket};
-use crate::stop::{Left, Stop, Urgency};
+use crate::stop::{DriverExit, Stop, Urgency};
 
 impl Supervisor {
     /// Asks a run and those below it to stop before their next step; answers when the requests are durable.
@@ -145,7 +145,7 @@ impl Supervisor {
     /// Runs that `id` started and waits for, and that have not ended.
     fn attached(&self, id: &RunId) -> Vec<RunId> {
         self.shared.journal.live(|run| {
-            let below = run.birth.parent.as_ref() == Some(id) && !run.birth.detached;
+            let below = run.spec.parent.as_ref() == Some(id) && !run.spec.detached;
             below.then(|| run.id.clone())
         })
     }
@@ -174,7 +174,7 @@ impl Supervisor {
     }
 
     /// The last acts of a run's task: it is told nothing any more, and what it was told last is done.
-    pub(super) async fn leave(&self, id: &RunId, stop: &Stop, left: Left) {
+    pub(super) async fn leave(&self, id: &RunId, stop: &Stop, left: DriverExit) {
         {
             let mut live = self.live();
             // A run that parked may go on in another task already.
@@ -183,17 +183,17 @@ impl Supervisor {
             }
         }
         if self.shared.stopping.is_cancelled() {
-            if let Left::Interrupted(_) = left {
+            if let DriverExit::Interrupted(_) = left {
                 tracing::info!(run = %id, "the run goes on at the next start");
             }
             return;
         }
         if let Err(error) = self.finish(id, stop, left).await {
-            tracing::error!(run = %id, error = %told(&error), "a run that was stopped is not over");
+            tracing::error!(run = %id, error = %with_sources(&error), "a run that was stopped is not over");
         }
     }
 
-    async fn finish(&self, id: &RunId, stop: &Stop, left: Left) -> Result<(), Error> {
+    async fn finish(&self, id: &RunId, stop: &Stop, left: DriverExit) -> Result<(), Error> {
         let killed = stop.urgency() == Urgency::Kill;
         let grace = stop.grace().unwrap_or_default();
         let run = self.run_of(id).await?;
@@ -215,7 +215,7 @@ impl Supervisor {
         if !is_over {
             return self.release(id).await;
         }
-        if run.birth.kind == RunKind::Tool {
+        if run.spec.kind == RunKind::Tool {
             return Ok(());
         }
         if killed {
@@ -226,7 +226,7 @@ impl Supervisor {
 
     /// Whether `run` waits for a parent that is gone: its parent has ended, and the daemon with it before the end reached `run`.
     pub(super) async fn is_orphan(&self, run: &Run) -> bool {
-        let Some(parent) = run.birth.parent.as_ref().filter(|_| !run.birth.detached) else {
+        let Some(parent) = run.spec.parent.as_ref().filter(|_| !run.spec.detached) else {
             return false;
         };
         match self.run_of(parent).await {

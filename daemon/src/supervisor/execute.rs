@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::asked::Asked;
-use super::{Asker, Beginning, Error, Start, Started, Supervisor};
+use super::{Asker, Error, Start, StartAt, Started, Supervisor};
 use crate::chain::Terminal;
-use crate::dispatch::{Envelope, Trace};
+use crate::dispatch::{Envelope, TraceMode};
 
 /// What came of running an item.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Step {
 
 impl Supervisor {
     /// Runs an item for its answer.
-    pub async fn execute(&self, request: Start, trace: Trace) -> Result<Executed, Error> {
+    pub async fn execute(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {
         let (_, chain) = self.resolve(&request.item, &request.directory)?;
         match chain.terminal {
             Terminal::Graph => self.execute_graph(request).await,
@@ -49,7 +49,7 @@ impl Supervisor {
         }
     }
 
-    async fn execute_tool(&self, request: Start, trace: Trace) -> Result<Executed, Error> {
+    async fn execute_tool(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {
         let (envelope, receiver) = oneshot::channel();
         let asker = Asker { trace, envelope };
         let started = self.admit_and_launch(request, Some(asker)).await?;
@@ -85,7 +85,7 @@ impl Supervisor {
             }
             (None, Some(run)) => self.start_again(&run, request).await?.id.clone(),
             (None, None) => {
-                request.beginning = Asked::beginning(None, asked.inject_state);
+                request.start_at = Asked::start_at(None, asked.inject_state);
                 self.start(request).await?.run
             }
         };
@@ -109,7 +109,7 @@ impl Supervisor {
             Some(run) => Some(self.run_to_take_over(run, &request).await?),
             None => None,
         };
-        request.beginning = Beginning::Node {
+        request.start_at = StartAt::Node {
             node: step.node,
             inject_state: step.inject_state,
             from,

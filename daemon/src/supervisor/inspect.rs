@@ -48,11 +48,11 @@ impl Supervisor {
             return draw(&graph.tool().text, item, &path, format, &BTreeMap::new());
         };
         let run = self.run_of(run).await?;
-        let same = run.birth.item == item.canonical();
-        let Some(graph) = run.birth.graph.as_ref().filter(|_| same) else {
+        let same = run.spec.item == item.canonical();
+        let Some(graph) = run.spec.graph.as_ref().filter(|_| same) else {
             return Err(Error::Unfit {
                 run: run.id.clone(),
-                problem: format!("it runs `{}`, not `{item}`", run.birth.item),
+                problem: format!("it runs `{}`, not `{item}`", run.spec.item),
             });
         };
         let walked = self.journal().walked(&run.id).await?;
@@ -77,7 +77,7 @@ impl Supervisor {
     /// The runs that `run` started, newest first.
     async fn children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut children = Vec::new();
-        if run.birth.kind == RunKind::Tool {
+        if run.spec.kind == RunKind::Tool {
             return Ok(children);
         }
         let filter = Filter {

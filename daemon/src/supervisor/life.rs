@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::model::{Event, Failure, Run, RunKind};
 
 use super::{Asker, Begin, Beginner, Shared, Supervisor};
 use crate::dispatch::Ports;
 use crate::journal::{self, Change};
-use crate::stop::{Left, Stop};
+use crate::stop::{DriverExit, Stop};
 use crate::{call, graph, task};
 
 impl Supervisor {
@@ -63,7 +63,7 @@ impl Supervisor {
                 stop.cancel(cause);
             }
             if record.status().is_terminal() {
-                return self.leave(&run.id, &stop, Left::Ended).await;
+                return self.leave(&run.id, &stop, DriverExit::Ended).await;
             }
         }
         let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
@@ -71,13 +71,13 @@ impl Supervisor {
             Ok(Ok(left)) => left,
             Ok(Err(error)) => {
                 self.give_up(&run, &stop, &error).await;
-                Left::Ended
+                DriverExit::Ended
             }
             Err(_panic) => {
                 // What was in hand is gone with the panic; the record is whole, because commits are.
                 let text = "the daemon broke one of its own rules while it drove this run; please report it";
                 self.fail(&run, Failure::permanent("panicked", text)).await;
-                Left::Ended
+                DriverExit::Ended
             }
         };
         self.leave(&run.id, &stop, left).await;
@@ -94,12 +94,12 @@ impl Supervisor {
             .get(&run.id)
             .is_some_and(|now| now.is_same(stop));
         if is_over || !is_ours || stop.is_shutdown() {
-            tracing::info!(run = %run.id, error = %told(error), "the run was left");
+            tracing::info!(run = %run.id, error = %with_sources(error), "the run was left");
             return;
         }
-        tracing::error!(run = %run.id, error = %told(error), "the run cannot go on");
+        tracing::error!(run = %run.id, error = %with_sources(error), "the run cannot go on");
         if !error.is_final() {
-            let text = format!("the run cannot go on: {}", told(error));
+            let text = format!("the run cannot go on: {}", with_sources(error));
             self.fail(run, Failure::permanent("internal", text)).await;
         }
     }
@@ -118,7 +118,7 @@ impl Supervisor {
             .commit(vec![Change::event(&run.id, event)])
             .await;
         if let Err(error) = ended {
-            tracing::warn!(run = %run.id, error = %told(&error), "the run was not ended this way");
+            tracing::warn!(run = %run.id, error = %with_sources(&error), "the run was not ended this way");
         }
     }
 
@@ -127,7 +127,7 @@ impl Supervisor {
         run: &Run,
         stop: &Stop,
         asker: Option<Asker>,
-    ) -> Result<Left, journal::Error> {
+    ) -> Result<DriverExit, journal::Error> {
         let Shared {
             journal,
             dispatcher,
@@ -135,14 +135,14 @@ impl Supervisor {
             epoch,
             ..
         } = &*self.shared;
-        let library = match libraries.place(Path::new(&run.birth.project)) {
+        let library = match libraries.place(Path::new(&run.spec.project)) {
             Ok(place) => place.library,
             Err(error) => {
-                let error = Failure::permanent("project_gone", told(&error));
+                let error = Failure::permanent("project_gone", with_sources(&error));
                 let end = Change::event(&run.id, run.end_by_failure(journal.now(), error));
                 let ticket = journal.commit(vec![end]).await?;
                 journal.durable(ticket).await?;
-                return Ok(Left::Ended);
+                return Ok(DriverExit::Ended);
             }
         };
         let ports = Ports {
@@ -152,15 +152,16 @@ impl Supervisor {
             runs: self,
             epoch: *epoch,
         };
-        match run.birth.kind {
+        match run.spec.kind {
             RunKind::Graph => {
-                let text = run.birth.graph.as_ref().map(|graph| graph.policy.as_str());
+                let text = run.spec.graph.as_ref().map(|graph| graph.policy.as_str());
                 match libraries.policy(text.unwrap_or_default()) {
                     Ok(policy) => graph::drive(ports, policy, run, stop).await,
                     Err(error) => {
-                        let error = Failure::permanent("configuration_invalid", told(&error));
+                        let error =
+                            Failure::permanent("configuration_invalid", with_sources(&error));
                         self.fail(run, error).await;
-                        Ok(Left::Ended)
+                        Ok(DriverExit::Ended)
                     }
                 }
             }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::resume::continuation_key;
-use super::{Beginning, Error, Lineage, Start, Supervisor, admission};
+use super::{Error, Lineage, Start, StartAt, Supervisor, admission};
 use crate::journal::{Change, Filter, Summary};
 use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
 
@@ -33,11 +33,11 @@ impl From<Error> for Refusal {
 impl Supervisor {
     fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let parent = order.parent;
-        let levels = parent.birth.limits.depth.unwrap_or(MOST_DEPTH);
+        let levels = parent.spec.limits.depth.unwrap_or(MOST_DEPTH);
         let Some(left) = levels.checked_sub(1) else {
             let text = format!(
                 "`{}` would lie too deep: at most {} levels of runs may lie below the first one here",
-                order.item, parent.birth.depth
+                order.item, parent.spec.depth
             );
             return Err(Failure::permanent("depth_exceeded", text));
         };
@@ -60,7 +60,7 @@ impl Supervisor {
         let continues = order.continues.clone().filter(|_| asked.node.is_none());
         let start = Start {
             item: order.item.clone(),
-            directory: PathBuf::from(&parent.birth.project),
+            directory: PathBuf::from(&parent.spec.project),
             inputs: std::mem::take(&mut asked.inputs),
             text_inputs: BTreeMap::new(),
             capabilities: asked.capabilities,
@@ -71,19 +71,19 @@ impl Supervisor {
             durability: None,
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
             caller: rye_core::capability::Layer {
-                source: parent.birth.principal.clone(),
+                source: parent.spec.principal.clone(),
                 patterns: Vec::new(),
             },
-            beginning: match continues {
-                Some(run) => Beginning::Continue {
+            start_at: match continues {
+                Some(run) => StartAt::Continue {
                     run,
                     layers: Vec::new(),
                 },
-                None => Asked::beginning(asked.node, asked.inject_state),
+                None => Asked::start_at(asked.node, asked.inject_state),
             },
             lineage: Some(Lineage {
                 parent: parent.id.clone(),
-                birth: Arc::clone(&parent.birth),
+                spec: Arc::clone(&parent.spec),
                 key: order.key.to_owned(),
                 detached: asked.detached,
             }),
@@ -95,13 +95,13 @@ impl Supervisor {
         }
         Ok(Nested::Create {
             run: id,
-            birth: Arc::new(admitted.birth),
+            spec: Arc::new(admitted.spec),
             fault: admitted.fault,
         })
     }
 
     fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
-        let directory = Path::new(&order.parent.birth.project);
+        let directory = Path::new(&order.parent.spec.project);
         match self.validate(order.item, directory) {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
             Err(error) => Err(Refusal::from(error).of_item()),
@@ -120,12 +120,12 @@ impl Runs for Supervisor {
                 Ok(record) if !record.status().is_terminal() => record,
                 Ok(_) => return,
                 Err(error) => {
-                    tracing::error!(%run, error = %told(&error), "a run was not launched");
+                    tracing::error!(%run, error = %with_sources(&error), "a run was not launched");
                     return;
                 }
             };
             if let Err(error) = self.launch_created(record).await {
-                tracing::info!(%run, error = %told(&error), "a run goes on at the next start");
+                tracing::info!(%run, error = %with_sources(&error), "a run goes on at the next start");
             }
         })
     }

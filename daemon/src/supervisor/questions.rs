@@ -27,7 +27,7 @@ impl Question {
     }
 
     /// What it is about, to somebody who asked about `run`.
-    fn told(&self, run: &Run) -> String {
+    fn describe(&self, run: &Run) -> String {
         let name = self.names.first().map_or("", String::as_str);
         if self.run == run.id {
             format!("`{name}`")
@@ -79,10 +79,10 @@ impl Supervisor {
     /// The run with which a step of `run` goes on that `child` carried out; `None` if nothing of it is repeated.
     async fn ended_below(&self, run: &Run, child: &RunId) -> Result<Option<Arc<Run>>, Error> {
         let mut child = self.newest(child).await?;
-        if child.birth.detached {
+        if child.spec.detached {
             return Ok(None);
         }
-        if child.birth.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {
+        if child.spec.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {
             // It is being ended together with the run that waited for it.
             self.shared.journal.ended(&child.id).await?;
             child = self.run_of(&child.id).await?;
@@ -123,7 +123,10 @@ impl Supervisor {
             !given.any(|(name, _)| question.is_answered_by(name))
         });
         // An answer counts for all that have the name: whoever gives it is to know of all.
-        let told: Vec<String> = open.clone().map(|question| question.told(run)).collect();
+        let told: Vec<String> = open
+            .clone()
+            .map(|question| question.describe(run))
+            .collect();
         let names = open.filter_map(|question| question.names.first());
         let answers: BTreeSet<String> = names
             .map(|name| format!("--uncertain '{name}=retry'"))

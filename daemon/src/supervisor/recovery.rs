@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::model::{
     Activity, Event, KillReceipt, Phase, Recovery, Run, SuspendReason, Suspension,
 };
@@ -24,14 +24,14 @@ impl Supervisor {
     /// Takes up what was live when the daemon went down.
     pub async fn recover(&self, mut live: Vec<Arc<Run>>) {
         // A run may be as old as the one above it, to the millisecond; whether it is an orphan shows when that one is settled.
-        live.sort_by_key(|run| run.birth.depth);
+        live.sort_by_key(|run| run.spec.depth);
         let stopping = &self.shared.stopping;
         for run in live {
             if stopping.is_cancelled() {
                 return;
             }
             if let Err(error) = self.take_up(&run).await {
-                tracing::error!(run = %run.id, error = %told(&error), "a run was not taken up");
+                tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not taken up");
             }
             if let Phase::Suspended { .. } = run.phase {
                 // Few of those that are parked start again.
@@ -66,7 +66,7 @@ impl Supervisor {
         }
         let reason = if run.revivals >= MOST_REVIVALS && !only_waits(run) {
             SuspendReason::CrashLoop
-        } else if parked.is_none() && run.birth.recovery == Recovery::Suspend {
+        } else if parked.is_none() && run.spec.recovery == Recovery::Suspend {
             SuspendReason::Restart
         } else {
             return self.launch_created(Arc::clone(run)).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Birth, Durability, Limits, Object, Run};
+use rye_core::model::{Durability, Limits, Object, Run, Spec};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
 
@@ -32,7 +32,7 @@ pub struct Start {
     /// Who asks, and what they may do.
     pub caller: Layer,
     /// Where it begins.
-    pub beginning: Beginning,
+    pub start_at: StartAt,
     /// The run that asks, if one does.
     pub lineage: Option<Lineage>,
 }
@@ -40,10 +40,10 @@ pub struct Start {
 impl Start {
     /// Who the run is for; its start key is one of theirs.
     pub(super) fn principal(&self) -> &str {
-        match (&self.lineage, &self.beginning) {
-            (Some(lineage), _) => &lineage.birth.principal,
-            (None, Beginning::Continue { run, .. }) => &run.birth.principal,
-            (None, Beginning::Start | Beginning::Injected(_) | Beginning::Node { .. }) => {
+        match (&self.lineage, &self.start_at) {
+            (Some(lineage), _) => &lineage.spec.principal,
+            (None, StartAt::Continue { run, .. }) => &run.spec.principal,
+            (None, StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. }) => {
                 &self.caller.source
             }
         }
@@ -58,7 +58,7 @@ impl Start {
 
 /// Where a run begins.
 #[derive(Debug, Clone, Default)]
-pub enum Beginning {
+pub enum StartAt {
     /// At the start node.
     #[default]
     Start,
@@ -87,8 +87,8 @@ pub enum Beginning {
 pub struct Lineage {
     /// That run.
     pub parent: RunId,
-    /// Its record of birth.
-    pub birth: Arc<Birth>,
+    /// Its spec.
+    pub spec: Arc<Spec>,
     /// The idempotency key of the step.
     pub key: String,
     /// Whether the parent goes on without waiting.

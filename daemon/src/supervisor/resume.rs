@@ -21,7 +21,7 @@ use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict};
 
 use super::asked::brings_other_inputs;
-use super::{Beginning, CONTINUES, Error, Start, Supervisor};
+use super::{CONTINUES, Error, Start, StartAt, Supervisor};
 use crate::journal::{self, Change, Summary};
 use crate::port::Resume;
 
@@ -113,10 +113,10 @@ impl Supervisor {
         request: &Start,
     ) -> Result<Arc<Run>, Error> {
         let run = self.run_of(id).await?;
-        if run.birth.item != request.item.canonical() {
+        if run.spec.item != request.item.canonical() {
             return Err(Error::Unfit {
                 run: id.clone(),
-                problem: format!("it runs `{}`, not `{}`", run.birth.item, request.item),
+                problem: format!("it runs `{}`, not `{}`", run.spec.item, request.item),
             });
         }
         if brings_other_inputs(request, &run) {
@@ -135,7 +135,7 @@ impl Supervisor {
 
     async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let run = self.newest(id).await?;
-        if run.status().is_terminal() && run.birth.is_single_step() {
+        if run.status().is_terminal() && run.spec.is_single_step() {
             return Err(Error::Unfit {
                 run: run.id.clone(),
                 problem: "it was one step of a graph and has ended; take the step again".into(),
@@ -202,19 +202,19 @@ impl Supervisor {
             patterns: Vec::new(),
         };
         let start = Start {
-            item: run.birth.item.clone(),
-            directory: PathBuf::from(&run.birth.project),
-            inputs: run.birth.inputs.clone(),
+            item: run.spec.item.clone(),
+            directory: PathBuf::from(&run.spec.project),
+            inputs: run.spec.inputs.clone(),
             text_inputs: BTreeMap::new(),
             capabilities: None,
             limits: Limits {
                 steps: request.max_steps,
-                ..run.birth.limits.clone()
+                ..run.spec.limits.clone()
             },
-            durability: Some(run.birth.durability),
+            durability: Some(run.spec.durability),
             start_key: Some(continuation_key(&run.id)),
             caller,
-            beginning: Beginning::Continue {
+            start_at: StartAt::Continue {
                 run: Arc::clone(&run),
                 layers: request.layers,
             },
@@ -318,7 +318,7 @@ impl Supervisor {
         let mut open = children(run);
         while let Some(id) = open.pop() {
             let child = self.run_of(&id).await?;
-            if is_parked(&child) && !child.birth.detached {
+            if is_parked(&child) && !child.spec.detached {
                 open.extend(children(&child));
                 found.push(child);
             }
@@ -358,7 +358,7 @@ fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
 
 /// The run that asked for `run` and waits for it.
 fn waiting_parent(run: &Run) -> Option<RunId> {
-    run.birth.parent.clone().filter(|_| !run.birth.detached)
+    run.spec.parent.clone().filter(|_| !run.spec.detached)
 }
 
 /// Whether somebody has to let `run` go on.

@@ -9,7 +9,7 @@ mod head;
 use std::path::Path;
 
 use rye_core::definition::{self, About, Remark, Severity, Validation};
-use rye_core::error::{ErrorKind, Kinded as _, chain as told};
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
 use rye_core::yaml;
@@ -62,7 +62,7 @@ impl Supervisor {
         let (severity, code) = standing(&refusal);
         // What is wrong inside the file says it better than what cannot be read from it.
         if severity == Severity::Warning || report.is_sound() {
-            report.put_first(severity, code, told(&refusal));
+            report.put_first(severity, code, with_sources(&refusal));
         }
         Ok(Checked {
             path: draft.path.display().to_string(),
@@ -155,7 +155,7 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
                 about,
             })
             .collect(),
-        Err(error) => vec![about_item("item_refused", told(&error))],
+        Err(error) => vec![about_item("item_refused", with_sources(&error))],
     }
 }
 
@@ -170,7 +170,7 @@ fn refused(library: &Library, used: &ItemRef, refusal: &chain::Error) -> Remark 
             .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
         return about_item("unknown_item", format!("{error}{hint}"));
     }
-    about_item("item_refused", told(refusal))
+    about_item("item_refused", with_sources(refusal))
 }
 
 fn about_item(code: &'static str, message: String) -> Remark {

@@ -24,7 +24,7 @@ pub struct Validation {
 impl Validation {
     /// `{success, errors, warnings, node_count}`, as `graph validate --json` prints it.
     pub fn to_json(&self) -> Value {
-        let told = |findings: &[Finding]| -> Vec<Value> {
+        let messages = |findings: &[Finding]| -> Vec<Value> {
             let document = |finding: &Finding| {
                 json!({
                     "code": finding.code,
@@ -38,8 +38,8 @@ impl Validation {
         };
         json!({
             "success": self.errors.is_empty(),
-            "errors": told(&self.errors),
-            "warnings": told(&self.warnings),
+            "errors": messages(&self.errors),
+            "warnings": messages(&self.warnings),
             "node_count": self.node_count,
         })
     }
@@ -90,7 +90,7 @@ pub fn validate(text: &str) -> Validation {
 }
 
 /// As [`validate`], among other items: `look_up` says of an item the graph names, and of the parameters it gives it, what
-/// its author should know, and `is_graph` whether it is one. Parameters are told with their templates; an item that a
+/// its author should know, and `is_graph` whether it is one. Parameters are messages with their templates; an item that a
 /// template names is not looked up.
 pub fn validate_among(
     text: &str,

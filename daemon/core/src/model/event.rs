@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Birth, Control, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Slot, Status,
+    Control, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Slot, Spec, Status,
     StepStatus, Suspension, Verdict,
 };
 use crate::clock::Timestamp;
@@ -18,7 +18,7 @@ use crate::id::{Epoch, RunId};
 #[serde(tag = "event_type", content = "payload", rename_all = "snake_case")]
 pub enum Event {
     /// The run was accepted. Always the first event.
-    RunCreated(Arc<Birth>),
+    RunCreated(Arc<Spec>),
     /// A task of this daemon owns the run now: its first start, or its return after a restart.
     RunStarted {
         /// The daemon's life it runs in.

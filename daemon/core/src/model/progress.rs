@@ -31,7 +31,7 @@ pub struct Progress {
     /// Retries of each node since it was entered by an edge.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retries: BTreeMap<String, u32>,
-    /// A limit of steps that replaces that of the birth.
+    /// A limit of steps that replaces that of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
     /// Items of the foreach node in hand.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::attempt::attempt_name;
 use super::{
-    Activity, Birth, Effect, Event, Failure, Illegal, InFlight, Items, Outcome, Phase, Progress,
-    RunKind, Slot, Status, Verdict,
+    Activity, Effect, Event, Failure, Illegal, InFlight, Items, Outcome, Phase, Progress, RunKind,
+    Slot, Spec, Status, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId, Seq};
@@ -19,7 +19,7 @@ pub struct Run {
     /// Its id.
     pub id: RunId,
     /// What is fixed about it.
-    pub birth: Arc<Birth>,
+    pub spec: Arc<Spec>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When a task first owned it.
@@ -48,18 +48,18 @@ pub struct Run {
 
 impl Run {
     /// The record right after `run_created`.
-    pub fn create(id: RunId, at: Timestamp, birth: Arc<Birth>) -> Self {
-        let mut progress = birth
+    pub fn create(id: RunId, at: Timestamp, spec: Arc<Spec>) -> Self {
+        let mut progress = spec
             .seed
             .as_ref()
             .map(|seed| seed.progress.clone())
             .unwrap_or_default();
-        if birth.kind == RunKind::Graph {
-            progress.set("inputs", Value::Object(birth.inputs.clone()));
+        if spec.kind == RunKind::Graph {
+            progress.set("inputs", Value::Object(spec.inputs.clone()));
         }
         Self {
             id,
-            birth,
+            spec,
             created_at: at,
             started_at: None,
             active_since: None,
@@ -181,7 +181,7 @@ impl Run {
     /// The event by which it fails with `error` at `now`, wherever it stands.
     pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
         let elapsed_ms = now.ms_since(self.created_at);
-        match self.birth.kind {
+        match self.spec.kind {
             RunKind::Graph => Event::GraphError {
                 error,
                 steps: self.progress.steps,
@@ -198,7 +198,7 @@ impl Run {
     /// The event by which it is cancelled at `now`, wherever it stands.
     pub fn end_by_cancel(&self, now: Timestamp, cause: &str) -> Event {
         let cause = cause.to_owned();
-        match self.birth.kind {
+        match self.spec.kind {
             RunKind::Graph => Event::GraphCancelled {
                 cause,
                 steps: self.progress.steps,
@@ -251,11 +251,11 @@ impl Run {
             Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => None,
         };
         // A step that could not be taken has no place to begin at, only its mark.
-        if self.birth.is_single_step() || self.id.is_single_step() {
+        if self.spec.is_single_step() || self.id.is_single_step() {
             return self.single_step(success);
         }
         document["output"] = output.cloned().unwrap_or_else(|| json!({}));
-        match self.birth.kind {
+        match self.spec.kind {
             RunKind::Graph => {
                 document["state"] = progress.state.clone();
                 document["steps"] = json!(progress.steps);
@@ -344,7 +344,7 @@ impl Run {
             Event::GraphStarted { state, .. } => {
                 self.progress.state = Value::Object(state.clone());
                 self.progress
-                    .set("inputs", Value::Object(self.birth.inputs.clone()));
+                    .set("inputs", Value::Object(self.spec.inputs.clone()));
             }
             // Something ended: whatever brings the daemon down, it is not the first thing the run does.
             Event::StepCompleted { .. }

@@ -8,9 +8,9 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ItemId, Seq};
 
-fn birth(kind: RunKind) -> Arc<Birth> {
+fn spec(kind: RunKind) -> Arc<Spec> {
     let id = RunId::new("x-1-a").unwrap();
-    Arc::new(Birth {
+    Arc::new(Spec {
         item: ItemRef::tool(ItemId::new("a/b").unwrap()),
         kind,
         project: "/p".into(),
@@ -211,7 +211,7 @@ fn graph_started() -> Event {
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
     let mut all = vec![
-        ("created", Event::RunCreated(birth(RunKind::Graph))),
+        ("created", Event::RunCreated(spec(RunKind::Graph))),
         ("run", Event::RunStarted { epoch: Epoch(1) }),
         ("graph", graph_started()),
         ("step", started(1)),
@@ -408,7 +408,7 @@ fn a_step_of_another_number_is_not_this_one() {
 /// A run that stands before `n`.
 fn walking() -> Run {
     let id = RunId::new("x-1-a").unwrap();
-    let mut run = Run::create(id, Timestamp::from_ms(0), birth(RunKind::Graph));
+    let mut run = Run::create(id, Timestamp::from_ms(0), spec(RunKind::Graph));
     take(
         &mut run,
         &[Event::RunStarted { epoch: Epoch(1) }, graph_started()],
@@ -778,7 +778,7 @@ fn a_record_counts_what_its_events_say() {
     let mut run = Run::create(
         RunId::new("x-1-a").unwrap(),
         Timestamp::from_ms(0),
-        birth(RunKind::Graph),
+        spec(RunKind::Graph),
     );
     let again = Event::RunStarted { epoch: Epoch(1) };
     let script = [
@@ -832,8 +832,8 @@ fn records_and_events_without_later_fields_are_read() {
     let mut old = serde_json::to_value(&run).unwrap();
     let record = old.as_object_mut().unwrap();
     record.shift_remove("active_since");
-    let birth = record["birth"].as_object_mut().unwrap();
-    birth.shift_remove("depth");
+    let spec = record["spec"].as_object_mut().unwrap();
+    spec.shift_remove("depth");
     let progress = record["progress"].as_object_mut().unwrap();
     let later = [
         "retries",

@@ -232,7 +232,7 @@ fn private_keys_are_read_in_both_versions_and_written_in_the_first() {
 fn a_secret_key_never_shows_itself() {
     assert_eq!(format!("{:?}", key()), "SecretKey(45c50cb5ae48c0f6, ..)");
     let error = SecretKey::from_pem("-----BEGIN PRIVATE KEY-----\nAAAA\n").unwrap_err();
-    assert!(!crate::error::chain(&error).contains("AAAA"));
+    assert!(!crate::error::with_sources(&error).contains("AAAA"));
 }
 
 #[test]

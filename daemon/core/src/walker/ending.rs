@@ -38,7 +38,7 @@ impl Walker {
 
     /// The most steps the run may have taken in all.
     pub(super) fn max_steps(&self) -> u32 {
-        let limit = self.run.progress.max_steps.or(self.run.birth.limits.steps);
+        let limit = self.run.progress.max_steps.or(self.run.spec.limits.steps);
         limit.or(self.graph.max_steps).unwrap_or(DEFAULT_MAX_STEPS)
     }
 
@@ -81,7 +81,7 @@ impl Walker {
         outcome: Outcome,
         events: &mut Vec<Event>,
     ) -> Turn {
-        if self.has_hooks(HookEvent::GraphCompleted) && !self.run.birth.is_single_step() {
+        if self.has_hooks(HookEvent::GraphCompleted) && !self.run.spec.is_single_step() {
             let error = match &outcome {
                 Outcome::Error { error } => json!(error.message),
                 Outcome::Completed { .. }
@@ -90,7 +90,7 @@ impl Walker {
                 | Outcome::Killed { .. } => Value::Null,
             };
             let context = self.context([
-                ("graph_id", json!(self.run.birth.item.id)),
+                ("graph_id", json!(self.run.spec.item.id)),
                 ("steps", json!(self.run.progress.steps)),
                 ("status", json!(outcome.status())),
                 ("error", error),

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Walker, broken};
+use super::{Walker, interpolation_failure};
 use crate::bounds::{self, MANY_BYTES, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Edge, Next, Node};
-use crate::error::chain;
+use crate::error::with_sources;
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
 use crate::model::{Failure, Object, Run};
@@ -71,8 +71,9 @@ pub(super) fn resolve(
     notes: &mut Vec<String>,
 ) -> Result<(ItemRef, Object), Failure> {
     let id = expr::interpolate(&Value::String(action.id.clone()), names, notes)
-        .map_err(|error| broken(&error))?;
-    let params = expr::interpolate(&action.params, names, notes).map_err(|error| broken(&error))?;
+        .map_err(|error| interpolation_failure(&error))?;
+    let params = expr::interpolate(&action.params, names, notes)
+        .map_err(|error| interpolation_failure(&error))?;
     let Value::String(id) = id else {
         let text = format!(
             "item_id `{}` resolved to {id}, which is not an item id",
@@ -81,7 +82,7 @@ pub(super) fn resolve(
         return Err(Failure::permanent("invalid_item_id", text));
     };
     let item = ItemRef::parse(&id, action.kind)
-        .map_err(|error| Failure::permanent("invalid_item_id", chain(&error)))?;
+        .map_err(|error| Failure::permanent("invalid_item_id", with_sources(&error)))?;
     let Value::Object(params) = expr::strip_nulls(params) else {
         let text = "params did not resolve to a map";
         return Err(Failure::permanent("invalid_params", text));
@@ -110,7 +111,8 @@ impl Walker {
             return Ok(json!({}));
         };
         let view = View::new(&self.run, None, now);
-        expr::interpolate(template, &view.names(), &mut self.notes).map_err(|error| broken(&error))
+        expr::interpolate(template, &view.names(), &mut self.notes)
+            .map_err(|error| interpolation_failure(&error))
     }
 
     /// Evaluates `assign` in written order, each line seeing the ones before it and `assigned`, to which it adds.
@@ -145,7 +147,7 @@ impl Walker {
                 }
                 Err(error) => {
                     self.restore(undo);
-                    return Err(broken(&error));
+                    return Err(interpolation_failure(&error));
                 }
             }
             if let Err(failure) = self.weigh_state() {

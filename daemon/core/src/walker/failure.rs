@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::items::ITEM_FAILED;
 use super::step::Done;
-use super::{Certainty, Turn, Walker, spread};
+use super::{Certainty, Turn, Walker, jitter};
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::model::{
@@ -154,7 +154,7 @@ impl Walker {
             node: step.node.clone(),
             attempt,
             retries: used + 1,
-            due: now.plus(backoff.delay(used, spread(&key))),
+            due: now.plus(backoff.delay(used, jitter(&key))),
             by: by.to_owned(),
         };
         self.record(now, event, events);

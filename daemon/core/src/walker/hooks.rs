@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve};
-use super::{Answer, Call, Turn, Walker, broken};
+use super::{Answer, Call, Turn, Walker, interpolation_failure};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
 use crate::expr::{self, Names};
@@ -132,7 +132,7 @@ impl Walker {
         let asked = match &hook.action {
             HookAction::Control(template) => self
                 .in_round(|names| expr::interpolate(template, names, &mut notes))
-                .map_err(|error| broken(&error))
+                .map_err(|error| interpolation_failure(&error))
                 .and_then(|answer| control(&answer))
                 .map(Asked::Answered),
             HookAction::Call(action) => self

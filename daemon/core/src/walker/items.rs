@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::evaluate::{View, resolve};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
-use super::{Answer, Call, Certainty, Turn, Walker, broken};
+use super::{Answer, Call, Certainty, Turn, Walker, interpolation_failure};
 use crate::bounds::{Excess, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
@@ -78,7 +78,7 @@ impl Walker {
             let over = {
                 let view = View::new(&self.run, None, step.now);
                 expr::interpolate(&foreach.over, &view.names(), &mut self.notes)
-                    .map_err(|error| broken(&error))?
+                    .map_err(|error| interpolation_failure(&error))?
             };
             if over.is_null() {
                 self.notes.push(format!(
@@ -435,7 +435,7 @@ fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
 
 /// The items of `over`: a list, the text of a JSON list, or nothing.
 fn list(over: Value) -> Result<Vec<Value>, Failure> {
-    let told = |what: &str| {
+    let not_a_list = |what: &str| {
         let text = format!("`over` is {what}; a foreach node goes over a list");
         Failure::permanent("over_not_a_list", text)
     };
@@ -444,10 +444,10 @@ fn list(over: Value) -> Result<Vec<Value>, Failure> {
         Value::Array(list) => Ok(list),
         Value::String(text) => match parse_json(&text) {
             Ok(Value::Array(list)) => Ok(list),
-            Ok(_) | Err(_) => Err(told("a text that is not a JSON list")),
+            Ok(_) | Err(_) => Err(not_a_list("a text that is not a JSON list")),
         },
-        Value::Bool(_) => Err(told("a boolean")),
-        Value::Number(_) => Err(told("a number")),
-        Value::Object(_) => Err(told("a map")),
+        Value::Bool(_) => Err(not_a_list("a boolean")),
+        Value::Number(_) => Err(not_a_list("a number")),
+        Value::Object(_) => Err(not_a_list("a map")),
     }
 }

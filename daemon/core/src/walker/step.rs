@@ -16,7 +16,7 @@ use crate::model::{
 impl Walker {
     /// Attempts the node ahead, unless the run is at its end or its limit.
     pub(super) fn before(&mut self, now: Timestamp, name: &str, events: &mut Vec<Event>) -> Turn {
-        let single = self.run.birth.is_single_step();
+        let single = self.run.spec.is_single_step();
         if single && self.run.progress.last_step.is_some() {
             let outcome = self.completed();
             return self.finish(now, outcome, events);

@@ -18,7 +18,7 @@ use super::*;
 use crate::definition;
 use crate::id::{Epoch, ItemId, RunId};
 use crate::model::{
-    Birth, Durability, Extent, GraphSource, Limits, Outcome, Progress, Recovery, RunKind, Seed,
+    Durability, Extent, GraphSource, Limits, Outcome, Progress, Recovery, RunKind, Spec, StartFrom,
     Status, SuspendReason, Verdict,
 };
 
@@ -32,12 +32,12 @@ fn graph(config: &str) -> Arc<Graph> {
     Arc::new(graph)
 }
 
-fn birth(inputs: Value, steps: Option<u32>) -> Birth {
+fn spec(inputs: Value, steps: Option<u32>) -> Spec {
     let id = RunId::new("t-1-a").unwrap();
     let Value::Object(inputs) = inputs else {
         unreachable!()
     };
-    Birth {
+    Spec {
         item: ItemRef::tool(ItemId::new("t/g").unwrap()),
         kind: RunKind::Graph,
         project: "/p".into(),
@@ -69,28 +69,28 @@ fn birth(inputs: Value, steps: Option<u32>) -> Birth {
     }
 }
 
-fn begun(birth: Birth) -> Run {
+fn begun(spec: Spec) -> Run {
     let id = RunId::new("t-1-a").unwrap();
-    let mut run = Run::create(id, now(0), Arc::new(birth));
+    let mut run = Run::create(id, now(0), Arc::new(spec));
     run.apply(now(0), &Event::RunStarted { epoch: Epoch(1) })
         .unwrap();
     run
 }
 
 fn run(inputs: Value, steps: Option<u32>) -> Run {
-    begun(birth(inputs, steps))
+    begun(spec(inputs, steps))
 }
 
 /// A run that begins at `node` with what was done before.
 fn seeded(node: &str, progress: Progress, extent: Extent) -> Run {
     let inputs = progress.state.get("inputs").cloned();
-    begun(Birth {
-        seed: Some(Arc::new(Seed {
+    begun(Spec {
+        seed: Some(Arc::new(StartFrom {
             node: node.into(),
             progress,
             extent,
         })),
-        ..birth(inputs.unwrap_or_else(|| json!({})), None)
+        ..spec(inputs.unwrap_or_else(|| json!({})), None)
     })
 }
 

@@ -161,7 +161,7 @@ fn every_refusal_names_the_file_and_the_mend() {
         assert_eq!(report.verdict, verdict, "{text}");
         assert_eq!(report.item, tool("a/x"));
         let error = world.resolve("a/x").unwrap_err();
-        let text = rye_core::error::chain(&error);
+        let text = rye_core::error::with_sources(&error);
         assert!(text.contains(mend), "{text}");
         assert!(text.contains(&path.display().to_string()), "{text}");
         assert!(matches!(

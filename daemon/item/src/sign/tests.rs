@@ -88,7 +88,7 @@ fn what_could_not_be_used_is_not_signed() {
     ] {
         let path = world.write("project/.ai/tools/a/x.yaml", text);
         let error = world.sign("tool:a/x").unwrap_err();
-        let message = rye_core::error::chain(&error);
+        let message = rye_core::error::with_sources(&error);
         assert!(message.contains(reason), "{message}");
         assert!(message.contains(&path.display().to_string()), "{message}");
         assert_eq!(error.kind(), ErrorKind::Invalid);

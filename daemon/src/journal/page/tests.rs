@@ -10,7 +10,7 @@ fn outline(names: &[&str]) -> Vec<Outline> {
     names.iter().map(outline).collect()
 }
 
-fn birth() -> Birth {
+fn spec() -> Spec {
     serde_json::from_value(json!({
         "item": {"kind": "tool", "id": "demo/graph"}, "kind": "graph", "project": "/p", "files": "/p/.ai", "principal": "uid:0",
         "parent": null, "chain_root": "run-a", "continuation_of": null, "limits": {}, "layers": [],
@@ -22,7 +22,7 @@ fn birth() -> Birth {
 
 fn page(names: &[&str]) -> Page {
     let run = RunId::new("run-a").unwrap();
-    Page::new(&run, &birth(), &outline(names))
+    Page::new(&run, &spec(), &outline(names))
 }
 
 fn started(step: u32, node: &str) -> Event {

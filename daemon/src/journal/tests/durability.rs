@@ -253,7 +253,7 @@ async fn positions_are_dense_and_tickets_are_in_order() {
         let ticket = journal
             .commit(vec![Change::Create {
                 id: run,
-                birth: std::sync::Arc::new(rig.birth()),
+                spec: std::sync::Arc::new(rig.spec()),
             }])
             .await
             .unwrap();

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::id::Seq;
-use rye_core::model::Birth;
 use rye_core::model::Event;
+use rye_core::model::Spec;
 use serde_json::{Value, json};
 
 use super::super::{Change, Error, Journal};
@@ -163,7 +163,7 @@ async fn what_neither_file_nor_log_holds_is_lost_and_named_and_the_rest_is_kept(
         };
         let expected: Vec<u64> = (1..first).chain(44..=50).collect();
         assert_eq!(seen(&journal).await, expected);
-        let told = rye_core::error::chain(&journal.steps(&run).await.unwrap_err());
+        let told = rye_core::error::with_sources(&journal.steps(&run).await.unwrap_err());
         let range = format!("events {first} to 44 are lost");
         assert!(
             told.contains(&range) && told.contains(path.to_str().unwrap()),
@@ -359,11 +359,11 @@ async fn the_log_is_kept_until_a_transcript_that_could_not_be_synced_is_on_disk(
 
     let elsewhere = tempfile::tempdir().unwrap();
     let other = id("run-b");
-    let birth = Birth {
+    let spec = Spec {
         files: elsewhere.path().display().to_string(),
-        ..rig.birth()
+        ..rig.spec()
     };
-    let created = Change::create(&other, Arc::new(birth));
+    let created = Change::create(&other, Arc::new(spec));
     journal.put([vec![created], begin(&other)].concat()).await;
     let others = (elsewhere.path().join("state/threads/run-b")).join("transcript.jsonl");
     let mut steps = 1_u32..;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::{Change, Journal};
 use super::rig::*;
-use crate::object::{Digest, Vault};
+use crate::object::{Digest, ProjectObjects};
 
 /// A step that gave `result` back.
 fn gave(run: &RunId, step: u32, result: &Value) -> Change {
@@ -43,7 +43,7 @@ async fn ended_run(journal: &Journal, rig: &Rig, name: &str, results: &[Value]) 
 /// The hash that the ref of `run` names, once there is one.
 async fn snapshot_of(rig: &Rig, run: &RunId) -> Digest {
     eventually(async || {
-        let vault = Vault::open(&rig.ai()).ok()??;
+        let vault = ProjectObjects::open(&rig.ai()).ok()??;
         let pointer: Value = serde_json::from_slice(&vault.get_ref(run).ok()??).ok()?;
         assert_eq!(pointer["graph_run_id"], json!(run));
         pointer["hash"].as_str()?.parse().ok()
@@ -54,7 +54,7 @@ async fn snapshot_of(rig: &Rig, run: &RunId) -> Digest {
 /// The objects that the ref of `run` leads to: snapshot, state, receipts with their results.
 async fn retrace(rig: &Rig, run: &RunId) -> (Value, Value, Vec<(Value, Value)>) {
     let named = snapshot_of(rig, run).await;
-    let vault = Vault::open(&rig.ai()).unwrap().unwrap();
+    let vault = ProjectObjects::open(&rig.ai()).unwrap().unwrap();
     let get = |hash: &Value| vault.get(&hash.as_str().unwrap().parse().unwrap()).unwrap();
     let snapshot = vault.get(&named).unwrap();
     let state = get(&snapshot["state_hash"]);
@@ -270,7 +270,7 @@ async fn a_transcript_that_was_changed_gives_no_objects_and_holds_nobody_up() {
     drop(journal);
     assert!(!rig.ai().join("state/objects/refs").exists());
     let journal = rig.open().await;
-    assert!(journal.shared.track(&run).is_none(), "it was let go");
+    assert!(journal.shared.stream(&run).is_none(), "it was let go");
 }
 
 #[tokio::test]

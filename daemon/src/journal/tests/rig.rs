@@ -12,14 +12,14 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::model::{
-    Birth, Durability, Effect, Event, GraphSource, Limits, Object, ProcessIdentity, Recovery, Run,
-    RunKind, Slot, Status, StepStatus,
+    Durability, Effect, Event, GraphSource, Limits, Object, ProcessIdentity, Recovery, Run,
+    RunKind, Slot, Spec, Status, StepStatus,
 };
 use serde_json::{Value, json};
 
 use super::super::faults::Faults;
 use super::super::transcript::{CHECKPOINT, Head};
-use super::super::{Change, Error, Journal, Notary, Options, Recovered, Ticket};
+use super::super::{Change, Error, Journal, Options, Recovered, Signer, Ticket};
 use crate::object::Digest;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Key {
     }
 }
 
-impl Notary for Key {
+impl Signer for Key {
     fn sign_hex(&self, hash_hex: &str, at: Timestamp) -> String {
         let signature = self.0.sign(hash_hex.as_bytes()).to_bytes();
         let mut token = format!("{}|{hash_hex}|", at.to_seconds_string());
@@ -134,8 +134,8 @@ impl Rig {
         self.try_open().await.unwrap().0
     }
 
-    pub(super) fn birth(&self) -> Birth {
-        Birth {
+    pub(super) fn spec(&self) -> Spec {
+        Spec {
             item: ItemRef::tool(ItemId::new("demo/graph").unwrap()),
             kind: RunKind::Graph,
             project: self.root.path().display().to_string(),
@@ -173,7 +173,7 @@ impl Rig {
     pub(super) fn create(&self, run: &RunId) -> Change {
         Change::Create {
             id: run.clone(),
-            birth: Arc::new(self.birth()),
+            spec: Arc::new(self.spec()),
         }
     }
 

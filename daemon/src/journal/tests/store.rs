@@ -2,7 +2,7 @@ use std::fs;
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::model::{Birth, Status};
+use rye_core::model::{Spec, Status};
 
 use super::super::{Change, Error, Filter, Journal};
 use super::rig::*;
@@ -14,14 +14,14 @@ async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
         let run = id(&format!("run-{number}"));
         // The even ones below one run, the odd ones below another.
         let parent = ["run-live", "run-live2"][number % 2];
-        let birth = Arc::new(Birth {
+        let spec = Arc::new(Spec {
             parent: Some(id(parent)),
             start_key: Some(format!("key-{number}")),
-            ..rig.birth()
+            ..rig.spec()
         });
         let mut changes = vec![Change::Create {
             id: run.clone(),
-            birth,
+            spec,
         }];
         changes.extend(begin(&run));
         changes.push(change(&run, finish()));
@@ -29,7 +29,7 @@ async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
         runs.push(run);
     }
     for run in &runs {
-        eventually(async || journal.shared.track(run).is_none().then_some(())).await;
+        eventually(async || journal.shared.stream(run).is_none().then_some(())).await;
     }
     runs
 }
@@ -142,13 +142,13 @@ async fn lists_are_filtered_and_come_in_pages() {
     let journal = rig.open().await;
     end_runs(&rig, &journal, 7).await;
     journal.put_run(&rig, "run-live", 1).await;
-    let mut child = rig.birth();
+    let mut child = rig.spec();
     child.parent = Some(id("run-live"));
     child.project = "/elsewhere".into();
     journal
         .put(vec![Change::Create {
             id: id("run-child"),
-            birth: Arc::new(child),
+            spec: Arc::new(child),
         }])
         .await;
     let names = async |filter: Filter, limit: usize| {
@@ -215,9 +215,9 @@ async fn a_start_key_is_used_once() {
     let journal = rig.open().await;
     let keyed = |name: &str| Change::Create {
         id: id(name),
-        birth: Arc::new(Birth {
+        spec: Arc::new(Spec {
             start_key: Some("again".into()),
-            ..rig.birth()
+            ..rig.spec()
         }),
     };
     journal.put(vec![keyed("run-a")]).await;
@@ -241,9 +241,9 @@ async fn a_start_key_is_used_once_though_its_run_leaves_memory_between_look_and_
     let runs = end_runs(&rig, &journal, 1).await;
     let late = Change::Create {
         id: id("run-late"),
-        birth: Arc::new(Birth {
+        spec: Arc::new(Spec {
             start_key: Some("key-0".into()),
-            ..rig.birth()
+            ..rig.spec()
         }),
     };
     match journal.commit(vec![late]).await {

@@ -4,7 +4,7 @@
 //! graphs tells.
 
 use rye_core::definition::{Finding, Severity};
-use rye_core::error::{ErrorKind, Kinded as _, chain as told};
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::yaml::{self, Document};
 use rye_item::{Library, sign};
@@ -89,7 +89,7 @@ impl Head {
         let executor = match ItemId::new(named) {
             Ok(id) => ItemRef::tool(id).canonical(),
             Err(error) => {
-                let message = format!("`{KEY}` is malformed: {}", told(&error));
+                let message = format!("`{KEY}` is malformed: {}", with_sources(&error));
                 return Some(self.error("bad_executor", KEY, message));
             }
         };
@@ -106,7 +106,7 @@ impl Head {
                 } else {
                     String::new()
                 };
-                let message = format!("{}{hint}", told(&refusal));
+                let message = format!("{}{hint}", with_sources(&refusal));
                 Some(self.finding(severity, "bad_executor", KEY, message))
             }
         }

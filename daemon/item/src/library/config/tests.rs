@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use rye_core::clock::{Clock, Timestamp};
-use rye_core::error::{ErrorKind, Kinded as _, chain};
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::policy::Policy;
 use rye_core::seal::{SecretKey, sign_text};
 use serde_json::json;
@@ -213,7 +213,7 @@ fn configuration_is_refused_like_any_item() {
         for space in ["home", "project"] {
             let path = world.write(space, name, &content);
             let error = world.library.snapshot().unwrap_err();
-            let message = chain(&error);
+            let message = with_sources(&error);
             assert_eq!(error.kind(), kind, "{message}");
             for part in [
                 told,

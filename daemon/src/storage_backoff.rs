@@ -1,6 +1,6 @@
 //! Waiting for a place to write to.
 //!
-//! A run whose commit was refused for want of room ([`journal::Error::is_want_of_room`]) parks, keeps what it has to say in
+//! A run whose commit was refused for lack of space ([`journal::Error::is_out_of_space`]) parks, keeps what it has to say in
 //! memory, and says it again when there is room. **Owns** the pauses between its tries. **Never** commits. **Order.** While
 //! the disk that holds the log is full, nothing is tried. The store of long payloads does not tell when it has room, so it
 //! is tried again and again, after pauses that grow to half a minute.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rye_core::model::KillReceipt;
 
 use crate::journal::{self, Journal, Storage};
-use crate::stop::{Left, Stop, Urgency};
+use crate::stop::{DriverExit, Stop, Urgency};
 
 /// Pause before the first try.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ impl Pauses {
         &mut self,
         journal: &Journal,
         stop: &Stop,
-    ) -> Result<Option<Left>, journal::Error> {
+    ) -> Result<Option<DriverExit>, journal::Error> {
         let pause = self.lengthen();
         let mut storage = journal.storage();
         let room = async {
@@ -53,10 +53,10 @@ impl Pauses {
         tokio::select! {
             biased;
             () = stop.at_least(Urgency::Shutdown) => {
-                Ok(Some(Left::Interrupted(KillReceipt::default())))
+                Ok(Some(DriverExit::Interrupted(KillReceipt::default())))
             }
             // The supervisor ends a parked run itself when it is cancelled.
-            () = stop.at_least(Urgency::Cancel) => Ok(Some(Left::Ended)),
+            () = stop.at_least(Urgency::Cancel) => Ok(Some(DriverExit::Ended)),
             room = room => room,
         }
     }

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rye_core::id::{Lsn, RunId, Seq};
-use rye_core::model::Birth;
+use rye_core::model::Spec;
 use tokio::sync::{broadcast, watch};
 
 use super::Line;
-use super::mark::lock;
 use super::transcript::Head;
+use super::watermark::lock;
 
 /// Lines a subscriber may be behind before it is cut: some seconds of a fast run.
 const FEED_LINES: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Track {
+pub(super) struct RunStream {
     pub(super) id: RunId,
-    pub(super) birth: Arc<Birth>,
+    pub(super) spec: Arc<Spec>,
     published: Mutex<Published>,
     /// Where it last came to rest, as published.
     pub(super) rest: watch::Sender<Rest>,
@@ -52,11 +52,11 @@ pub(super) struct Message {
     pub(super) last: bool,
 }
 
-impl Track {
-    pub(super) fn new(id: RunId, birth: Arc<Birth>, head: Head) -> Self {
+impl RunStream {
+    pub(super) fn new(id: RunId, spec: Arc<Spec>, head: Head) -> Self {
         Self {
             id,
-            birth,
+            spec,
             published: Mutex::new(Published {
                 head,
                 anchor: head,

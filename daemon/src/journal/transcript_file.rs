@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rye_core::id::RunId;
 
 use super::log::size;
-use super::track::Track;
+use super::run_stream::RunStream;
 use super::transcript::{self, Cursor, Head};
 use super::{Shared, history};
 use crate::beneath::Dir;
@@ -29,8 +29,8 @@ pub(super) const THREADS: &str = "state/threads";
 
 /// An open transcript.
 #[derive(Debug)]
-pub(super) struct Sheet {
-    track: Arc<Track>,
+pub(super) struct TranscriptFile {
+    stream: Arc<RunStream>,
     file: File,
     dir: Dir,
     length: u64,
@@ -44,20 +44,20 @@ pub(super) struct Sheet {
     pub(super) used: u64,
 }
 
-impl Sheet {
+impl TranscriptFile {
     /// Opens the transcript to take lines behind `start`; what is missing before is made again first.
-    pub(super) fn open(shared: &Shared, track: &Arc<Track>, start: &Head) -> io::Result<Self> {
-        let root = Dir::root(Path::new(&track.birth.files))?;
-        let dir = run_dir(&root, &track.id)?;
+    pub(super) fn open(shared: &Shared, stream: &Arc<RunStream>, start: &Head) -> io::Result<Self> {
+        let root = Dir::root(Path::new(&stream.spec.files))?;
+        let dir = run_dir(&root, &stream.id)?;
         let there = dir.open(TRANSCRIPT)?;
         let length = there.as_ref().map_or(Ok(0), length)?;
         let (file, fresh) = match there {
             Some(file) if length >= start.bytes => (file, false),
-            there => (make_again(shared, track, &dir, there, start)?, true),
+            there => (make_again(shared, stream, &dir, there, start)?, true),
         };
         let length = self::length(&file)?;
         Ok(Self {
-            track: Arc::clone(track),
+            stream: Arc::clone(stream),
             file,
             dir,
             length,
@@ -71,7 +71,7 @@ impl Sheet {
 
     /// Whether its name still means this file.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
-        let found = match existing_transcript(&self.track.birth.files, &self.track.id) {
+        let found = match existing_transcript(&self.stream.spec.files, &self.stream.id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             found => found?.metadata()?,
         };
@@ -140,11 +140,11 @@ impl Sheet {
     }
 
     /// Puts the lines that the log has up to `upto` into the file once more, and syncs it.
-    pub(super) fn rewrite(shared: &Shared, track: &Arc<Track>, upto: Head) -> io::Result<()> {
-        let mut sheet = Self::open(shared, track, &upto)?;
-        let anchor = track.published().anchor;
+    pub(super) fn rewrite(shared: &Shared, stream: &Arc<RunStream>, upto: Head) -> io::Result<()> {
+        let mut sheet = Self::open(shared, stream, &upto)?;
+        let anchor = stream.published().anchor;
         if anchor.bytes < upto.bytes {
-            history::render_again(shared, track, anchor, upto, |at, lines| {
+            history::render_again(shared, stream, anchor, upto, |at, lines| {
                 sheet.file.write_all_at(lines, at)
             })?;
         }
@@ -153,14 +153,14 @@ impl Sheet {
     }
 
     /// Closes it; what was written and perhaps not synced: up to where.
-    pub(super) fn unsynced(self) -> Option<(Arc<Track>, Head)> {
-        self.dirty.then_some((self.track, self.upto))
+    pub(super) fn unsynced(self) -> Option<(Arc<RunStream>, Head)> {
+        self.dirty.then_some((self.stream, self.upto))
     }
 
     /// Makes what was written survive a power cut.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.fresh {
-            let root = Dir::root(Path::new(&self.track.birth.files))?;
+            let root = Dir::root(Path::new(&self.stream.spec.files))?;
             self.dir.sync()?;
             root.make(Path::new(THREADS))?.sync()?;
             root.make(Path::new("state"))?.sync()?;
@@ -181,13 +181,13 @@ fn length(file: &File) -> io::Result<u64> {
 /// Makes the transcript up to `start` of what `there` has of it and what the log has.
 fn make_again(
     shared: &Shared,
-    track: &Arc<Track>,
+    stream: &Arc<RunStream>,
     dir: &Dir,
     mut there: Option<File>,
     start: &Head,
 ) -> io::Result<File> {
-    let run = &track.id;
-    let mut anchor = track.published().anchor;
+    let run = &stream.id;
+    let mut anchor = stream.published().anchor;
     if anchor.bytes > start.bytes {
         anchor = *start;
     }
@@ -216,7 +216,7 @@ fn make_again(
     } else if start.bytes > 0 {
         tracing::warn!(run = %run, "the transcript of a run was removed or cut; it is made again from the log");
     }
-    history::render_again(shared, track, anchor, *start, |at, lines| {
+    history::render_again(shared, stream, anchor, *start, |at, lines| {
         file.write_all_at(lines, at)
     })?;
     if let Some(old) = there {

@@ -23,22 +23,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rye_core::cas::Encoded;
-use rye_core::error::chain as told;
+use rye_core::error::with_sources;
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::{Object, Run, RunKind};
 use serde_json::json;
 
-use super::keeper::{Covered, Ended};
+use super::archiver::{Covered, Ended};
 use super::page::{Outlines, Page};
 use super::projector::{RENDER_EVERY, RETAINED};
 use super::receipts::Receipts;
 use super::record::{Logged, Unreadable};
-use super::sheet::existing_transcript;
-use super::track::Track;
+use super::run_stream::RunStream;
 use super::transcript::{Cursor, Fault, Head, gap_in};
+use super::transcript_file::existing_transcript;
 use super::{CheckpointJob, Shared};
 use crate::beneath::Dir;
-use crate::object::Vault;
+use crate::object::ProjectObjects;
 
 /// Bytes of a transcript that are taken in before another run has its turn; more than one line.
 const PIECE_BYTES: u64 = 512 << 10;
@@ -48,7 +48,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What the projector says about a run whose transcript it has written.
 #[derive(Debug)]
 pub(super) struct Note {
-    pub(super) track: Arc<Track>,
+    pub(super) stream: Arc<RunStream>,
     /// How far the transcript goes.
     pub(super) upto: Head,
     /// Whether the page is to be rendered.
@@ -71,7 +71,7 @@ impl Note {
     }
 }
 
-/// What the projector leaves for the curator.
+/// What the projector leaves for the artifact writer.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) runs: Notes,
@@ -84,10 +84,10 @@ pub(super) struct Notes(HashMap<RunId, Note>);
 
 impl Notes {
     pub(super) fn add(&mut self, note: Note) {
-        match self.0.get_mut(&note.track.id) {
+        match self.0.get_mut(&note.stream.id) {
             Some(earlier) => earlier.merge(note),
             None => {
-                self.0.insert(note.track.id.clone(), note);
+                self.0.insert(note.stream.id.clone(), note);
             }
         }
     }
@@ -95,7 +95,7 @@ impl Notes {
 
 /// What is known about a run from its transcript.
 #[derive(Debug)]
-struct Chronicle {
+struct RunHistory {
     cursor: Cursor,
     receipts: Receipts,
     page: Page,
@@ -134,12 +134,12 @@ impl From<Fault> for Trouble {
 }
 
 #[derive(Debug)]
-pub(super) struct Curator {
+pub(super) struct ArtifactWriter {
     shared: Arc<Shared>,
     waiting: Notes,
     failing: Notes,
     retry_at: Instant,
-    chronicles: HashMap<RunId, Chronicle>,
+    chronicles: HashMap<RunId, RunHistory>,
     outlines: Outlines,
     /// Runs that have no objects any more, because their transcript is not what was written.
     lost: HashSet<RunId>,
@@ -147,7 +147,7 @@ pub(super) struct Curator {
     unsynced: BTreeSet<String>,
 }
 
-impl Curator {
+impl ArtifactWriter {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
@@ -218,13 +218,13 @@ impl Curator {
                 Ok(Turn::More) => self.waiting.add(note),
                 Err(Trouble::Project(error)) => {
                     if !std::mem::replace(&mut note.failed, true) {
-                        tracing::warn!(run = %id, %error, files = note.track.birth.files,
+                        tracing::warn!(run = %id, %error, files = note.stream.spec.files,
                             "the objects and the page of a run cannot be written; they are tried again");
                     }
                     self.failing.add(note);
                 }
                 Err(error) => {
-                    tracing::warn!(run = %id, error = %told(&error),
+                    tracing::warn!(run = %id, error = %with_sources(&error),
                         "the run has no further objects, and its page is not rendered any more");
                     self.lost.insert(id.clone());
                     self.done(&id, note);
@@ -242,18 +242,18 @@ impl Curator {
 
     /// Takes in one piece of the run's transcript.
     fn turn(&mut self, id: &RunId, note: &mut Note) -> Result<Turn, Trouble> {
-        let birth = &note.track.birth;
-        if birth.kind != RunKind::Graph || note.given_up || self.lost.contains(id) {
+        let spec = &note.stream.spec;
+        if spec.kind != RunKind::Graph || note.given_up || self.lost.contains(id) {
             return Ok(Turn::Done);
         }
         let mut chronicle = match self.chronicles.remove(id) {
             Some(chronicle) => chronicle,
             // Nothing has happened to it in this life yet, nor has it come to rest.
             None if !note.page && note.settled.is_none() => return Ok(Turn::Done),
-            None => Chronicle {
+            None => RunHistory {
                 cursor: Cursor::default(),
                 receipts: Receipts::default(),
-                page: Page::new(id, birth, &self.outlines.of(birth)),
+                page: Page::new(id, spec, &self.outlines.of(spec)),
                 unwritten: Vec::new(),
                 rendered: None,
             },
@@ -267,16 +267,16 @@ impl Curator {
         &mut self,
         id: &RunId,
         note: &mut Note,
-        chronicle: &mut Chronicle,
+        chronicle: &mut RunHistory,
     ) -> Result<Turn, Trouble> {
         if chronicle.unwritten.is_empty() && chronicle.cursor.at < note.upto.bytes {
             self.read(id, note, chronicle)?;
         }
-        let files = &note.track.birth.files;
+        let files = &note.stream.spec.files;
         let root = Dir::root(Path::new(files))?;
         if !chronicle.unwritten.is_empty() || note.settled.is_some() {
             self.unsynced.insert(files.clone());
-            let vault = Vault::make(Path::new(files))?;
+            let vault = ProjectObjects::make(Path::new(files))?;
             let mut written = 0;
             let put = chronicle.unwritten.iter().try_for_each(|object| {
                 vault.put(object)?;
@@ -304,8 +304,8 @@ impl Curator {
     }
 
     /// Reads the next piece of the transcript.
-    fn read(&self, id: &RunId, note: &Note, chronicle: &mut Chronicle) -> Result<(), Trouble> {
-        let file = existing_transcript(&note.track.birth.files, id)?;
+    fn read(&self, id: &RunId, note: &Note, chronicle: &mut RunHistory) -> Result<(), Trouble> {
+        let file = existing_transcript(&note.stream.spec.files, id)?;
         let from = chronicle.cursor.at;
         let length = PIECE_BYTES.min(note.upto.bytes - from);
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
@@ -340,7 +340,12 @@ impl Curator {
     }
 
     /// The run parked or ended, and everything before is written.
-    fn put_snapshot(&self, note: &Note, chronicle: &Chronicle, vault: &Vault) -> io::Result<()> {
+    fn put_snapshot(
+        &self,
+        note: &Note,
+        chronicle: &RunHistory,
+        vault: &ProjectObjects,
+    ) -> io::Result<()> {
         let Some((run, _)) = &note.settled else {
             return Ok(());
         };
@@ -351,7 +356,7 @@ impl Curator {
             ("hash".to_owned(), json!(execution.hash)),
             ("graph_run_id".to_owned(), json!(run.id)),
         ]);
-        let pointer = self.shared.notary.sign_json(&pointer, run.updated_at);
+        let pointer = self.shared.signer.sign_json(&pointer, run.updated_at);
         let pointer = serde_json::to_vec(&pointer).expect("a JSON object is plain data");
         vault.put_ref(&run.id, &pointer)
     }
@@ -360,13 +365,13 @@ impl Curator {
         &self,
         id: &RunId,
         note: &Note,
-        chronicle: &Chronicle,
+        chronicle: &RunHistory,
         root: &Dir,
     ) -> io::Result<()> {
-        let graph = note.track.birth.item.id.as_str();
+        let graph = note.stream.spec.item.id.as_str();
         let directory = root.make(&Path::new("knowledge/agent/threads").join(graph))?;
         let text = chronicle.page.render(chronicle.receipts.len());
-        let text = self.shared.notary.sign_text(&text, chronicle.page.seen());
+        let text = self.shared.signer.sign_text(&text, chronicle.page.seen());
         directory.replace(&format!("{id}.md"), text.as_bytes())
     }
 
@@ -382,7 +387,7 @@ impl Curator {
         self.lost.remove(id);
         let ended = Ended {
             run,
-            track: note.track,
+            stream: note.stream,
             head: note.upto,
             lsn,
         };
@@ -395,7 +400,7 @@ impl Curator {
         self.finish();
         let mut ours = Covered::All;
         for files in std::mem::take(&mut self.unsynced) {
-            let vault = Vault::open(Path::new(&files));
+            let vault = ProjectObjects::open(Path::new(&files));
             let synced = vault.and_then(|vault| vault.map_or(Ok(()), |vault| vault.sync()));
             if let Err(error) = synced {
                 tracing::warn!(files, %error, "the objects of a project cannot be synced");
@@ -412,7 +417,7 @@ impl Curator {
             self.unsynced.clear();
             let given_up: Vec<_> = self.failing.0.extract_if(|_, note| settled(note)).collect();
             for (id, note) in given_up {
-                tracing::warn!(run = %id, files = note.track.birth.files,
+                tracing::warn!(run = %id, files = note.stream.spec.files,
                     "the objects of a run are given up: its project did not take them for too long");
                 self.done(&id, note);
             }

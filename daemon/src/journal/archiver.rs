@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 
-use super::archive::{Base, Spot, Stored};
+use super::archive::{ArchiveOffset, Base, Stored};
 use super::index::{Entry, Index, IndexError};
-use super::track::Track;
+use super::run_stream::RunStream;
 use super::transcript::Head;
 use super::{CheckpointJob, IndexState, Shared};
 
@@ -26,7 +26,7 @@ const REOPEN: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) run: Arc<Run>,
-    pub(super) track: Arc<Track>,
+    pub(super) stream: Arc<RunStream>,
     pub(super) head: Head,
     /// Position of its last event.
     pub(super) lsn: Lsn,
@@ -48,10 +48,10 @@ pub(super) struct Inbox {
 }
 
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Archiver {
     shared: Arc<Shared>,
     /// Records the archive held beyond the base at open: they come once more from the log.
-    known: HashMap<RunId, Spot>,
+    known: HashMap<RunId, ArchiveOffset>,
     index: Option<Index>,
     reopen_at: Instant,
     unarchived: Vec<Ended>,
@@ -59,8 +59,8 @@ pub(super) struct Keeper {
     unindexed: Vec<(Ended, Entry)>,
 }
 
-impl Keeper {
-    pub(super) fn new(shared: Arc<Shared>, known: HashMap<RunId, Spot>) -> Self {
+impl Archiver {
+    pub(super) fn new(shared: Arc<Shared>, known: HashMap<RunId, ArchiveOffset>) -> Self {
         Self {
             shared,
             known,
@@ -103,7 +103,7 @@ impl Keeper {
         let mut fresh = Vec::new();
         for ended in std::mem::take(&mut self.unarchived) {
             match self.known.remove(&ended.run.id) {
-                Some(spot) => self.archived(ended, spot),
+                Some(offset) => self.archived(ended, offset),
                 None => fresh.push(ended),
             }
         }
@@ -120,8 +120,8 @@ impl Keeper {
             .collect();
         match self.shared.archive.append(&records) {
             Ok(spots) => {
-                for (ended, spot) in fresh.into_iter().zip(spots) {
-                    self.archived(ended, spot);
+                for (ended, offset) in fresh.into_iter().zip(spots) {
+                    self.archived(ended, offset);
                 }
             }
             Err(error) => {
@@ -131,8 +131,8 @@ impl Keeper {
         }
     }
 
-    fn archived(&mut self, ended: Ended, spot: Spot) {
-        let entry = Entry::new(&ended.run, spot);
+    fn archived(&mut self, ended: Ended, offset: ArchiveOffset) {
+        let entry = Entry::new(&ended.run, offset);
         self.unindexed.push((ended, entry));
     }
 
@@ -147,7 +147,7 @@ impl Keeper {
                 self.index = Some(index);
             }
             Err(error) => {
-                tracing::warn!(error = %rye_core::error::chain(&error), "the index cannot be opened");
+                tracing::warn!(error = %rye_core::error::with_sources(&error), "the index cannot be opened");
                 self.shared
                     .index
                     .send_replace(IndexState::Broken(Arc::new(error)));
@@ -209,11 +209,11 @@ impl Keeper {
         };
         base.write(&self.shared.dir)?;
         for live in &job.runs {
-            live.track.settle(live.head);
+            live.stream.settle(live.head);
         }
         for (ended, _) in &self.unindexed {
             if ended.lsn <= job.lsn {
-                ended.track.settle(ended.head);
+                ended.stream.settle(ended.head);
             }
         }
         self.shared.log.drop_through(job.lsn)

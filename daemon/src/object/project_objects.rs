@@ -10,7 +10,7 @@
 //!
 //! **Never** follows a symbolic link, and never hands out an object whose content does not have its name. **Order**: an object
 //! is there, whole, before anything names it; two writers of one object both succeed. **Failure**: a crash leaves
-//! at most a hidden temporary file. Nothing is synced here; who needs that calls [`Vault::sync`] once for many objects.
+//! at most a hidden temporary file. Nothing is synced here; who needs that calls [`ProjectObjects::sync`] once for many objects.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
 
 /// Why an object of a project is not handed out.
 #[derive(Debug, thiserror::Error)]
-pub enum VaultError {
+pub enum ProjectObjectsError {
     /// It is not there.
     #[error("there is no object {digest}: {} does not exist", path.display())]
     NotFound {
@@ -76,7 +76,7 @@ pub enum VaultError {
     },
 }
 
-impl Kinded for VaultError {
+impl Kinded for ProjectObjectsError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
@@ -88,12 +88,12 @@ impl Kinded for VaultError {
 
 /// The objects of a project. Everything here blocks.
 #[derive(Debug)]
-pub struct Vault {
+pub struct ProjectObjects {
     root: Dir,
     path: PathBuf,
 }
 
-impl Vault {
+impl ProjectObjects {
     /// Opens the objects below `files` (the project's `.ai`, or its stand-in); `None` if there are none yet.
     pub fn open(files: &Path) -> io::Result<Option<Self>> {
         match Dir::root(files)?.enter(Path::new("state/objects")) {
@@ -136,7 +136,7 @@ impl Vault {
     }
 
     /// The object named `digest`, verified.
-    pub fn get(&self, digest: &Digest) -> Result<Value, VaultError> {
+    pub fn get(&self, digest: &Digest) -> Result<Value, ProjectObjectsError> {
         let name = digest.to_string();
         let leaf = leaf(&name);
         let name = format!("{name}.json");
@@ -149,19 +149,20 @@ impl Vault {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {
                 let digest = *digest;
-                return Err(VaultError::NotFound { digest, path });
+                return Err(ProjectObjectsError::NotFound { digest, path });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let digest = *digest;
-                return Err(VaultError::NotFound { digest, path });
+                return Err(ProjectObjectsError::NotFound { digest, path });
             }
-            Err(source) => return Err(VaultError::Read { path, source }),
+            Err(source) => return Err(ProjectObjectsError::Read { path, source }),
         };
         let found = Digest::of(&[&bytes]);
         if found != *digest {
-            return Err(VaultError::Damaged { path, found });
+            return Err(ProjectObjectsError::Damaged { path, found });
         }
-        serde_json::from_slice(&bytes).map_err(|source| VaultError::Foreign { path, source })
+        serde_json::from_slice(&bytes)
+            .map_err(|source| ProjectObjectsError::Foreign { path, source })
     }
 
     /// Names the newest snapshot of `run` by the signed `pointer`.
@@ -240,9 +241,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn vault() -> (tempfile::TempDir, Vault) {
+    fn vault() -> (tempfile::TempDir, ProjectObjects) {
         let files = tempfile::tempdir().unwrap();
-        let vault = Vault::make(files.path()).unwrap();
+        let vault = ProjectObjects::make(files.path()).unwrap();
         (files, vault)
     }
 
@@ -280,7 +281,10 @@ mod tests {
             let path = path(files.path(), &object);
             fs::write(&path, &forged).unwrap();
             let error = vault.get(&digest(&object)).unwrap_err();
-            assert!(matches!(error, VaultError::Damaged { .. }), "{error}");
+            assert!(
+                matches!(error, ProjectObjectsError::Damaged { .. }),
+                "{error}"
+            );
             assert!(
                 error.to_string().contains(path.to_str().unwrap()),
                 "{error}"
@@ -316,7 +320,7 @@ mod tests {
     #[test]
     fn a_project_without_objects_has_no_vault() {
         let files = tempfile::tempdir().unwrap();
-        assert!(Vault::open(files.path()).unwrap().is_none());
-        assert!(Vault::open(&files.path().join("gone")).is_err());
+        assert!(ProjectObjects::open(files.path()).unwrap().is_none());
+        assert!(ProjectObjects::open(&files.path().join("gone")).is_err());
     }
 }

@@ -27,7 +27,7 @@ struct Reached {
 }
 
 /// A position that tasks and threads wait for.
-pub(super) struct Mark {
+pub(super) struct Watermark {
     reached: watch::Sender<Reached>,
     /// The failure once more: who waits for that alone is not woken by each step forward.
     failed: watch::Sender<Option<Failure>>,
@@ -36,7 +36,7 @@ pub(super) struct Mark {
     changed: Condvar,
 }
 
-impl Mark {
+impl Watermark {
     pub(super) fn new(lsn: Lsn) -> Self {
         Self {
             reached: watch::Sender::new(Reached { lsn, failure: None }),
@@ -113,9 +113,9 @@ impl Mark {
     }
 }
 
-impl fmt::Debug for Mark {
+impl fmt::Debug for Watermark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Mark").field(&self.get()).finish()
+        f.debug_tuple("Watermark").field(&self.get()).finish()
     }
 }
 
