@@ -99,10 +99,7 @@ pub fn timestamp(at: &prost_types::Timestamp) -> Timestamp {
 /// The fact an event tells; `None` for a type that this client does not know.
 pub fn fact(event: &v1::Event) -> Option<model::Event> {
     let payload: Value = serde_json::from_str(&event.payload_json).ok()?;
-    let mut tagged = model::Object::new();
-    tagged.insert("event_type".to_owned(), event.event_type.as_str().into());
-    tagged.insert("payload".to_owned(), payload);
-    serde_json::from_value(Value::Object(tagged)).ok()
+    model::Event::read(&event.event_type, &payload).ok()
 }
 
 /// A JSON text of the contract, where empty means none. `name` is the field.
@@ -143,9 +140,9 @@ mod tests {
         };
         assert_eq!(
             fact(&event("cancel_requested", r#"{"cause":"uid:1"}"#)),
-            Some(model::Event::CancelRequested {
+            Some(model::Event::Run(model::RunEvent::CancelRequested {
                 cause: "uid:1".to_owned()
-            })
+            }))
         );
         assert_eq!(fact(&event("moon_landed", "{}")), None);
     }

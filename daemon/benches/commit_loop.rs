@@ -23,7 +23,8 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::model::{
-    Durability, Effect, Event, Limits, Object, Recovery, RunKind, Spec, StepStatus,
+    Durability, Effect, Event, GraphEvent, Limits, Object, Recovery, RunEvent, RunKind, Spec,
+    StepStatus,
 };
 use ryed::journal::{Change, Journal, Options, Signer, Ticket};
 use ryed::task::Scope;
@@ -108,7 +109,7 @@ fn spec(project: &Path) -> Spec {
 }
 
 fn started(step: u32) -> Event {
-    Event::StepStarted {
+    Event::Run(RunEvent::StepStarted {
         step,
         node: "work".into(),
         visit: step - 1,
@@ -120,11 +121,11 @@ fn started(step: u32) -> Event {
         items: None,
         child: None,
         node_input_hash: None,
-    }
+    })
 }
 
 fn completed(step: u32) -> Event {
-    Event::StepCompleted {
+    Event::Graph(GraphEvent::StepCompleted {
         step,
         node: "work".into(),
         status: StepStatus::Ok,
@@ -138,7 +139,7 @@ fn completed(step: u32) -> Event {
         result: None,
         cache_hit: false,
         node_input_hash: None,
-    }
+    })
 }
 
 fn change(run: &RunId, event: Event) -> Change {
@@ -208,18 +209,18 @@ fn turn(run: &RunId, step: u32) -> Vec<Change> {
 
 async fn begin(journal: &Journal, project: &Path, run: &RunId) {
     let spec = Arc::new(spec(project));
-    let graph = Event::GraphStarted {
+    let graph = Event::Graph(GraphEvent::GraphStarted {
         graph_id: "bench/loop".into(),
         graph_run_id: run.clone(),
         start_node: "work".into(),
         state: Object::new(),
-    };
+    });
     let changes = vec![
         Change::Create {
             id: run.clone(),
             spec,
         },
-        change(run, Event::RunStarted { epoch: Epoch(1) }),
+        change(run, Event::Run(RunEvent::RunStarted { epoch: Epoch(1) })),
         change(run, graph),
         change(run, started(1)),
     ];
@@ -237,11 +238,11 @@ async fn walk(journal: &Journal, run: &RunId, steps: u32) {
 async fn end(journal: &Journal, run: &RunId) {
     let cause = "the bench".to_owned();
     let (steps, elapsed_ms) = (1, 1);
-    let event = Event::GraphCancelled {
+    let event = Event::Graph(GraphEvent::GraphCancelled {
         cause,
         steps,
         elapsed_ms,
-    };
+    });
     publish(journal, vec![change(run, event)]).await;
 }
 

@@ -12,7 +12,8 @@ use rye_core::definition::Authority;
 use rye_core::error::with_sources;
 use rye_core::id::ItemRef;
 use rye_core::model::{
-    Activity, Effect, Event, Failure, Phase, Run, Slot, SuspendReason, Suspension,
+    Activity, Effect, Event, Failure, Phase, Run, RunEvent, Slot, SuspendReason, Suspension,
+    ToolEvent,
 };
 use rye_core::walker::idempotency_key;
 
@@ -75,12 +76,12 @@ pub async fn drive(
         return Ok((DriverExit::Interrupted(reply.receipt), Some(reply.envelope)));
     }
     let end = match stop.cancel_cause() {
-        Some(cause) if reply.stopped => Event::ToolCancelled { cause },
-        Some(_) | None => Event::ToolCompleted {
+        Some(cause) if reply.stopped => Event::Tool(ToolEvent::ToolCancelled { cause }),
+        Some(_) | None => Event::Tool(ToolEvent::ToolCompleted {
             result: reply.envelope.data.clone(),
             error: reply.envelope.failure.clone(),
             elapsed_ms: u64::try_from(reply.envelope.elapsed.as_millis()).unwrap_or(u64::MAX),
-        },
+        }),
     };
     let left = record.keep(Begins::Before, end).await?;
     // What is not on record did not happen, to whoever asks.
@@ -121,7 +122,8 @@ impl Record<'_> {
                     if !self.parked {
                         tracing::warn!(error = %with_sources(&error), "there is no room to write: the run parks");
                         let why = Suspension::new(SuspendReason::Storage);
-                        self.commit([Event::RunSuspended(why)]).await?;
+                        self.commit([Event::Run(RunEvent::RunSuspended(why))])
+                            .await?;
                         self.parked = true;
                     }
                 }
@@ -142,9 +144,9 @@ impl Record<'_> {
         let epoch = self.ports.epoch;
         if self.parked {
             let max_steps = None;
-            Event::RunResumed { epoch, max_steps }
+            Event::Run(RunEvent::RunResumed { epoch, max_steps })
         } else {
-            Event::RunStarted { epoch }
+            Event::Run(RunEvent::RunStarted { epoch })
         }
     }
 
@@ -159,7 +161,7 @@ impl Record<'_> {
 }
 
 fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {
-    Event::StepStarted {
+    Event::Run(RunEvent::StepStarted {
         step: 1,
         node: item.id.to_string(),
         visit: 0,
@@ -171,7 +173,7 @@ fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {
         items: None,
         child: None,
         node_input_hash: None,
-    }
+    })
 }
 
 /// Why a call failed that was in flight when the daemon went down.

@@ -18,7 +18,9 @@ use rye_core::capability::{self, Capability, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{Epoch, ItemKind, ItemRef, RunId};
-use rye_core::model::{Event, Failure, KillReceipt, Object, ProcessIdentity, RunKind, Slot, Spec};
+use rye_core::model::{
+    Event, Failure, KillReceipt, Object, ProcessIdentity, RunEvent, RunKind, Slot, Spec,
+};
 use rye_core::walker::Certainty;
 use rye_item::Library;
 use serde_json::{Value, json};
@@ -64,11 +66,11 @@ impl<'a> Ports<'a> {
         slot: Slot,
     ) -> impl Fn(ProcessIdentity) + Send + Sync + 'a {
         move |process| {
-            let event = Event::ProcessStarted {
+            let event = Event::Run(RunEvent::ProcessStarted {
                 step,
                 slot,
                 process,
-            };
+            });
             if let Err(error) = self.journal.note(run, event) {
                 tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");
             }

@@ -31,7 +31,8 @@ use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
 use rye_core::error::with_sources;
 use rye_core::model::{
-    Durability, Effect, Event, Failure, KillReceipt, Phase, Run, SuspendReason, Suspension,
+    Durability, Effect, Event, Failure, KillReceipt, Phase, Run, RunEvent, SuspendReason,
+    Suspension,
 };
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
@@ -160,14 +161,14 @@ impl<'a> Drive<'a> {
         let epoch = self.ports.epoch;
         let run = self.walker.run();
         let event = match &run.phase {
-            Phase::Suspended { .. } => Event::RunResumed {
+            Phase::Suspended { .. } => Event::Run(RunEvent::RunResumed {
                 epoch,
                 max_steps: None,
-            },
+            }),
             // Whoever resumed it has said so already.
             Phase::Running { .. } if run.epoch == epoch => return,
             Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => {
-                Event::RunStarted { epoch }
+                Event::Run(RunEvent::RunStarted { epoch })
             }
         };
         self.walker
@@ -217,7 +218,7 @@ impl<'a> Drive<'a> {
         let now = self.ports.journal.now();
         if let (None, Some(cause)) = (&self.walker.run().cancel, self.stop.cancel_cause()) {
             self.walker
-                .observe(now, &Event::CancelRequested { cause })
+                .observe(now, &Event::Run(RunEvent::CancelRequested { cause }))
                 .expect("a running run may be cancelled");
         }
         if self.stop.is_held() {
@@ -378,8 +379,12 @@ impl<'a> Drive<'a> {
             self.take(&call, ended);
         }
         // It is told anew when the run goes on.
-        self.facts
-            .retain(|fact| !matches!(fact, Event::RunStarted { .. } | Event::RunResumed { .. }));
+        self.facts.retain(|fact| {
+            !matches!(
+                fact,
+                Event::Run(RunEvent::RunStarted { .. } | RunEvent::RunResumed { .. })
+            )
+        });
         self.park().await?;
         loop {
             let left = self.pauses.pass(self.ports.journal, self.stop).await?;
@@ -417,7 +422,9 @@ impl<'a> Drive<'a> {
             return Ok(());
         }
         let journal = self.ports.journal;
-        let parks = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
+        let parks = Event::Run(RunEvent::RunSuspended(Suspension::new(
+            SuspendReason::Storage,
+        )));
         let facts = self.facts.iter().cloned();
         let with_facts = self.changes(facts.chain([parks.clone()]));
         match journal.commit(with_facts).await {
@@ -432,10 +439,10 @@ impl<'a> Drive<'a> {
 
     /// Lets the run go on from its record and the facts that it does not hold yet, if there is room for these.
     async fn go_on(&mut self) -> Result<(), journal::Error> {
-        let resumes = Event::RunResumed {
+        let resumes = Event::Run(RunEvent::RunResumed {
             epoch: self.ports.epoch,
             max_steps: None,
-        };
+        });
         let facts = self.facts.iter().cloned();
         let changes = self.changes([resumes].into_iter().chain(facts));
         self.ports.journal.commit(changes).await?;

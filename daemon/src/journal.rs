@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
-use rye_core::model::{Event, Object, Run, RunKind, Spec, Status};
+use rye_core::model::{Event, Object, Run, RunEvent, RunKind, Spec, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -292,7 +292,7 @@ impl Journal {
         let mut prepared = Vec::with_capacity(changes.len());
         for change in changes {
             let (run, event) = match change {
-                Change::Create { id, spec } => (id, Event::RunCreated(spec)),
+                Change::Create { id, spec } => (id, Event::Run(RunEvent::RunCreated(spec))),
                 Change::Event { run, event } => (run, event),
             };
             let mut text = Rendered::of(&event);
@@ -463,7 +463,7 @@ impl Journal {
             let lsn = sequencer.advance();
             let at = self.shared.clock.now();
             let body = Body::Closed { at }.encode();
-            let sync = log::Sync::Now;
+            let sync = Syncing::Now;
             self.shared
                 .log
                 .queue

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use rye_core::clock::Timestamp;
-use rye_core::model::{Event, Failure, Object, StepStatus};
+use rye_core::model::{Event, Failure, GraphEvent, Object, RunEvent, StepStatus};
 
 use super::screen::in_line;
 use super::{Style, elapsed, one_line};
@@ -58,13 +58,13 @@ impl Steps {
 
     /// The line for `event`, which happened `at`, if it gets one.
     pub(crate) fn line(&mut self, event: &Event, at: Option<Timestamp>) -> Option<Line> {
-        if let Event::GraphStarted { state, .. } = event {
+        if let Event::Graph(GraphEvent::GraphStarted { state, .. }) = event {
             self.known.extend(state.keys().cloned());
         }
-        if let Event::StepStarted { step, node, .. } = event {
+        if let Event::Run(RunEvent::StepStarted { step, node, .. }) = event {
             return Some(Line::Started(format!("{} ...", self.head(*step, node))));
         }
-        if let Event::Warning { node, message } = event {
+        if let Event::Run(RunEvent::Warning { node, message }) = event {
             let node = node.as_ref().map(|node| format!("{node}: "));
             let text = one_line(message, MAX_ERROR_CHARS);
             let node = node.unwrap_or_default();
@@ -73,19 +73,19 @@ impl Steps {
                 self.graph
             )));
         }
-        if let Event::StepFailed { error, .. } = event {
+        if let Event::Graph(GraphEvent::StepFailed { error, .. }) = event {
             self.failed = Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
-        if let Event::ForeachCompleted { items, failed, .. } = event {
+        if let Event::Graph(GraphEvent::ForeachCompleted { items, failed, .. }) = event {
             self.items = Some((*items, *failed));
         }
-        if let Event::RetryScheduled {
+        if let Event::Graph(GraphEvent::RetryScheduled {
             step,
             node,
             retries,
             due,
             ..
-        } = event
+        }) = event
         {
             let wait = at.map_or(0, |at| due.ms_since(at));
             let (head, icon, wait) = (self.head(*step, node), self.style.red("✗"), elapsed(wait));
@@ -94,7 +94,7 @@ impl Steps {
             let why = why.map_or_else(String::new, |why| format!("{icon} ({why}) "));
             return Some(Line::Done(format!("{head} {why}retry {retries} in {wait}")));
         }
-        let Event::StepCompleted {
+        let Event::Graph(GraphEvent::StepCompleted {
             step,
             node,
             status,
@@ -102,7 +102,7 @@ impl Steps {
             assigned,
             error,
             ..
-        } = event
+        }) = event
         else {
             return None;
         };
@@ -167,7 +167,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn event(event_type: &str, payload: &Value) -> Event {
-        serde_json::from_value(json!({"event_type": event_type, "payload": payload})).unwrap()
+        Event::read(event_type, payload).unwrap()
     }
 
     fn completed(status: &str, elapsed_ms: u64, assigned: &Value, error: &Value) -> Event {

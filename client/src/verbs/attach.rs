@@ -12,7 +12,7 @@ use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::RunId;
-use rye_core::model::{Event, Object, RunKind, Status};
+use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -224,7 +224,7 @@ async fn watch(
             return Ok(Watched::Ended);
         }
         // A parked run has no end to wait for; but what is told may be long ago.
-        if let Event::RunSuspended(_) = fact {
+        if let Event::Run(RunEvent::RunSuspended(_)) = fact {
             let run_id = &event.run_id;
             if wire::status_of(&client.get(run_id).await?)? == Status::Suspended {
                 return Ok(Watched::Ended);

@@ -21,9 +21,11 @@
 mod attempt;
 mod control;
 mod event;
+mod graph;
 mod phase;
 mod progress;
 mod run;
+mod tool;
 
 use std::sync::Arc;
 
@@ -35,10 +37,12 @@ use crate::id::{ItemRef, RunId};
 
 pub use self::attempt::{FailedAttempt, HookRound, InFlight, ItemResult, Items, Slot, Verdict};
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
-pub use self::event::Event;
+pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
+pub use self::graph::GraphEvent;
 pub use self::phase::{Activity, Illegal, Phase, Status, StepInFlight};
 pub use self::progress::{LastStep, Progress};
 pub use self::run::Run;
+pub use self::tool::ToolEvent;
 
 /// A JSON object.
 pub type Object = Map<String, Value>;

@@ -42,7 +42,9 @@ use crate::clock::Timestamp;
 use crate::definition::{Authority, Caching, Graph, HookEvent};
 use crate::error::with_sources;
 use crate::id::{ItemRef, RunId};
-use crate::model::{Activity, Effect, Event, Failure, Object, Phase, Run, Slot, Suspension};
+use crate::model::{
+    Activity, Effect, Event, Failure, GraphEvent, Object, Phase, Run, RunEvent, Slot, Suspension,
+};
 use crate::policy::Policy;
 use crate::seal::sha256_hex;
 
@@ -193,7 +195,7 @@ impl Walker {
     /// that comes when the walk is over, though that is not committed yet, changes nothing.
     pub fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), crate::model::Illegal> {
         let is_over = self.run.status().is_terminal();
-        if is_over && matches!(event, Event::CancelRequested { .. }) {
+        if is_over && matches!(event, Event::Run(RunEvent::CancelRequested { .. })) {
             return Ok(());
         }
         self.run.apply(at, event)
@@ -279,7 +281,7 @@ impl Walker {
     ) -> Event {
         let action_id = call.item.to_string();
         match call.slot {
-            Slot::Action => Event::StepStarted {
+            Slot::Action => Event::Run(RunEvent::StepStarted {
                 step: call.step,
                 node: call.node.clone(),
                 visit: call.visit,
@@ -291,8 +293,8 @@ impl Walker {
                 items: None,
                 child,
                 node_input_hash,
-            },
-            Slot::Item(item) => Event::ItemStarted {
+            }),
+            Slot::Item(item) => Event::Graph(GraphEvent::ItemStarted {
                 step: call.step,
                 node: call.node.clone(),
                 item,
@@ -302,8 +304,8 @@ impl Walker {
                 key: call.key.clone(),
                 child,
                 node_input_hash,
-            },
-            Slot::Hook(index) => Event::HookStarted {
+            }),
+            Slot::Hook(index) => Event::Run(RunEvent::HookStarted {
                 step: call.step,
                 event: self.hook_event(),
                 hook: self
@@ -315,7 +317,7 @@ impl Walker {
                 action_id,
                 key: call.key.clone(),
                 child,
-            },
+            }),
         }
     }
 
@@ -357,12 +359,12 @@ impl Walker {
                 (seed.node.clone(), state.unwrap_or_default())
             }
         };
-        let event = Event::GraphStarted {
+        let event = Event::Graph(GraphEvent::GraphStarted {
             graph_id: self.run.spec.item.id.to_string(),
             graph_run_id: self.run.id.clone(),
             start_node,
             state,
-        };
+        });
         self.record(now, event, events);
         let spec = &self.run.spec;
         if spec.continuation_of.is_none() && !spec.is_single_step() {
@@ -390,7 +392,7 @@ impl Walker {
                 && self.warned.insert((node.clone(), message.clone()))
             {
                 let node = node.clone();
-                self.apply(now, Event::Warning { node, message }, events);
+                self.apply(now, Event::Run(RunEvent::Warning { node, message }), events);
             }
         }
         self.apply(now, event, events);

@@ -75,7 +75,7 @@ pub(super) fn render_again(
             at: time,
             name: text.name,
             payload: &text.payload,
-            boundary: event.is_boundary(),
+            boundary: event.facets().boundary,
         };
         head.write(&fact, shared.signer.as_ref(), &mut lines);
         if lines.len() >= PIECE_BYTES {

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use rye_core::frame::{Frame, HEADER_BYTES, SegmentId};
 use rye_core::id::Lsn;
+use rye_core::model::Syncing;
 
 use super::faults::Faults;
 use super::mailbox::{LINGER, Mailbox};
@@ -27,16 +28,8 @@ use super::watermark::{Failure, Watermark, lock};
 pub(super) struct Job {
     pub(super) lsn: Lsn,
     pub(super) body: Vec<u8>,
-    pub(super) sync: Sync,
-}
-
-/// When a frame that is written is to be synced, the most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sync {
-    /// At once.
-    Now,
-    /// With the next one that is, or after [`LINGER`].
-    Soon,
+    /// When it is to be synced; [`Syncing::Soon`] waits for at most [`LINGER`].
+    pub(super) sync: Syncing,
 }
 
 /// Where a frame lies.
@@ -200,7 +193,7 @@ impl Writer {
 
     /// Writes `jobs`; without any, the patience of what was written before is over.
     fn write(&mut self, jobs: Vec<Job>, closing: bool) -> io::Result<()> {
-        let patient = |job: &Job| job.sync == Sync::Soon;
+        let patient = |job: &Job| job.sync == Syncing::Soon;
         let may_wait = !closing && !jobs.is_empty() && jobs.iter().all(patient);
         for job in jobs {
             let length = size(HEADER_BYTES + job.body.len());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Work};
 use rye_core::id::{RunId, Seq};
-use rye_core::model::{Event, Spec, Status, StepStatus};
+use rye_core::model::{Event, GraphEvent, RunEvent, Spec, Status, StepStatus};
 use serde_json::json;
 
 use super::receipts::{SYSTEM_VERSION, StepArtifacts};
@@ -185,13 +185,13 @@ impl Page {
 
     /// What the event says about a node.
     fn note_node(&mut self, event: &Event, left: Option<&StepArtifacts>) {
-        if let Event::StepStarted {
+        if let Event::Run(RunEvent::StepStarted {
             step,
             node,
             items,
             child,
             ..
-        } = event
+        }) = event
         {
             self.step = *step;
             let row = self.row(node);
@@ -206,14 +206,14 @@ impl Page {
                     .map(|child| format!("run {}", plain(child.as_str()))),
             );
         }
-        if let Event::StepCompleted {
+        if let Event::Graph(GraphEvent::StepCompleted {
             step,
             node,
             status,
             elapsed_ms,
             cache_hit,
             ..
-        } = event
+        }) = event
         {
             self.step = *step;
             self.steps = *step;
@@ -237,72 +237,47 @@ impl Page {
                 row.details.push(format!("in `{input}`, out `{result}`"));
             }
         }
-        if let Event::StepFailed { node, .. } = event {
+        if let Event::Graph(GraphEvent::StepFailed { node, .. }) = event {
             self.row(node).standing = Standing::Failed;
         }
-        if let Event::RetryScheduled { node, .. } = event {
+        if let Event::Graph(GraphEvent::RetryScheduled { node, .. }) = event {
             self.row(node).standing = Standing::Running;
         }
     }
 
     /// What the event says about the run as a whole.
     fn note_run(&mut self, at: Timestamp, event: &Event) {
-        match event {
-            Event::RunCreated(_) => self.began = at,
-            Event::RunStarted { .. } | Event::RunResumed { .. } => {
-                Status::Running.as_str().clone_into(&mut self.status);
-            }
-            Event::RunSuspended(why) => {
-                self.status = format!("{} ({})", Status::Suspended.as_str(), why.reason.as_str());
-            }
-            Event::GraphStarted { .. }
-            | Event::StepStarted { .. }
-            | Event::ProcessStarted { .. }
-            | Event::StepFailed { .. }
-            | Event::RetryScheduled { .. }
-            | Event::ItemStarted { .. }
-            | Event::ItemCompleted { .. }
-            | Event::ForeachCompleted { .. }
-            | Event::HooksBegun { .. }
-            | Event::HookStarted { .. }
-            | Event::HookCompleted { .. }
-            | Event::LimitExtended { .. }
-            | Event::UncertainAnswered { .. }
-            | Event::Emitted { .. }
-            | Event::Warning { .. }
-            | Event::StepCompleted { .. }
-            | Event::CancelRequested { .. }
-            | Event::GraphEnding { .. }
-            | Event::GraphCompleted { .. }
-            | Event::GraphError { .. }
-            | Event::GraphCancelled { .. }
-            | Event::ToolCompleted { .. }
-            | Event::ToolCancelled { .. }
-            | Event::RunKilled { .. } => {
-                if let Some(outcome) = event.outcome() {
-                    outcome.status().as_str().clone_into(&mut self.status);
-                    // A step that was in flight then was not done.
-                    self.step = self.steps;
-                    for row in &mut self.rows {
-                        if row.standing == Standing::Running {
-                            row.standing = Standing::Interrupted;
-                            row.visits += 1;
-                        }
-                    }
+        if let Some(outcome) = event.outcome() {
+            outcome.status().as_str().clone_into(&mut self.status);
+            // A step that was in flight then was not done.
+            self.step = self.steps;
+            for row in &mut self.rows {
+                if row.standing == Standing::Running {
+                    row.standing = Standing::Interrupted;
+                    row.visits += 1;
                 }
             }
+        }
+        if let Event::Run(RunEvent::RunCreated(_)) = event {
+            self.began = at;
+        }
+        if let Event::Run(RunEvent::RunStarted { .. } | RunEvent::RunResumed { .. }) = event {
+            Status::Running.as_str().clone_into(&mut self.status);
+        }
+        if let Event::Run(RunEvent::RunSuspended(why)) = event {
+            self.status = format!("{} ({})", Status::Suspended.as_str(), why.reason.as_str());
         }
     }
 
     /// Adds what the event has to say to the history.
     fn tell(&mut self, at: Timestamp, event: &Event) {
-        if let Event::StepStarted {
+        if let Event::Run(RunEvent::StepStarted {
             step,
             node,
             action_id,
             attempt,
             ..
-        } = event
+        }) = event
         {
             let again = match attempt {
                 1 => String::new(),
@@ -311,7 +286,7 @@ impl Page {
             let text = format!("{} → {}{again}", plain(node), plain(action_id));
             self.head(*step, &text);
         }
-        if let Event::StepCompleted { step, node, .. } = event
+        if let Event::Graph(GraphEvent::StepCompleted { step, node, .. }) = event
             && *step != self.heading
         {
             self.head(*step, &plain(node));
@@ -414,26 +389,17 @@ impl Page {
 
 /// What the history says of an event, if it says anything.
 fn entry(event: &Event) -> Option<String> {
+    match event {
+        Event::Run(event) => entry_of_run(event),
+        Event::Graph(event) => entry_of_graph(event),
+        Event::Tool(_) => None,
+    }
+}
+
+fn entry_of_run(event: &RunEvent) -> Option<String> {
     Some(match event {
-        Event::RunStarted { .. } => "the daemon takes the run up".to_owned(),
-        Event::GraphStarted { start_node, .. } => format!("started at {}", plain(start_node)),
-        Event::StepFailed { error, .. } => format!("❌ failed: {}", plain(&error.message)),
-        Event::RetryScheduled {
-            attempt, due, by, ..
-        } => {
-            format!("try {attempt} not before {due}, asked by {}", plain(by))
-        }
-        Event::ItemCompleted {
-            item,
-            status,
-            error,
-            ..
-        } => match error {
-            Some(error) => format!("item {item} ❌ {}", plain(&error.message)),
-            None => format!("item {item} {}", status.as_str()),
-        },
-        Event::ForeachCompleted { items, failed, .. } => format!("{items} items, {failed} failed"),
-        Event::HookCompleted {
+        RunEvent::RunStarted { .. } => "the daemon takes the run up".to_owned(),
+        RunEvent::HookCompleted {
             hook, event, error, ..
         } => match error {
             Some(error) => format!(
@@ -443,18 +409,51 @@ fn entry(event: &Event) -> Option<String> {
             ),
             None => format!("hook {} answered ({event})", plain(hook)),
         },
-        Event::LimitExtended { max_steps, by } => {
-            format!("the limit is {max_steps} steps now, by {}", plain(by))
-        }
-        Event::UncertainAnswered {
+        RunEvent::UncertainAnswered {
             slot, verdict, by, ..
         } => format!("{slot} declared `{}` by {}", verdict.as_str(), plain(by)),
-        Event::Emitted { name, .. } => format!("event {}", plain(name)),
-        Event::Warning { node, message } => match node {
+        RunEvent::Emitted { name, .. } => format!("event {}", plain(name)),
+        RunEvent::Warning { node, message } => match node {
             Some(node) => format!("warning at {}: {}", plain(node), plain(message)),
             None => format!("warning: {}", plain(message)),
         },
-        Event::StepCompleted {
+        RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
+        RunEvent::RunSuspended(why) => format!("parked: {}", why.reason.as_str()),
+        RunEvent::RunResumed { .. } => "goes on".to_owned(),
+        RunEvent::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
+        RunEvent::RunCreated(_)
+        | RunEvent::StepStarted { .. }
+        | RunEvent::ProcessStarted { .. }
+        | RunEvent::HooksBegun { .. }
+        | RunEvent::HookStarted { .. } => return None,
+    })
+}
+
+fn entry_of_graph(event: &GraphEvent) -> Option<String> {
+    Some(match event {
+        GraphEvent::GraphStarted { start_node, .. } => {
+            format!("started at {}", plain(start_node))
+        }
+        GraphEvent::StepFailed { error, .. } => format!("❌ failed: {}", plain(&error.message)),
+        GraphEvent::RetryScheduled {
+            attempt, due, by, ..
+        } => format!("try {attempt} not before {due}, asked by {}", plain(by)),
+        GraphEvent::ItemCompleted {
+            item,
+            status,
+            error,
+            ..
+        } => match error {
+            Some(error) => format!("item {item} ❌ {}", plain(&error.message)),
+            None => format!("item {item} {}", status.as_str()),
+        },
+        GraphEvent::ForeachCompleted { items, failed, .. } => {
+            format!("{items} items, {failed} failed")
+        }
+        GraphEvent::LimitExtended { max_steps, by } => {
+            format!("the limit is {max_steps} steps now, by {}", plain(by))
+        }
+        GraphEvent::StepCompleted {
             status,
             elapsed_ms,
             next_node,
@@ -472,22 +471,10 @@ fn entry(event: &Event) -> Option<String> {
                 None => format!("✅ {} after {elapsed}{onward}", status.as_str()),
             }
         }
-        Event::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
-        Event::RunSuspended(why) => format!("parked: {}", why.reason.as_str()),
-        Event::RunResumed { .. } => "goes on".to_owned(),
-        Event::GraphCompleted { status, .. } => status.as_str().to_owned(),
-        Event::GraphError { error, .. } => format!("❌ error: {}", plain(&error.message)),
-        Event::GraphCancelled { cause, .. } => format!("cancelled by {}", plain(cause)),
-        Event::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
-        Event::RunCreated(_)
-        | Event::StepStarted { .. }
-        | Event::ProcessStarted { .. }
-        | Event::ItemStarted { .. }
-        | Event::HooksBegun { .. }
-        | Event::HookStarted { .. }
-        | Event::GraphEnding { .. }
-        | Event::ToolCompleted { .. }
-        | Event::ToolCancelled { .. } => return None,
+        GraphEvent::GraphCompleted { status, .. } => status.as_str().to_owned(),
+        GraphEvent::GraphError { error, .. } => format!("❌ error: {}", plain(&error.message)),
+        GraphEvent::GraphCancelled { cause, .. } => format!("cancelled by {}", plain(cause)),
+        GraphEvent::ItemStarted { .. } | GraphEvent::GraphEnding { .. } => return None,
     })
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
-use rye_core::model::Run;
+use rye_core::model::{Pages, Run};
 
 use super::archiver::Covered;
 use super::artifacts::{self, Note};
@@ -37,17 +37,6 @@ pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 /// Segments of log kept for projects that fail.
 pub(super) const RETAINED: usize = 8;
-
-/// When the pages of a run are rendered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pages {
-    /// Nothing they show has changed for good.
-    Keep,
-    /// A boundary: if the last rendering is old enough.
-    Due,
-    /// The status changed.
-    Now,
-}
 
 /// What waits to be written about one run.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use std::sync::mpsc::Receiver;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Lsn, Seq};
-use rye_core::model::{Event, Run};
+use rye_core::model::{Event, Pages, Run, RunEvent};
 
-use super::projector::{Inbox, Pages, Pending};
+use super::projector::{Inbox, Pending};
 use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
 use super::transcript::{Fact, Head};
@@ -55,43 +55,15 @@ impl Entry {
         text: Rendered,
         run: &Arc<Run>,
     ) -> Self {
-        let settles = matches!(event, Event::RunSuspended(_)) || event.outcome().is_some();
-        let pages = match event {
-            Event::RunCreated(_)
-            | Event::RunStarted { .. }
-            | Event::RunResumed { .. }
-            | Event::RunSuspended(_)
-            | Event::GraphCompleted { .. }
-            | Event::GraphError { .. }
-            | Event::GraphCancelled { .. }
-            | Event::ToolCompleted { .. }
-            | Event::ToolCancelled { .. }
-            | Event::RunKilled { .. } => Pages::Now,
-            Event::StepCompleted { .. } => Pages::Due,
-            Event::GraphStarted { .. }
-            | Event::StepStarted { .. }
-            | Event::ProcessStarted { .. }
-            | Event::StepFailed { .. }
-            | Event::RetryScheduled { .. }
-            | Event::ItemStarted { .. }
-            | Event::ItemCompleted { .. }
-            | Event::ForeachCompleted { .. }
-            | Event::HooksBegun { .. }
-            | Event::HookStarted { .. }
-            | Event::HookCompleted { .. }
-            | Event::LimitExtended { .. }
-            | Event::UncertainAnswered { .. }
-            | Event::Emitted { .. }
-            | Event::Warning { .. }
-            | Event::GraphEnding { .. }
-            | Event::CancelRequested { .. } => Pages::Keep,
-        };
+        let settles =
+            matches!(event, Event::Run(RunEvent::RunSuspended(_))) || event.outcome().is_some();
+        let facets = event.facets();
         Self {
             stream: Arc::clone(stream),
             seq: run.seq,
             text,
-            boundary: event.is_boundary(),
-            pages,
+            boundary: facets.boundary,
+            pages: facets.pages,
             settled: settles.then(|| Arc::clone(run)),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rye_core::cas::{self, Encoded, Execution, Receipt};
 use rye_core::clock::Timestamp;
-use rye_core::model::{Event, Outcome, Phase, Run, Slot, StepStatus};
+use rye_core::model::{Event, GraphEvent, Outcome, Phase, Run, RunEvent, Slot, StepStatus};
 use serde_json::{Value, json};
 
 use crate::object::Digest;
@@ -37,29 +37,29 @@ impl Receipts {
 
     /// Takes in `event`: the result and the receipt of a node or an item that is done.
     pub(super) fn take(&mut self, at: Timestamp, event: &Event) -> Option<StepArtifacts> {
-        if let Event::StepStarted {
+        if let Event::Run(RunEvent::StepStarted {
             node_input_hash, ..
-        } = event
+        }) = event
         {
             self.inputs.clear();
             self.begun(Slot::Action, node_input_hash.as_ref());
         }
-        if let Event::ItemStarted {
+        if let Event::Graph(GraphEvent::ItemStarted {
             item,
             node_input_hash,
             ..
-        } = event
+        }) = event
         {
             self.begun(Slot::Item(*item), node_input_hash.as_ref());
         }
-        if let Event::StepCompleted {
+        if let Event::Graph(GraphEvent::StepCompleted {
             elapsed_ms,
             error,
             result,
             cache_hit,
             node_input_hash,
             ..
-        } = event
+        }) = event
         {
             let begun = self.inputs.remove(&Slot::Action);
             self.inputs.clear();
@@ -73,7 +73,7 @@ impl Receipts {
             };
             return Some(self.done(at, done));
         }
-        if let Event::ItemCompleted {
+        if let Event::Graph(GraphEvent::ItemCompleted {
             item,
             status,
             elapsed_ms,
@@ -81,7 +81,7 @@ impl Receipts {
             error,
             node_input_hash,
             ..
-        } = event
+        }) = event
         {
             let begun = self.inputs.remove(&Slot::Item(*item));
             let done = Done {

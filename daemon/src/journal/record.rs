@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, RunId, Seq};
-use rye_core::model::Event;
-use serde::de::value::MapDeserializer;
+use rye_core::model::{self, Event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -67,6 +66,8 @@ struct Spilled {
 pub(super) enum Unreadable {
     #[error("the record is not one this version knows")]
     Form(#[source] serde_json::Error),
+    #[error("the record is not one this version knows")]
+    Event(#[from] model::Unreadable),
     #[error("the payload of `{event_type}` is gone")]
     Object {
         event_type: String,
@@ -99,7 +100,10 @@ impl Logged {
 
     /// The event itself. Blocks if its payload is long.
     pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
-        self.with(self.payload(objects)?.as_ref())
+        Ok(Event::read(
+            &self.event_type,
+            self.payload(objects)?.as_ref(),
+        )?)
     }
 
     /// The payload, whole. Blocks if it is long.
@@ -118,12 +122,6 @@ impl Logged {
     /// Whether the payload lies elsewhere.
     pub(super) const fn is_spilled(&self) -> bool {
         self.spilled.is_some()
-    }
-
-    fn with(&self, payload: &Value) -> Result<Event, Unreadable> {
-        let name = Value::String(self.event_type.clone());
-        let fields = [("event_type", &name), ("payload", payload)];
-        Event::deserialize(MapDeserializer::new(fields.into_iter())).map_err(Unreadable::Form)
     }
 }
 

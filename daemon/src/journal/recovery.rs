@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
-use rye_core::model::{Event, Run};
+use rye_core::model::{Event, Run, RunEvent};
 
 use super::archive::{Archive, ArchiveOffset, Base};
 use super::faults::Faults;
@@ -333,7 +333,7 @@ impl<'a> Replay<'a> {
         let event = record.event.event(self.objects)?;
         let text = Rendered::again(event.name(), &record.event);
         let id = &record.run;
-        if let Event::RunCreated(spec) = &event {
+        if let Event::Run(RunEvent::RunCreated(spec)) = &event {
             let stream = RunStream::new(id.clone(), Arc::clone(spec), Head::default());
             let run = Arc::new(Run::create(id.clone(), at, Arc::clone(spec)));
             let live = Live {

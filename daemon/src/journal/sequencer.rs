@@ -9,7 +9,7 @@ use std::sync::mpsc::SyncSender;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId};
-use rye_core::model::{Event, Phase, Run};
+use rye_core::model::{Event, Phase, Run, RunEvent, Syncing};
 use tokio::sync::oneshot;
 
 use super::log;
@@ -82,50 +82,6 @@ fn key(run: &Run) -> Option<Key> {
         .map(|key| (spec.principal.clone(), key.clone()))
 }
 
-/// Whether `event` begins work, or is no part of ending it; while the disk is full there is room for neither.
-const fn begins_work(event: &Event) -> bool {
-    match event {
-        Event::RunCreated(_)
-        | Event::RunStarted { .. }
-        | Event::RunResumed { .. }
-        | Event::GraphStarted { .. }
-        | Event::StepStarted { .. }
-        | Event::ItemStarted { .. }
-        | Event::HookStarted { .. }
-        | Event::Emitted { .. } => true,
-        Event::Warning { .. }
-        | Event::ProcessStarted { .. }
-        | Event::StepFailed { .. }
-        | Event::RetryScheduled { .. }
-        | Event::ItemCompleted { .. }
-        | Event::ForeachCompleted { .. }
-        | Event::HooksBegun { .. }
-        | Event::HookCompleted { .. }
-        | Event::LimitExtended { .. }
-        | Event::UncertainAnswered { .. }
-        | Event::GraphEnding { .. }
-        | Event::StepCompleted { .. }
-        | Event::CancelRequested { .. }
-        | Event::RunSuspended(_)
-        | Event::GraphCompleted { .. }
-        | Event::GraphError { .. }
-        | Event::GraphCancelled { .. }
-        | Event::ToolCompleted { .. }
-        | Event::ToolCancelled { .. }
-        | Event::RunKilled { .. } => false,
-    }
-}
-
-/// How soon `event` has to be on disk. The identity of a process means nothing once the machine went down, and what has been
-/// written outlives the daemon; the end of the step, often milliseconds later, takes it along.
-const fn sync_of(event: &Event) -> log::Sync {
-    if matches!(event, Event::ProcessStarted { .. }) {
-        log::Sync::Soon
-    } else {
-        log::Sync::Now
-    }
-}
-
 impl Sequencer {
     pub(super) fn new(
         last: Lsn,
@@ -165,7 +121,7 @@ impl Sequencer {
         let mut ahead: HashMap<&RunId, usize> = HashMap::new();
         let mut phases: Vec<Phase> = Vec::with_capacity(prepared.len());
         for Prepared { run, event, .. } in prepared {
-            if storage == Storage::Full && begins_work(event) {
+            if storage == Storage::Full && event.facets().begins {
                 return Err(Error::Full);
             }
             let now = ahead
@@ -173,10 +129,10 @@ impl Sequencer {
                 .map(|place| &phases[*place])
                 .or_else(|| self.runs.get(run).map(|live| &live.run.phase));
             let next = match (event, now) {
-                (Event::RunCreated(_), Some(_)) => {
+                (Event::Run(RunEvent::RunCreated(_)), Some(_)) => {
                     return Err(Error::Exists { run: run.clone() });
                 }
-                (Event::RunCreated(spec), None) => {
+                (Event::Run(RunEvent::RunCreated(spec)), None) => {
                     if let Some(taken) = spec
                         .start_key
                         .as_ref()
@@ -208,7 +164,7 @@ impl Sequencer {
     ) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(prepared.len());
         for (Prepared { run, event, text }, phase) in prepared.into_iter().zip(phases) {
-            if let Event::RunCreated(spec) = &event {
+            if let Event::Run(RunEvent::RunCreated(spec)) = &event {
                 let stream = RunStream::new(run.clone(), Arc::clone(spec), Head::default());
                 let created = Run::create(run.clone(), at, Arc::clone(spec));
                 if let Some(key) = key(&created) {
@@ -310,8 +266,8 @@ impl Shared {
             return Ok(sequencer.last);
         }
         let lsn = sequencer.advance();
-        let syncs = prepared.iter().map(|prepared| sync_of(&prepared.event));
-        let sync = syncs.min().unwrap_or(log::Sync::Now);
+        let syncs = prepared.iter().map(|prepared| prepared.event.facets().sync);
+        let sync = syncs.min().unwrap_or(Syncing::Now);
         let entries = sequencer.apply(lsn, at, prepared, phases);
         let body = encode_commit(
             at,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::model::{Event, StepStatus};
+use rye_core::model::{Event, GraphEvent, StepStatus};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ impl StepLine {
             return Ok(None);
         }
         let event = Logged::of_shown(line.event_type, line.payload).event(objects)?;
-        let Event::StepCompleted {
+        let Event::Graph(GraphEvent::StepCompleted {
             step,
             node,
             status,
@@ -47,7 +47,7 @@ impl StepLine {
             error,
             cache_hit,
             ..
-        } = event
+        }) = event
         else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use rye_core::clock::Clock;
 use rye_core::id::{Epoch, Lsn, RunId};
-use rye_core::model::Run;
+use rye_core::model::{Pages, Run, Syncing};
 use tokio::sync::watch;
 
 use super::archive::{Archive, ArchiveOffset};
@@ -110,7 +110,7 @@ pub(super) fn start(
     let lsn = sequencer.advance();
     let at = options.clock.now();
     let body = Body::Epoch { at, epoch }.encode();
-    let sync = log::Sync::Now;
+    let sync = Syncing::Now;
     log.queue
         .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
     let shared = Arc::new(Shared {
@@ -163,7 +163,7 @@ fn look_at_transcripts(shared: &Shared) {
                 start: head,
                 end: head,
                 lines: Some(Vec::new()),
-                pages: projector::Pages::Keep,
+                pages: Pages::Keep,
                 settled: None,
             });
         });

@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, KillReceipt, Phase, Run, RunKind};
+use rye_core::model::{Event, KillReceipt, Phase, Run, RunEvent, RunKind};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Ticket};
@@ -77,9 +77,9 @@ impl Supervisor {
         if self.shared.journal.live(asked) != [None] {
             return Ok(None);
         }
-        let event = Event::CancelRequested {
+        let event = Event::Run(RunEvent::CancelRequested {
             cause: cause.to_owned(),
-        };
+        });
         let ticket = self.shared.journal.note(id, event)?;
         if let Some(stop) = tasks.get(id) {
             stop.cancel(cause);
@@ -96,10 +96,10 @@ impl Supervisor {
         let work = async move {
             self.live_run(id, "killed").await?;
             if !self.tell(id, |stop| stop.kill(cause, grace)) {
-                let event = Event::RunKilled {
+                let event = Event::Run(RunEvent::RunKilled {
                     cause: cause.to_owned(),
                     receipt: KillReceipt::default(),
-                };
+                });
                 let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
                 self.tell(id, |stop| stop.kill(cause, grace));
                 self.shared.journal.published(ticket).await?;
@@ -200,10 +200,10 @@ impl Supervisor {
         if killed && !run.status().is_terminal() {
             let cause = stop.killer().unwrap_or_default();
             let receipt = left.into_receipt();
-            let event = Event::RunKilled {
+            let event = Event::Run(RunEvent::RunKilled {
                 cause: cause.clone(),
                 receipt,
-            };
+            });
             self.end(&run, event).await;
             // It may have parked before it was told: then it may have got another task since, and others may be parked for it.
             self.tell(id, |stop| stop.kill(&cause, grace));

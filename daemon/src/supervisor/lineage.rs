@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, Limits, Phase, Run, SuspendReason};
+use rye_core::model::{Event, Failure, Limits, Phase, Run, RunEvent, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
@@ -195,7 +195,7 @@ impl Runs for Supervisor {
 
     fn emit(&self, run: RunId, name: String, content: Value) -> Answering<'_, Result<(), Refusal>> {
         Box::pin(async move {
-            let event = Change::event(&run, Event::Emitted { name, content });
+            let event = Change::event(&run, Event::Run(RunEvent::Emitted { name, content }));
             let committed = self.journal().commit(vec![event]).await;
             committed.map_err(Error::Journal)?;
             Ok(())

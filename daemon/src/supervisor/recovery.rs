@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rye_core::error::with_sources;
 use rye_core::model::{
-    Activity, Event, KillReceipt, Phase, Recovery, Run, SuspendReason, Suspension,
+    Activity, Event, KillReceipt, Phase, Recovery, Run, RunEvent, SuspendReason, Suspension,
 };
 
 use super::{Error, Supervisor};
@@ -55,7 +55,8 @@ impl Supervisor {
         if self.is_orphan(run).await {
             let cause = "its parent has ended".to_owned();
             let receipt = KillReceipt::default();
-            self.end(run, Event::RunKilled { cause, receipt }).await;
+            self.end(run, Event::Run(RunEvent::RunKilled { cause, receipt }))
+                .await;
             return Ok(());
         }
         if parked.is_some() && run.cancel.is_some() {
@@ -76,7 +77,7 @@ impl Supervisor {
             node,
             ..Suspension::new(reason)
         };
-        let event = Change::event(&run.id, Event::RunSuspended(why));
+        let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
         self.shared.journal.commit(vec![event]).await?;
         // It may have been asked to stop, before the daemon went down or just now.
         self.end_parked(&run.id).await

@@ -18,7 +18,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId, Seq};
-use rye_core::model::{Event, Limits, Outcome, Phase, Run, Status, SuspendReason, Verdict};
+use rye_core::model::{
+    Event, Limits, Outcome, Phase, Run, RunEvent, Status, SuspendReason, Verdict,
+};
 
 use super::asked::brings_other_inputs;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor};
@@ -332,10 +334,10 @@ impl Supervisor {
 fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
     check_raise(run, request)?;
     let mut events = verdicts(run, request)?;
-    events.push(Event::RunResumed {
+    events.push(Event::Run(RunEvent::RunResumed {
         epoch,
         max_steps: request.max_steps,
-    });
+    }));
     let changes = events
         .into_iter()
         .map(|event| Change::event(&run.id, event));
@@ -428,11 +430,13 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
             return Err(unfit(format!("`{name}` is not uncertain; {known} is")));
         }
         open = rest;
-        events.extend(meant.into_iter().map(|(_, slot)| Event::UncertainAnswered {
-            step,
-            slot,
-            verdict: *verdict,
-            by: request.by.clone(),
+        events.extend(meant.into_iter().map(|(_, slot)| {
+            Event::Run(RunEvent::UncertainAnswered {
+                step,
+                slot,
+                verdict: *verdict,
+                by: request.by.clone(),
+            })
         }));
     }
     if let Some((name, _)) = open.first() {

@@ -1,22 +1,236 @@
 //! The closed vocabulary of facts about a run.
+//!
+//! One enum for what every kind of run knows, one for each kind. **Owns** their names and their facets: what everybody beside
+//! the model asks of an event. Adding an event touches its enum, its facets and its transition.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantNames};
 
+use super::graph::GraphEvent;
+use super::tool::ToolEvent;
 use super::{
-    Control, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Slot, Spec, Status,
-    StepStatus, Suspension, Verdict,
+    Control, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Slot, Spec,
+    Suspension, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId};
 
 /// A fact about a run. Its serialised form is the `event_type` and `payload` of the log, the transcript and the
-/// event stream alike; it grows by new variants and new optional fields only.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event_type", content = "payload", rename_all = "snake_case")]
+/// event stream alike; names are unique over all kinds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an event lives no longer than the commit that holds it"
+)]
 pub enum Event {
+    /// What happens to runs of every kind.
+    Run(RunEvent),
+    /// What happens to graph runs.
+    Graph(GraphEvent),
+    /// What happens to tool runs.
+    Tool(ToolEvent),
+}
+
+impl From<RunEvent> for Event {
+    fn from(event: RunEvent) -> Self {
+        Self::Run(event)
+    }
+}
+
+impl From<GraphEvent> for Event {
+    fn from(event: GraphEvent) -> Self {
+        Self::Graph(event)
+    }
+}
+
+impl From<ToolEvent> for Event {
+    fn from(event: ToolEvent) -> Self {
+        Self::Tool(event)
+    }
+}
+
+/// Why a name and a payload are no event.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// No event has this name.
+    #[error("`{name}` is no event this version knows")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The payload is not that of the event.
+    #[error("the payload of `{name}` cannot be read")]
+    Payload {
+        /// The event's name.
+        name: String,
+        /// Where it differs.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Event {
+    /// The word for this event in logs, transcripts and streams.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Run(event) => event.into(),
+            Self::Graph(event) => event.into(),
+            Self::Tool(event) => event.into(),
+        }
+    }
+
+    /// Every word that [`Event::name`] gives.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let kinds = [
+            RunEvent::VARIANTS,
+            GraphEvent::VARIANTS,
+            ToolEvent::VARIANTS,
+        ];
+        kinds.into_iter().flatten().copied()
+    }
+
+    /// The event of that name and payload.
+    pub fn read(name: &str, payload: &Value) -> Result<Self, Unreadable> {
+        let read = if RunEvent::VARIANTS.contains(&name) {
+            tagged(name, payload).map(Self::Run)
+        } else if GraphEvent::VARIANTS.contains(&name) {
+            tagged(name, payload).map(Self::Graph)
+        } else if ToolEvent::VARIANTS.contains(&name) {
+            tagged(name, payload).map(Self::Tool)
+        } else {
+            return Err(Unreadable::Name {
+                name: name.to_owned(),
+            });
+        };
+        read.map_err(|source| Unreadable::Payload {
+            name: name.to_owned(),
+            source,
+        })
+    }
+
+    /// What everybody beside the model asks of it.
+    pub const fn facets(&self) -> Facets {
+        match self {
+            Self::Run(event) => event.facets(),
+            Self::Graph(event) => event.facets(),
+            Self::Tool(event) => event.facets(),
+        }
+    }
+
+    /// What the run came to, if this event ends it.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Run(event) => event.outcome(),
+            Self::Graph(event) => event.outcome(),
+            Self::Tool(event) => event.outcome(),
+        }
+    }
+
+    /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
+    pub const fn never_began(error: Failure) -> Self {
+        Self::Graph(GraphEvent::GraphError {
+            error,
+            steps: 0,
+            elapsed_ms: 0,
+        })
+    }
+}
+
+fn tagged<T: serde::de::DeserializeOwned>(
+    name: &str,
+    payload: &Value,
+) -> Result<T, serde_json::Error> {
+    let name = Value::String(name.to_owned());
+    let fields = [("event_type", &name), ("payload", payload)];
+    T::deserialize(serde::de::value::MapDeserializer::new(fields.into_iter()))
+}
+
+/// In which part of its life a run may take an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum While {
+    /// While a task owns it.
+    Running,
+    /// While it is suspended.
+    Suspended,
+    /// Until it has ended.
+    Live,
+}
+
+/// When the pages of a run show an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pages {
+    /// Nothing they show has changed for good.
+    Keep,
+    /// A boundary: if the last rendering is old enough.
+    Due,
+    /// The status changed.
+    Now,
+}
+
+/// How soon an event has to be on disk, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Syncing {
+    /// At once.
+    Now,
+    /// With the next one that is.
+    Soon,
+}
+
+/// What everybody beside the model asks of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facets {
+    /// When the run may take it.
+    pub allowed: While,
+    /// Whether it begins work, or is no part of ending it; while the disk is full there is room for neither.
+    pub begins: bool,
+    /// Whether the head of the run is signed at it: at the end of each step, and when the run is suspended or ends.
+    pub boundary: bool,
+    /// When the pages of the run show it.
+    pub pages: Pages,
+    /// How soon it has to be on disk.
+    pub sync: Syncing,
+    /// Whether something ended: whatever brings the daemon down, it is not the first thing the run does.
+    pub progress: bool,
+}
+
+impl Facets {
+    /// A note about a running run.
+    pub(super) const PLAIN: Self = Self {
+        allowed: While::Running,
+        begins: false,
+        boundary: false,
+        pages: Pages::Keep,
+        sync: Syncing::Now,
+        progress: false,
+    };
+    /// The beginning of work.
+    pub(super) const BEGINS: Self = Self {
+        begins: true,
+        ..Self::PLAIN
+    };
+    /// The end of something smaller than a step.
+    pub(super) const PROGRESS: Self = Self {
+        progress: true,
+        ..Self::PLAIN
+    };
+    /// The end of the run.
+    pub(super) const ENDS: Self = Self {
+        allowed: While::Live,
+        boundary: true,
+        pages: Pages::Now,
+        ..Self::PLAIN
+    };
+}
+
+/// A fact about a run of any kind: its life, and the attempts that every kind makes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[serde(tag = "event_type", content = "payload", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum RunEvent {
     /// The run was accepted. Always the first event.
     RunCreated(Arc<Spec>),
     /// A task of this daemon owns the run now: its first start, or its return after a restart.
@@ -24,16 +238,42 @@ pub enum Event {
         /// The daemon's life it runs in.
         epoch: Epoch,
     },
-    /// The walk begins.
-    GraphStarted {
-        /// Id of the graph.
-        graph_id: String,
-        /// The run.
-        graph_run_id: RunId,
-        /// The first node.
-        start_node: String,
-        /// `config.state` of the graph.
-        state: Object,
+    /// The run is parked.
+    RunSuspended(Suspension),
+    /// A parked run goes on.
+    RunResumed {
+        /// The daemon's life it goes on in.
+        epoch: Epoch,
+        /// A new limit of steps that came with the request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_steps: Option<u32>,
+    },
+    /// Somebody asked the run to stop.
+    CancelRequested {
+        /// Who or what, for people.
+        cause: String,
+    },
+    /// The run was ended by force.
+    RunKilled {
+        /// Who or what asked.
+        cause: String,
+        /// What was ended.
+        receipt: KillReceipt,
+    },
+    /// A tool of the run wrote an event of its own (`rye/agent/threads/internal/emitter`).
+    Emitted {
+        /// The event's own name.
+        name: String,
+        /// Its content.
+        content: Value,
+    },
+    /// Something the author of the graph should know: a path that led nowhere, types that do not compare, a dead end.
+    Warning {
+        /// The node at hand.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+        /// What, for people.
+        message: String,
     },
     /// A node with an effect is attempted, or a tool run's one call. For a foreach node its items follow, each with
     /// events of its own.
@@ -74,113 +314,17 @@ pub enum Event {
         /// The process.
         process: ProcessIdentity,
     },
-    /// An attempt of a node failed. What follows is decided by the node's `retry`, by hooks and by its error mode.
-    StepFailed {
+    /// Somebody said what became of an attempt whose outcome nobody knew.
+    UncertainAnswered {
         /// Number of the step.
         step: u32,
-        /// The node.
-        node: String,
-        /// How often the node was entered before.
-        visit: u32,
-        /// Try of this step, from 1.
-        attempt: u32,
-        /// `_now` of the step.
-        now: Timestamp,
-        /// Why.
-        error: Failure,
-        /// What the action gave back all the same.
-        result: Value,
-        /// What kind of failure: `{category, code, retryable, retry_policy}`.
-        classification: Value,
-        /// Whether another try does no harm and may help.
-        repeatable: bool,
-        /// Whether its effect must not happen twice and may have happened.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        spent: bool,
-    },
-    /// The failed node is tried again.
-    RetryScheduled {
-        /// Number of the step.
-        step: u32,
-        /// The node.
-        node: String,
-        /// Number of the coming try.
-        attempt: u32,
-        /// Retries of this node since it was entered by an edge, this one included.
-        retries: u32,
-        /// Not before.
-        due: Timestamp,
-        /// Who asked for it: `node`, or the id of a hook.
+        /// Which attempt.
+        #[serde(default, skip_serializing_if = "Slot::is_action")]
+        slot: Slot,
+        /// What became of it.
+        verdict: Verdict,
+        /// Who said so.
         by: String,
-    },
-    /// An item of a foreach node is attempted.
-    ItemStarted {
-        /// Number of the step.
-        step: u32,
-        /// The node.
-        node: String,
-        /// Position in `over`, from 0.
-        item: u32,
-        /// Try of this item, from 1.
-        attempt: u32,
-        /// What is called.
-        action_id: String,
-        /// What a second run of it would mean.
-        effect: Effect,
-        /// The idempotency key handed to the tool.
-        key: String,
-        /// The run that carries the item out; created in the same commit.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        child: Option<RunId>,
-        /// Hash over graph, node, action, chain and configuration: the key of its result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        node_input_hash: Option<String>,
-    },
-    /// An item of a foreach node is done.
-    ItemCompleted {
-        /// Number of the step.
-        step: u32,
-        /// The node.
-        node: String,
-        /// Position in `over`, from 0.
-        item: u32,
-        /// `ok`, `error` or `cached`.
-        status: StepStatus,
-        /// Wall time in milliseconds.
-        elapsed_ms: u64,
-        /// What it gave back.
-        result: Value,
-        /// What is collected, if it is not the result: the id of its thread, or its error.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        collected: Option<Value>,
-        /// Why it failed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Failure>,
-        /// Whether its effect provably did not begin.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        never_began: bool,
-        /// Whether something that must not happen twice was cut off in the run that carried it out.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        cut_off: bool,
-        /// Whether the node goes on although it failed (`on_item_error: collect`).
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        suppressed: bool,
-        /// Hash over graph, node, action, chain and configuration: the key of its result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        node_input_hash: Option<String>,
-    },
-    /// All items of a foreach node that were to run are done.
-    ForeachCompleted {
-        /// Number of the step.
-        step: u32,
-        /// The node.
-        node: String,
-        /// How many items there are.
-        items: u32,
-        /// How many of them failed.
-        failed: u32,
-        /// The node that follows; none ends the graph.
-        next_node: Option<String>,
     },
     /// Hooks whose actions have effects are asked about an event of the graph, one after the other.
     HooksBegun {
@@ -232,319 +376,66 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
     },
-    /// The run may take more steps.
-    LimitExtended {
-        /// The new absolute limit.
-        max_steps: u32,
-        /// Who asked for it: the id of a hook.
-        by: String,
-    },
-    /// Somebody said what became of an attempt whose outcome nobody knew.
-    UncertainAnswered {
-        /// Number of the step.
-        step: u32,
-        /// Which attempt.
-        #[serde(default, skip_serializing_if = "Slot::is_action")]
-        slot: Slot,
-        /// What became of it.
-        verdict: Verdict,
-        /// Who said so.
-        by: String,
-    },
-    /// A tool of the run wrote an event of its own (`rye/agent/threads/internal/emitter`).
-    Emitted {
-        /// The event's own name.
-        name: String,
-        /// Its content.
-        content: Value,
-    },
-    /// Something the author of the graph should know: a path that led nowhere, types that do not compare, a dead end.
-    Warning {
-        /// The node at hand.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        node: Option<String>,
-        /// What, for people.
-        message: String,
-    },
-    /// A node is done.
-    StepCompleted {
-        /// Number of the step.
-        step: u32,
-        /// The node.
-        node: String,
-        /// How it ended.
-        status: StepStatus,
-        /// Wall time in milliseconds.
-        elapsed_ms: u64,
-        /// The node that follows; none ends the graph.
-        next_node: Option<String>,
-        /// New values of state keys.
-        assigned: Object,
-        /// Why it failed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Failure>,
-        /// Whether the graph goes on although it failed (`on_error: continue`).
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        suppressed: bool,
-        /// What a return node returns.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<Value>,
-        /// What was called.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        action_id: Option<String>,
-        /// What the action gave back.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<Value>,
-        /// Whether the result is one of an earlier run of the same inputs.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        cache_hit: bool,
-        /// Hash over graph, node, action, chain and configuration: the key of its result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        node_input_hash: Option<String>,
-    },
-    /// Somebody asked the run to stop.
-    CancelRequested {
-        /// Who or what, for people.
-        cause: String,
-    },
-    /// The run is parked.
-    RunSuspended(Suspension),
-    /// A parked run goes on.
-    RunResumed {
-        /// The daemon's life it goes on in.
-        epoch: Epoch,
-        /// A new limit of steps that came with the request.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        max_steps: Option<u32>,
-    },
-    /// The walk is over and hooks are asked about it; the terminal event follows.
-    GraphEnding {
-        /// What the run comes to.
-        outcome: Outcome,
-    },
-    /// The graph came to its end.
-    GraphCompleted {
-        /// `completed` or `completed_with_errors`.
-        status: Status,
-        /// Steps taken.
-        steps: u32,
-        /// Wall time since the run was created, in milliseconds.
-        elapsed_ms: u64,
-        /// What the return node returned; `{}` without one.
-        output: Value,
-    },
-    /// The graph failed, or could not begin.
-    GraphError {
-        /// Why.
-        error: Failure,
-        /// Steps taken.
-        steps: u32,
-        /// Wall time since the run was created, in milliseconds.
-        elapsed_ms: u64,
-    },
-    /// The graph stopped on request.
-    GraphCancelled {
-        /// Who or what asked.
-        cause: String,
-        /// Steps taken.
-        steps: u32,
-        /// Wall time since the run was created, in milliseconds.
-        elapsed_ms: u64,
-    },
-    /// A tool run came to an end by itself.
-    ToolCompleted {
-        /// Its result (present on failure too, where the tool gave one).
-        result: Value,
-        /// Why it failed; absent on success.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Failure>,
-        /// Wall time of the call in milliseconds.
-        elapsed_ms: u64,
-    },
-    /// A tool run stopped on request.
-    ToolCancelled {
-        /// Who or what asked.
-        cause: String,
-    },
-    /// The run was ended by force.
-    RunKilled {
-        /// Who or what asked.
-        cause: String,
-        /// What was ended.
-        receipt: KillReceipt,
-    },
 }
 
-impl Event {
-    /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
-    pub const fn never_began(error: Failure) -> Self {
-        Self::GraphError {
-            error,
-            steps: 0,
-            elapsed_ms: 0,
-        }
-    }
-
-    /// Whether the head of the run is signed at this event: at the end of each step and whenever a run parks or ends.
-    pub const fn is_boundary(&self) -> bool {
+impl RunEvent {
+    /// What everybody beside the model asks of it.
+    pub const fn facets(&self) -> Facets {
         match self {
-            Self::StepCompleted { .. }
-            | Self::RunSuspended(_)
-            | Self::GraphCompleted { .. }
-            | Self::GraphError { .. }
-            | Self::GraphCancelled { .. }
-            | Self::ToolCompleted { .. }
-            | Self::ToolCancelled { .. }
-            | Self::RunKilled { .. } => true,
-            Self::RunCreated(_)
-            | Self::RunStarted { .. }
-            | Self::GraphStarted { .. }
-            | Self::StepStarted { .. }
-            | Self::ProcessStarted { .. }
-            | Self::CancelRequested { .. }
-            | Self::RunResumed { .. }
-            | Self::StepFailed { .. }
-            | Self::RetryScheduled { .. }
-            | Self::ItemStarted { .. }
-            | Self::ItemCompleted { .. }
-            | Self::ForeachCompleted { .. }
-            | Self::HooksBegun { .. }
-            | Self::HookStarted { .. }
-            | Self::HookCompleted { .. }
-            | Self::LimitExtended { .. }
-            | Self::UncertainAnswered { .. }
-            | Self::Emitted { .. }
-            | Self::Warning { .. }
-            | Self::GraphEnding { .. } => false,
-        }
-    }
-}
-
-impl Event {
-    /// The word for every event, as [`Event::name`] gives it.
-    pub const NAMES: [&str; 28] = [
-        "run_created",
-        "run_started",
-        "graph_started",
-        "step_started",
-        "process_started",
-        "step_completed",
-        "cancel_requested",
-        "step_failed",
-        "retry_scheduled",
-        "item_started",
-        "item_completed",
-        "foreach_completed",
-        "hooks_begun",
-        "hook_started",
-        "hook_completed",
-        "limit_extended",
-        "uncertain_answered",
-        "emitted",
-        "warning",
-        "graph_ending",
-        "run_suspended",
-        "run_resumed",
-        "graph_completed",
-        "graph_error",
-        "graph_cancelled",
-        "tool_completed",
-        "tool_cancelled",
-        "run_killed",
-    ];
-
-    /// The word for this event in logs, transcripts and streams.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::RunCreated(_) => "run_created",
-            Self::RunStarted { .. } => "run_started",
-            Self::GraphStarted { .. } => "graph_started",
-            Self::StepStarted { .. } => "step_started",
-            Self::ProcessStarted { .. } => "process_started",
-            Self::StepCompleted { .. } => "step_completed",
-            Self::CancelRequested { .. } => "cancel_requested",
-            Self::StepFailed { .. } => "step_failed",
-            Self::RetryScheduled { .. } => "retry_scheduled",
-            Self::ItemStarted { .. } => "item_started",
-            Self::ItemCompleted { .. } => "item_completed",
-            Self::ForeachCompleted { .. } => "foreach_completed",
-            Self::HooksBegun { .. } => "hooks_begun",
-            Self::HookStarted { .. } => "hook_started",
-            Self::HookCompleted { .. } => "hook_completed",
-            Self::LimitExtended { .. } => "limit_extended",
-            Self::UncertainAnswered { .. } => "uncertain_answered",
-            Self::Emitted { .. } => "emitted",
-            Self::Warning { .. } => "warning",
-            Self::GraphEnding { .. } => "graph_ending",
-            Self::RunSuspended(_) => "run_suspended",
-            Self::RunResumed { .. } => "run_resumed",
-            Self::GraphCompleted { .. } => "graph_completed",
-            Self::GraphError { .. } => "graph_error",
-            Self::GraphCancelled { .. } => "graph_cancelled",
-            Self::ToolCompleted { .. } => "tool_completed",
-            Self::ToolCancelled { .. } => "tool_cancelled",
-            Self::RunKilled { .. } => "run_killed",
+            Self::RunCreated(_) | Self::RunStarted { .. } => Facets {
+                allowed: While::Live,
+                pages: Pages::Now,
+                ..Facets::BEGINS
+            },
+            Self::RunResumed { .. } => Facets {
+                allowed: While::Suspended,
+                pages: Pages::Now,
+                ..Facets::BEGINS
+            },
+            Self::RunSuspended(_) | Self::RunKilled { .. } => Facets::ENDS,
+            Self::CancelRequested { .. } => Facets {
+                allowed: While::Live,
+                ..Facets::PLAIN
+            },
+            Self::StepStarted { .. } | Self::HookStarted { .. } | Self::Emitted { .. } => {
+                Facets::BEGINS
+            }
+            // The identity of a process means nothing once the machine went down, and what has been written outlives
+            // the daemon; the end of the step, often milliseconds later, takes it along.
+            Self::ProcessStarted { .. } => Facets {
+                sync: Syncing::Soon,
+                ..Facets::PLAIN
+            },
+            // Only of a suspended run is it said what became of its attempts: those of a running one may still end.
+            Self::UncertainAnswered { .. } => Facets {
+                allowed: While::Suspended,
+                ..Facets::PLAIN
+            },
+            Self::HookCompleted { .. } => Facets::PROGRESS,
+            Self::HooksBegun { .. } | Self::Warning { .. } => Facets::PLAIN,
         }
     }
 
     /// What the run came to, if this event ends it.
     pub fn outcome(&self) -> Option<Outcome> {
         match self {
-            Self::GraphCompleted { status, output, .. } => {
-                Some(if *status == Status::CompletedWithErrors {
-                    Outcome::CompletedWithErrors {
-                        output: output.clone(),
-                    }
-                } else {
-                    Outcome::Completed {
-                        output: output.clone(),
-                    }
-                })
-            }
-            Self::GraphError { error, .. }
-            | Self::ToolCompleted {
-                error: Some(error), ..
-            } => Some(Outcome::Error {
-                error: error.clone(),
-            }),
-            Self::GraphCancelled { cause, .. } | Self::ToolCancelled { cause } => {
-                Some(Outcome::Cancelled {
-                    cause: cause.clone(),
-                })
-            }
-            Self::ToolCompleted {
-                result,
-                error: None,
-                ..
-            } => Some(Outcome::Completed {
-                output: result.clone(),
-            }),
             Self::RunKilled { cause, receipt } => Some(Outcome::Killed {
                 cause: cause.clone(),
                 receipt: receipt.clone(),
             }),
             Self::RunCreated(_)
             | Self::RunStarted { .. }
-            | Self::GraphStarted { .. }
-            | Self::StepStarted { .. }
-            | Self::ProcessStarted { .. }
-            | Self::StepCompleted { .. }
-            | Self::CancelRequested { .. }
             | Self::RunSuspended(_)
             | Self::RunResumed { .. }
-            | Self::StepFailed { .. }
-            | Self::RetryScheduled { .. }
-            | Self::ItemStarted { .. }
-            | Self::ItemCompleted { .. }
-            | Self::ForeachCompleted { .. }
-            | Self::HooksBegun { .. }
-            | Self::HookStarted { .. }
-            | Self::HookCompleted { .. }
-            | Self::LimitExtended { .. }
-            | Self::UncertainAnswered { .. }
+            | Self::CancelRequested { .. }
             | Self::Emitted { .. }
             | Self::Warning { .. }
-            | Self::GraphEnding { .. } => None,
+            | Self::StepStarted { .. }
+            | Self::ProcessStarted { .. }
+            | Self::UncertainAnswered { .. }
+            | Self::HooksBegun { .. }
+            | Self::HookStarted { .. }
+            | Self::HookCompleted { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Event, InFlight, Outcome, Slot, Suspension};
+use super::{Effect, Event, GraphEvent, InFlight, Outcome, RunEvent, Slot, Suspension};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 
@@ -211,31 +211,37 @@ impl Phase {
             };
         }
         match (self, event) {
-            (Self::Created, Event::RunStarted { .. }) => Ok(Self::Running { at: Activity::Idle }),
-            (Self::Running { at }, Event::RunStarted { .. })
-            | (Self::Suspended { at, .. }, Event::RunResumed { .. }) => {
+            (Self::Created, Event::Run(RunEvent::RunStarted { .. })) => {
+                Ok(Self::Running { at: Activity::Idle })
+            }
+            (Self::Running { at }, Event::Run(RunEvent::RunStarted { .. }))
+            | (Self::Suspended { at, .. }, Event::Run(RunEvent::RunResumed { .. })) => {
                 Ok(Self::Running { at: at.clone() })
             }
             // Only of a parked run is it said what became of its attempts: those of a running one may still end.
-            (Self::Running { .. }, Event::UncertainAnswered { .. }) => Err(illegal()),
-            (Self::Suspended { why, at }, Event::UncertainAnswered { .. }) => at
+            (Self::Running { .. }, Event::Run(RunEvent::UncertainAnswered { .. })) => {
+                Err(illegal())
+            }
+            (Self::Suspended { why, at }, Event::Run(RunEvent::UncertainAnswered { .. })) => at
                 .next(event)
                 .ok_or_else(illegal)
                 .map(|at| Self::Suspended {
                     why: why.clone(),
                     at,
                 }),
-            (Self::Running { at }, Event::RunSuspended(why)) => Ok(Self::Suspended {
-                why: why.clone(),
-                at: at.clone(),
-            }),
-            (Self::Created, Event::RunSuspended(why)) => Ok(Self::Suspended {
+            (Self::Running { at }, Event::Run(RunEvent::RunSuspended(why))) => {
+                Ok(Self::Suspended {
+                    why: why.clone(),
+                    at: at.clone(),
+                })
+            }
+            (Self::Created, Event::Run(RunEvent::RunSuspended(why))) => Ok(Self::Suspended {
                 why: why.clone(),
                 at: Activity::Idle,
             }),
             (
                 Self::Created | Self::Running { .. } | Self::Suspended { .. },
-                Event::CancelRequested { .. },
+                Event::Run(RunEvent::CancelRequested { .. }),
             ) => Ok(self.clone()),
             (Self::Running { at: here }, _) => here
                 .next(event)
@@ -299,26 +305,27 @@ impl Activity {
     }
 
     /// The same, for what happens to a step.
+    #[expect(clippy::too_many_lines, reason = "one row for each event of a step")]
     fn next_of_step(&self, event: &Event) -> Option<Self> {
         match (self, event) {
-            (Self::Idle | Self::Before { .. }, Event::StepStarted { node, .. })
+            (Self::Idle | Self::Before { .. }, Event::Run(RunEvent::StepStarted { node, .. }))
                 if self.is_before(node) =>
             {
                 StepInFlight::begun_by(event).map(Self::InStep)
             }
-            (Self::InStep(running), Event::StepStarted { .. })
-            | (Self::Waiting { step: running, .. }, Event::StepStarted { .. }) => {
+            (Self::InStep(running), Event::Run(RunEvent::StepStarted { .. }))
+            | (Self::Waiting { step: running, .. }, Event::Run(RunEvent::StepStarted { .. })) => {
                 StepInFlight::begun_by(event)
                     .filter(|again| running.is_retried_by(again))
                     .map(Self::InStep)
             }
             (
                 Self::InStep(running),
-                Event::ProcessStarted {
+                Event::Run(RunEvent::ProcessStarted {
                     step,
                     slot,
                     process,
-                },
+                }),
             ) if running.step == *step && slot.is_action() => {
                 let mut running = running.clone();
                 running.work.process = Some(process.clone());
@@ -326,27 +333,31 @@ impl Activity {
             }
             (
                 Self::InStep(running),
-                Event::UncertainAnswered {
+                Event::Run(RunEvent::UncertainAnswered {
                     step,
                     slot,
                     verdict,
                     ..
-                },
+                }),
             ) if running.step == *step && slot.is_action() => {
                 let mut running = running.clone();
                 running.work.verdict = Some(*verdict);
                 Some(Self::InStep(running))
             }
-            (Self::Before { node: here }, Event::StepFailed { node, .. }) if here == node => {
+            (Self::Before { node: here }, Event::Graph(GraphEvent::StepFailed { node, .. }))
+                if here == node =>
+            {
                 StepInFlight::failed_by(event).map(Self::Failed)
             }
             (
                 Self::InStep(running) | Self::Waiting { step: running, .. },
-                Event::StepFailed { step, node, .. },
+                Event::Graph(GraphEvent::StepFailed { step, node, .. }),
             ) if (running.step, &running.node) == (*step, node) => {
                 Some(Self::Failed(running.clone()))
             }
-            (Self::Failed(step), Event::RetryScheduled { node, due, .. }) if step.node == *node => {
+            (Self::Failed(step), Event::Graph(GraphEvent::RetryScheduled { node, due, .. }))
+                if step.node == *node =>
+            {
                 Some(Self::Waiting {
                     step: step.clone(),
                     due: *due,
@@ -354,12 +365,12 @@ impl Activity {
             }
             (
                 _,
-                Event::StepCompleted {
+                Event::Graph(GraphEvent::StepCompleted {
                     step,
                     node,
                     next_node,
                     ..
-                },
+                }),
             ) if self.node() == Some(node) && self.step().is_none_or(|at| at.step == *step) => {
                 Some(
                     next_node
@@ -383,30 +394,42 @@ impl Activity {
     /// The same, for what happens between steps, and to items and hooks.
     fn next_of_graph(&self, event: &Event) -> Option<Self> {
         match (self, event) {
-            (Self::Idle, Event::GraphStarted { start_node, .. }) => Some(Self::Before {
-                node: start_node.clone(),
-            }),
+            (Self::Idle, Event::Graph(GraphEvent::GraphStarted { start_node, .. })) => {
+                Some(Self::Before {
+                    node: start_node.clone(),
+                })
+            }
             (
                 Self::InStep(running),
-                Event::ItemStarted { step, node, .. }
-                | Event::ItemCompleted { step, node, .. }
-                | Event::ForeachCompleted { step, node, .. },
+                Event::Graph(
+                    GraphEvent::ItemStarted { step, node, .. }
+                    | GraphEvent::ItemCompleted { step, node, .. }
+                    | GraphEvent::ForeachCompleted { step, node, .. },
+                ),
             ) if (running.step, &running.node) == (*step, node) => Some(self.clone()),
-            (Self::Ending { .. }, Event::GraphEnding { .. }) => None,
-            (_, Event::GraphEnding { outcome }) => Some(Self::Ending {
+            (Self::Ending { .. }, Event::Graph(GraphEvent::GraphEnding { .. })) => None,
+            (_, Event::Graph(GraphEvent::GraphEnding { outcome })) => Some(Self::Ending {
                 outcome: Box::new(outcome.clone()),
             }),
             (
                 _,
-                Event::HooksBegun { .. } | Event::HookStarted { .. } | Event::HookCompleted { .. },
+                Event::Run(
+                    RunEvent::HooksBegun { .. }
+                    | RunEvent::HookStarted { .. }
+                    | RunEvent::HookCompleted { .. },
+                ),
             ) if self.asks_hooks() => Some(self.clone()),
-            (Self::Before { .. }, Event::LimitExtended { .. })
-            | (_, Event::Emitted { .. } | Event::Warning { .. }) => Some(self.clone()),
-            (_, Event::ProcessStarted { slot, .. } | Event::UncertainAnswered { slot, .. })
-                if self.is_site_of(*slot) =>
-            {
+            (Self::Before { .. }, Event::Graph(GraphEvent::LimitExtended { .. }))
+            | (_, Event::Run(RunEvent::Emitted { .. } | RunEvent::Warning { .. })) => {
                 Some(self.clone())
             }
+            (
+                _,
+                Event::Run(
+                    RunEvent::ProcessStarted { slot, .. }
+                    | RunEvent::UncertainAnswered { slot, .. },
+                ),
+            ) if self.is_site_of(*slot) => Some(self.clone()),
             (
                 Self::Idle
                 | Self::Before { .. }
@@ -453,7 +476,7 @@ impl Activity {
 
 impl StepInFlight {
     fn begun_by(event: &Event) -> Option<Self> {
-        let Event::StepStarted {
+        let Event::Run(RunEvent::StepStarted {
             step,
             node,
             visit,
@@ -463,7 +486,7 @@ impl StepInFlight {
             now,
             child,
             ..
-        } = event
+        }) = event
         else {
             return None;
         };
@@ -478,14 +501,14 @@ impl StepInFlight {
 
     /// A step that failed before it could start.
     fn failed_by(event: &Event) -> Option<Self> {
-        let Event::StepFailed {
+        let Event::Graph(GraphEvent::StepFailed {
             step,
             node,
             visit,
             attempt,
             now,
             ..
-        } = event
+        }) = event
         else {
             return None;
         };

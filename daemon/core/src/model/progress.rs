@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::attempt::attempt_name;
 use super::{
-    Event, FailedAttempt, Failure, HookRound, InFlight, ItemResult, Items, Object, Slot,
-    SuppressedError,
+    Event, FailedAttempt, Failure, GraphEvent, HookRound, InFlight, ItemResult, Items, Object,
+    RunEvent, Slot, SuppressedError, ToolEvent,
 };
 use crate::id::RunId;
 use crate::model::Effect;
@@ -137,19 +137,20 @@ impl Progress {
 
 impl Progress {
     /// Takes in one event that the run's phase allows.
+    #[expect(clippy::too_many_lines, reason = "one row for each event")]
     pub(super) fn take_in(&mut self, event: &Event) {
         match event {
-            Event::StepStarted {
+            Event::Run(RunEvent::StepStarted {
                 step, items, child, ..
-            } => self.begin_step(*step, *items, child.as_ref()),
-            Event::StepFailed {
+            }) => self.begin_step(*step, *items, child.as_ref()),
+            Event::Graph(GraphEvent::StepFailed {
                 error,
                 result,
                 classification,
                 repeatable,
                 spent,
                 ..
-            } => {
+            }) => {
                 self.hooks = None;
                 self.failed = Some(FailedAttempt {
                     error: error.clone(),
@@ -159,33 +160,41 @@ impl Progress {
                     spent: *spent,
                 });
             }
-            Event::RetryScheduled { node, retries, .. } => {
+            Event::Graph(GraphEvent::RetryScheduled { node, retries, .. }) => {
                 self.hooks = None;
                 self.failed = None;
                 self.retries.insert(node.clone(), *retries);
                 self.show_retries();
             }
-            Event::ForeachCompleted { step, node, .. } => self.order_item_errors(*step, node),
-            Event::ItemStarted { .. } | Event::ItemCompleted { .. } => self.take_in_item(event),
-            Event::HooksBegun { .. } | Event::HookStarted { .. } | Event::HookCompleted { .. } => {
+            Event::Graph(GraphEvent::ForeachCompleted { step, node, .. }) => {
+                self.order_item_errors(*step, node);
+            }
+            Event::Graph(GraphEvent::ItemStarted { .. } | GraphEvent::ItemCompleted { .. }) => {
+                self.take_in_item(event);
+            }
+            Event::Run(
+                RunEvent::HooksBegun { .. }
+                | RunEvent::HookStarted { .. }
+                | RunEvent::HookCompleted { .. },
+            ) => {
                 self.take_in_hook(event);
             }
-            Event::ProcessStarted { slot, process, .. } => {
+            Event::Run(RunEvent::ProcessStarted { slot, process, .. }) => {
                 if let Some(work) = self.attempt(*slot) {
                     work.process = Some(process.clone());
                 }
             }
-            Event::UncertainAnswered { slot, verdict, .. } => {
+            Event::Run(RunEvent::UncertainAnswered { slot, verdict, .. }) => {
                 if let Some(work) = self.attempt(*slot) {
                     work.verdict = Some(*verdict);
                 }
             }
-            Event::LimitExtended { max_steps, .. } => {
+            Event::Graph(GraphEvent::LimitExtended { max_steps, .. }) => {
                 self.hooks = None;
                 self.max_steps = Some(*max_steps);
             }
-            Event::StepCompleted { .. } => self.take_in_step(event),
-            Event::RunSuspended(why) => {
+            Event::Graph(GraphEvent::StepCompleted { .. }) => self.take_in_step(event),
+            Event::Run(RunEvent::RunSuspended(why)) => {
                 if let Some(failure) = &why.failure {
                     let error = json!({"node": failure.node, "error": failure.message});
                     self.set("_last_error", error);
@@ -195,20 +204,26 @@ impl Progress {
                     self.hooks = None;
                 }
             }
-            Event::ToolCompleted { result, .. } => self.result = Some(result.clone()),
-            Event::GraphEnding { .. }
-            | Event::GraphCompleted { .. }
-            | Event::GraphError { .. }
-            | Event::GraphCancelled { .. }
-            | Event::RunKilled { .. } => self.clear_step(),
-            Event::RunCreated(_)
-            | Event::RunStarted { .. }
-            | Event::GraphStarted { .. }
-            | Event::Emitted { .. }
-            | Event::Warning { .. }
-            | Event::CancelRequested { .. }
-            | Event::RunResumed { .. }
-            | Event::ToolCancelled { .. } => {}
+            Event::Tool(ToolEvent::ToolCompleted { result, .. }) => {
+                self.result = Some(result.clone());
+            }
+            Event::Graph(
+                GraphEvent::GraphEnding { .. }
+                | GraphEvent::GraphCompleted { .. }
+                | GraphEvent::GraphError { .. }
+                | GraphEvent::GraphCancelled { .. },
+            )
+            | Event::Run(RunEvent::RunKilled { .. }) => self.clear_step(),
+            Event::Run(
+                RunEvent::RunCreated(_)
+                | RunEvent::RunStarted { .. }
+                | RunEvent::Emitted { .. }
+                | RunEvent::Warning { .. }
+                | RunEvent::CancelRequested { .. }
+                | RunEvent::RunResumed { .. },
+            )
+            | Event::Graph(GraphEvent::GraphStarted { .. })
+            | Event::Tool(ToolEvent::ToolCancelled { .. }) => {}
         }
     }
 
@@ -257,14 +272,14 @@ impl Progress {
 
     fn take_in_item(&mut self, event: &Event) {
         let Some(items) = &mut self.items else { return };
-        if let Event::ItemStarted {
+        if let Event::Graph(GraphEvent::ItemStarted {
             item,
             attempt,
             effect,
             key,
             child,
             ..
-        } = event
+        }) = event
         {
             items.next = items.next.max(item + 1);
             items
@@ -273,7 +288,7 @@ impl Progress {
             let work = InFlight::new(*attempt, *effect).announced(key, child.as_ref());
             items.running.insert(*item, work);
         }
-        if let Event::ItemCompleted {
+        if let Event::Graph(GraphEvent::ItemCompleted {
             item,
             node,
             step,
@@ -284,7 +299,7 @@ impl Progress {
             cut_off,
             suppressed,
             ..
-        } = event
+        }) = event
         {
             items.next = items.next.max(item + 1);
             let done = ItemResult {
@@ -312,12 +327,12 @@ impl Progress {
     }
 
     fn take_in_hook(&mut self, event: &Event) {
-        if let Event::HooksBegun {
+        if let Event::Run(RunEvent::HooksBegun {
             event,
             hooks,
             context,
             now,
-        } = event
+        }) = event
         {
             self.hooks = Some(HookRound {
                 event: event.clone(),
@@ -330,17 +345,17 @@ impl Progress {
             });
         }
         let Some(round) = &mut self.hooks else { return };
-        if let Event::HookStarted {
+        if let Event::Run(RunEvent::HookStarted {
             attempt,
             key,
             child,
             ..
-        } = event
+        }) = event
         {
             let work = InFlight::new(*attempt, Effect::Idempotent);
             round.running = Some(work.announced(key, child.as_ref()));
         }
-        if let Event::HookCompleted { control, hook, .. } = event {
+        if let Event::Run(RunEvent::HookCompleted { control, hook, .. }) = event {
             round.waiting.pop_front();
             round.running = None;
             if let (None, Some(control)) = (&round.answer, control) {
@@ -351,7 +366,7 @@ impl Progress {
     }
 
     fn take_in_step(&mut self, event: &Event) {
-        let Event::StepCompleted {
+        let Event::Graph(GraphEvent::StepCompleted {
             step,
             node,
             next_node,
@@ -360,7 +375,7 @@ impl Progress {
             suppressed,
             output,
             ..
-        } = event
+        }) = event
         else {
             return;
         };

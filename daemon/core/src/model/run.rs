@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::attempt::attempt_name;
 use super::{
-    Activity, Effect, Event, Failure, Illegal, InFlight, Items, Outcome, Phase, Progress, RunKind,
-    Slot, Spec, Status, Verdict,
+    Activity, Effect, Event, Failure, GraphEvent, Illegal, InFlight, Items, Outcome, Phase,
+    Progress, RunEvent, RunKind, Slot, Spec, Status, ToolEvent, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId, Seq};
@@ -182,16 +182,16 @@ impl Run {
     pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
         let elapsed_ms = now.ms_since(self.created_at);
         match self.spec.kind {
-            RunKind::Graph => Event::GraphError {
+            RunKind::Graph => Event::Graph(GraphEvent::GraphError {
                 error,
                 steps: self.progress.steps,
                 elapsed_ms,
-            },
-            RunKind::Tool => Event::ToolCompleted {
+            }),
+            RunKind::Tool => Event::Tool(ToolEvent::ToolCompleted {
                 result: Value::Null,
                 error: Some(error),
                 elapsed_ms,
-            },
+            }),
         }
     }
 
@@ -199,12 +199,12 @@ impl Run {
     pub fn end_by_cancel(&self, now: Timestamp, cause: &str) -> Event {
         let cause = cause.to_owned();
         match self.spec.kind {
-            RunKind::Graph => Event::GraphCancelled {
+            RunKind::Graph => Event::Graph(GraphEvent::GraphCancelled {
                 cause,
                 steps: self.progress.steps,
                 elapsed_ms: now.ms_since(self.created_at),
-            },
-            RunKind::Tool => Event::ToolCancelled { cause },
+            }),
+            RunKind::Tool => Event::Tool(ToolEvent::ToolCancelled { cause }),
         }
     }
 
@@ -314,7 +314,8 @@ impl Run {
         // The walk is over with the first of these; where it stood is known only now.
         let was_over = matches!(self.phase.activity(), Some(Activity::Ending { .. }));
         let has_ended = phase.status().is_terminal();
-        if !was_over && (has_ended || matches!(event, Event::GraphEnding { .. })) {
+        if !was_over && (has_ended || matches!(event, Event::Graph(GraphEvent::GraphEnding { .. })))
+        {
             let node = self.phase.activity().and_then(Activity::node);
             self.progress.stood_at = node.map(str::to_owned);
             self.progress.unknown = self.unknown();
@@ -326,7 +327,7 @@ impl Run {
             self.ended_at = Some(at);
         }
         match event {
-            Event::RunStarted { epoch } => {
+            Event::Run(RunEvent::RunStarted { epoch }) => {
                 if self.started_at.is_some() {
                     self.revivals += 1;
                 }
@@ -334,46 +335,51 @@ impl Run {
                 self.active_since.get_or_insert(at);
                 self.epoch = *epoch;
             }
-            Event::RunResumed { epoch, max_steps } => {
+            Event::Run(RunEvent::RunResumed { epoch, max_steps }) => {
                 self.started_at.get_or_insert(at);
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
                 self.progress.max_steps = max_steps.or(self.progress.max_steps);
             }
-            Event::GraphStarted { state, .. } => {
+            Event::Graph(GraphEvent::GraphStarted { state, .. }) => {
                 self.progress.state = Value::Object(state.clone());
                 self.progress
                     .set("inputs", Value::Object(self.spec.inputs.clone()));
             }
             // Something ended: whatever brings the daemon down, it is not the first thing the run does.
-            Event::StepCompleted { .. }
-            | Event::StepFailed { .. }
-            | Event::ItemCompleted { .. }
-            | Event::HookCompleted { .. } => self.revivals = 0,
-            Event::CancelRequested { cause } => {
+            Event::Graph(
+                GraphEvent::StepCompleted { .. }
+                | GraphEvent::StepFailed { .. }
+                | GraphEvent::ItemCompleted { .. },
+            )
+            | Event::Run(RunEvent::HookCompleted { .. }) => self.revivals = 0,
+            Event::Run(RunEvent::CancelRequested { cause }) => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
-            Event::RunCreated(_)
-            | Event::StepStarted { .. }
-            | Event::ProcessStarted { .. }
-            | Event::RetryScheduled { .. }
-            | Event::ItemStarted { .. }
-            | Event::ForeachCompleted { .. }
-            | Event::HooksBegun { .. }
-            | Event::HookStarted { .. }
-            | Event::LimitExtended { .. }
-            | Event::UncertainAnswered { .. }
-            | Event::Emitted { .. }
-            | Event::Warning { .. }
-            | Event::RunSuspended(_)
-            | Event::GraphEnding { .. }
-            | Event::GraphCompleted { .. }
-            | Event::GraphError { .. }
-            | Event::GraphCancelled { .. }
-            | Event::ToolCompleted { .. }
-            | Event::ToolCancelled { .. }
-            | Event::RunKilled { .. } => {}
+            Event::Run(
+                RunEvent::RunCreated(_)
+                | RunEvent::StepStarted { .. }
+                | RunEvent::ProcessStarted { .. }
+                | RunEvent::HooksBegun { .. }
+                | RunEvent::HookStarted { .. }
+                | RunEvent::UncertainAnswered { .. }
+                | RunEvent::Emitted { .. }
+                | RunEvent::Warning { .. }
+                | RunEvent::RunSuspended(_)
+                | RunEvent::RunKilled { .. },
+            )
+            | Event::Graph(
+                GraphEvent::RetryScheduled { .. }
+                | GraphEvent::ItemStarted { .. }
+                | GraphEvent::ForeachCompleted { .. }
+                | GraphEvent::LimitExtended { .. }
+                | GraphEvent::GraphEnding { .. }
+                | GraphEvent::GraphCompleted { .. }
+                | GraphEvent::GraphError { .. }
+                | GraphEvent::GraphCancelled { .. },
+            )
+            | Event::Tool(ToolEvent::ToolCompleted { .. } | ToolEvent::ToolCancelled { .. }) => {}
         }
         self.progress.take_in(event);
     }

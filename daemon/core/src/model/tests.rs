@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ItemId, Seq};
+use crate::model::{GraphEvent, RunEvent};
 
 fn spec(kind: RunKind) -> Arc<Spec> {
     let id = RunId::new("x-1-a").unwrap();
@@ -36,7 +37,7 @@ fn spec(kind: RunKind) -> Arc<Spec> {
 }
 
 fn started(attempt: u32) -> Event {
-    Event::StepStarted {
+    Event::Run(RunEvent::StepStarted {
         step: 1,
         node: "n".into(),
         visit: 0,
@@ -48,11 +49,11 @@ fn started(attempt: u32) -> Event {
         items: None,
         child: None,
         node_input_hash: None,
-    }
+    })
 }
 
 fn completed(next: Option<&str>) -> Event {
-    Event::StepCompleted {
+    Event::Graph(GraphEvent::StepCompleted {
         step: 1,
         node: "n".into(),
         status: StepStatus::Ok,
@@ -66,11 +67,11 @@ fn completed(next: Option<&str>) -> Event {
         result: None,
         cache_hit: false,
         node_input_hash: None,
-    }
+    })
 }
 
 fn failed(attempt: u32) -> Event {
-    Event::StepFailed {
+    Event::Graph(GraphEvent::StepFailed {
         step: 1,
         node: "n".into(),
         visit: 0,
@@ -81,22 +82,22 @@ fn failed(attempt: u32) -> Event {
         classification: json!({"category": "permanent"}),
         repeatable: true,
         spent: false,
-    }
+    })
 }
 
 fn retried(retries: u32) -> Event {
-    Event::RetryScheduled {
+    Event::Graph(GraphEvent::RetryScheduled {
         step: 1,
         node: "n".into(),
         attempt: retries + 1,
         retries,
         due: Timestamp::from_ms(9),
         by: "node".into(),
-    }
+    })
 }
 
 fn item_started(item: u32, attempt: u32) -> Event {
-    Event::ItemStarted {
+    Event::Graph(GraphEvent::ItemStarted {
         step: 1,
         node: "n".into(),
         item,
@@ -106,11 +107,11 @@ fn item_started(item: u32, attempt: u32) -> Event {
         key: "ki".into(),
         child: Some(RunId::new("y-1-a").unwrap()),
         node_input_hash: Some("h".into()),
-    }
+    })
 }
 
 fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event {
-    Event::ItemCompleted {
+    Event::Graph(GraphEvent::ItemCompleted {
         step: 1,
         node: "n".into(),
         item,
@@ -123,20 +124,20 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         cut_off: false,
         suppressed,
         node_input_hash: None,
-    }
+    })
 }
 
 fn hooks_begun(hooks: &[u32]) -> Event {
-    Event::HooksBegun {
+    Event::Run(RunEvent::HooksBegun {
         event: "after_step".into(),
         hooks: hooks.to_vec(),
         context: Object::from_iter([("node".to_owned(), json!("n"))]),
         now: Timestamp::from_ms(5),
-    }
+    })
 }
 
 fn hook_started(index: u32) -> Event {
-    Event::HookStarted {
+    Event::Run(RunEvent::HookStarted {
         step: 1,
         event: "after_step".into(),
         hook: format!("h{index}"),
@@ -145,11 +146,11 @@ fn hook_started(index: u32) -> Event {
         action_id: "tool:x".into(),
         key: "kh".into(),
         child: None,
-    }
+    })
 }
 
 fn hook_completed(index: u32, control: Option<Control>) -> Event {
-    Event::HookCompleted {
+    Event::Run(RunEvent::HookCompleted {
         step: 1,
         event: "after_step".into(),
         hook: format!("h{index}"),
@@ -157,11 +158,11 @@ fn hook_completed(index: u32, control: Option<Control>) -> Event {
         elapsed_ms: 1,
         control,
         error: None,
-    }
+    })
 }
 
 fn process_of(slot: Slot) -> Event {
-    Event::ProcessStarted {
+    Event::Run(RunEvent::ProcessStarted {
         step: 1,
         slot,
         process: ProcessIdentity {
@@ -169,50 +170,53 @@ fn process_of(slot: Slot) -> Event {
             start_time: 1,
             boot_id: "b".into(),
         },
-    }
+    })
 }
 
 fn verdict_on(slot: Slot) -> Event {
-    Event::UncertainAnswered {
+    Event::Run(RunEvent::UncertainAnswered {
         step: 1,
         slot,
         verdict: Verdict::Done,
         by: "ada".into(),
-    }
+    })
 }
 
 fn ending() -> Event {
-    Event::GraphEnding {
+    Event::Graph(GraphEvent::GraphEnding {
         outcome: Outcome::Completed { output: json!(1) },
-    }
+    })
 }
 
 fn suspended(reason: SuspendReason) -> Event {
-    Event::RunSuspended(Suspension::new(reason))
+    Event::Run(RunEvent::RunSuspended(Suspension::new(reason)))
 }
 
 fn resumed(max_steps: Option<u32>) -> Event {
-    Event::RunResumed {
+    Event::Run(RunEvent::RunResumed {
         epoch: Epoch(1),
         max_steps,
-    }
+    })
 }
 
 fn graph_started() -> Event {
-    Event::GraphStarted {
+    Event::Graph(GraphEvent::GraphStarted {
         graph_id: "a/b".into(),
         graph_run_id: RunId::new("x-1-a").unwrap(),
         start_node: "n".into(),
         state: Object::new(),
-    }
+    })
 }
 
 /// Every kind of event, some in several forms, under a word of its own.
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
     let mut all = vec![
-        ("created", Event::RunCreated(spec(RunKind::Graph))),
-        ("run", Event::RunStarted { epoch: Epoch(1) }),
+        (
+            "created",
+            Event::Run(RunEvent::RunCreated(spec(RunKind::Graph))),
+        ),
+        ("run", Event::Run(RunEvent::RunStarted { epoch: Epoch(1) })),
         ("graph", graph_started()),
         ("step", started(1)),
         ("step2", started(2)),
@@ -225,43 +229,46 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("item_done", item_completed(0, Some(error), true)),
         (
             "foreach",
-            Event::ForeachCompleted {
+            Event::Graph(GraphEvent::ForeachCompleted {
                 step: 1,
                 node: "n".into(),
                 items: 2,
                 failed: 1,
                 next_node: None,
-            },
+            }),
         ),
         ("hooks", hooks_begun(&[0, 2])),
         ("hook", hook_started(0)),
         ("hook_done", hook_completed(0, Some(Control::Abort))),
         (
             "limit",
-            Event::LimitExtended {
+            Event::Graph(GraphEvent::LimitExtended {
                 max_steps: 9,
                 by: "h".into(),
-            },
+            }),
         ),
         ("verdict", verdict_on(Slot::Action)),
         ("verdict:item", verdict_on(Slot::Item(0))),
         (
             "emitted",
-            Event::Emitted {
+            Event::Run(RunEvent::Emitted {
                 name: "x".into(),
                 content: json!({}),
-            },
+            }),
         ),
         (
             "warning",
-            Event::Warning {
+            Event::Run(RunEvent::Warning {
                 node: Some("n".into()),
                 message: "x".into(),
-            },
+            }),
         ),
         ("done", completed(Some("m"))),
         ("left", completed(None)),
-        ("cancel", Event::CancelRequested { cause: "u".into() }),
+        (
+            "cancel",
+            Event::Run(RunEvent::CancelRequested { cause: "u".into() }),
+        ),
         ("parked", suspended(SuspendReason::Restart)),
         ("resumed", resumed(Some(3))),
         ("ending", ending()),
@@ -276,44 +283,47 @@ fn every_end() -> [(&'static str, Event); 6] {
     [
         (
             "completed",
-            Event::GraphCompleted {
+            Event::Graph(GraphEvent::GraphCompleted {
                 status: Status::Completed,
                 steps: 1,
                 elapsed_ms: 1,
                 output: json!({}),
-            },
+            }),
         ),
         (
             "error",
-            Event::GraphError {
+            Event::Graph(GraphEvent::GraphError {
                 error: error.clone(),
                 steps: 1,
                 elapsed_ms: 1,
-            },
+            }),
         ),
         (
             "cancelled",
-            Event::GraphCancelled {
+            Event::Graph(GraphEvent::GraphCancelled {
                 cause: "u".into(),
                 steps: 1,
                 elapsed_ms: 1,
-            },
+            }),
         ),
         (
             "tool",
-            Event::ToolCompleted {
+            Event::Tool(ToolEvent::ToolCompleted {
                 result: json!(1),
                 error: Some(error),
                 elapsed_ms: 1,
-            },
+            }),
         ),
-        ("tool_cancelled", Event::ToolCancelled { cause: "u".into() }),
+        (
+            "tool_cancelled",
+            Event::Tool(ToolEvent::ToolCancelled { cause: "u".into() }),
+        ),
         (
             "killed",
-            Event::RunKilled {
+            Event::Run(RunEvent::RunKilled {
                 cause: "u".into(),
                 receipt: KillReceipt::default(),
-            },
+            }),
         ),
     ]
 }
@@ -399,7 +409,7 @@ fn every_phase_takes_exactly_its_events() {
 #[test]
 fn a_step_of_another_number_is_not_this_one() {
     let mut another = completed(None);
-    if let Event::StepCompleted { step, .. } = &mut another {
+    if let Event::Graph(GraphEvent::StepCompleted { step, .. }) = &mut another {
         *step = 2;
     }
     assert!(in_step().next(&another).is_err());
@@ -411,7 +421,10 @@ fn walking() -> Run {
     let mut run = Run::create(id, Timestamp::from_ms(0), spec(RunKind::Graph));
     take(
         &mut run,
-        &[Event::RunStarted { epoch: Epoch(1) }, graph_started()],
+        &[
+            Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
+            graph_started(),
+        ],
     );
     run
 }
@@ -424,7 +437,7 @@ fn take(run: &mut Run, events: &[Event]) {
 
 fn foreach(attempt: u32, count: u32) -> Event {
     let mut event = started(attempt);
-    if let Event::StepStarted { items, .. } = &mut event {
+    if let Event::Run(RunEvent::StepStarted { items, .. }) = &mut event {
         *items = Some(count);
     }
     event
@@ -552,10 +565,10 @@ fn a_round_ends_with_what_follows_from_it() {
         (Control::Skip, ending(), true),
         (
             Control::Skip,
-            Event::LimitExtended {
+            Event::Graph(GraphEvent::LimitExtended {
                 max_steps: 9,
                 by: "h".into(),
-            },
+            }),
             true,
         ),
     ] {
@@ -610,11 +623,11 @@ fn a_visit_counts_unless_the_run_ended_at_it() {
     ] {
         let mut run = walking();
         let mut event = completed(next);
-        if let Event::StepCompleted {
+        if let Event::Graph(GraphEvent::StepCompleted {
             error: why,
             suppressed: goes_on,
             ..
-        } = &mut event
+        }) = &mut event
         {
             *why = error.then(|| Failure::permanent("c", "m"));
             *goes_on = suppressed;
@@ -656,10 +669,12 @@ fn a_verdict_is_kept_with_its_attempt_until_that_is_repeated() {
 
 #[test]
 fn an_ended_run_knows_where_it_stood_and_holds_nothing_in_hand() {
-    let end = || Event::GraphCancelled {
-        cause: "u".into(),
-        steps: 0,
-        elapsed_ms: 1,
+    let end = || {
+        Event::Graph(GraphEvent::GraphCancelled {
+            cause: "u".into(),
+            steps: 0,
+            elapsed_ms: 1,
+        })
     };
     for ends in [vec![end()], vec![ending(), hooks_begun(&[0]), end()]] {
         let mut run = walking();
@@ -683,15 +698,15 @@ fn what_a_continuation_takes_over() {
             retried(1),
             started(2),
             completed(Some("m")),
-            Event::LimitExtended {
+            Event::Graph(GraphEvent::LimitExtended {
                 max_steps: 9,
                 by: "h".into(),
-            },
-            Event::GraphError {
+            }),
+            Event::Graph(GraphEvent::GraphError {
                 error: Failure::permanent("c", "m"),
                 steps: 1,
                 elapsed_ms: 1,
-            },
+            }),
         ],
     );
     let inherited = run.progress.inherited();
@@ -725,10 +740,10 @@ fn a_raised_limit_replaces_the_one_before() {
     assert_eq!(run.progress.max_steps, Some(7));
     take(
         &mut run,
-        &[Event::LimitExtended {
+        &[Event::Graph(GraphEvent::LimitExtended {
             max_steps: 57,
             by: "h".into(),
-        }],
+        })],
     );
     assert_eq!(run.progress.max_steps, Some(57));
 }
@@ -737,8 +752,11 @@ fn a_raised_limit_replaces_the_one_before() {
 fn time_counts_from_the_first_start_and_anew_from_a_resumption() {
     let mut run = walking();
     let at = |ms| Timestamp::from_ms(ms);
-    run.apply(at(50), &Event::RunStarted { epoch: Epoch(2) })
-        .unwrap();
+    run.apply(
+        at(50),
+        &Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }),
+    )
+    .unwrap();
     assert_eq!((run.active_since, run.revivals), (Some(at(10)), 1));
     run.apply(at(60), &suspended(SuspendReason::User)).unwrap();
     run.apply(at(70), &resumed(None)).unwrap();
@@ -761,6 +779,11 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
     );
 }
 
+fn read(tagged: &Value) -> Event {
+    let name = tagged["event_type"].as_str().unwrap();
+    Event::read(name, &tagged["payload"]).unwrap()
+}
+
 #[test]
 fn events_survive_their_serialised_form() {
     for (_, event) in every_event() {
@@ -769,7 +792,7 @@ fn events_survive_their_serialised_form() {
             text.contains(&format!("\"event_type\":\"{}\"", event.name())),
             "{text}"
         );
-        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        assert_eq!(read(&serde_json::from_str(&text).unwrap()), event);
     }
 }
 
@@ -780,7 +803,7 @@ fn a_record_counts_what_its_events_say() {
         Timestamp::from_ms(0),
         spec(RunKind::Graph),
     );
-    let again = Event::RunStarted { epoch: Epoch(1) };
+    let again = Event::Run(RunEvent::RunStarted { epoch: Epoch(1) });
     let script = [
         again.clone(),
         graph_started(),
@@ -799,12 +822,12 @@ fn a_record_counts_what_its_events_say() {
     );
     assert_eq!(run.progress.state, json!({"inputs": {}, "a": 1}));
     assert_eq!(run.progress.visits["n"], 1);
-    let end = Event::GraphCompleted {
+    let end = Event::Graph(GraphEvent::GraphCompleted {
         status: Status::Completed,
         steps: 1,
         elapsed_ms: 1,
         output: json!({}),
-    };
+    });
     run.apply(Timestamp::from_ms(20), &end).unwrap();
     assert_eq!(
         (run.status(), run.ended_at),
@@ -853,21 +876,12 @@ fn records_and_events_without_later_fields_are_read() {
 
     let done = json!({"event_type": "step_completed", "payload":
         {"step": 1, "node": "n", "status": "ok", "elapsed_ms": 1, "next_node": null, "assigned": {"a": 1}}});
-    assert_eq!(
-        serde_json::from_value::<Event>(done.clone()).unwrap(),
-        completed(None)
-    );
+    assert_eq!(read(&done), completed(None));
     assert_eq!(serde_json::to_value(completed(None)).unwrap(), done);
     let resume = json!({"event_type": "run_resumed", "payload": {"epoch": 1}});
-    assert_eq!(
-        serde_json::from_value::<Event>(resume).unwrap(),
-        resumed(None)
-    );
+    assert_eq!(read(&resume), resumed(None));
     let parked = json!({"event_type": "run_suspended", "payload": {"reason": "restart", "code": null, "node": null}});
-    assert_eq!(
-        serde_json::from_value::<Event>(parked).unwrap(),
-        suspended(SuspendReason::Restart)
-    );
+    assert_eq!(read(&parked), suspended(SuspendReason::Restart));
 }
 
 #[test]

@@ -6,7 +6,9 @@ use super::{Turn, Walker};
 use crate::clock::Timestamp;
 use crate::definition::{DEFAULT_MAX_STEPS, HookEvent};
 use crate::id::RunId;
-use crate::model::{Activity, Event, Failure, Outcome, SuspendReason, Suspension};
+use crate::model::{
+    Activity, Event, Failure, GraphEvent, Outcome, RunEvent, SuspendReason, Suspension,
+};
 
 impl Walker {
     /// What stands before any further attempt: an end, or a rest. `None` if the walk goes on.
@@ -97,9 +99,9 @@ impl Walker {
             ]);
             self.record(
                 now,
-                Event::GraphEnding {
+                Event::Graph(GraphEvent::GraphEnding {
                     outcome: outcome.clone(),
-                },
+                }),
                 events,
             );
             if self.open_round(now, HookEvent::GraphCompleted, context, events) {
@@ -120,24 +122,26 @@ impl Walker {
         let status = outcome.status();
         let event = match outcome {
             Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                Event::GraphCompleted {
+                Event::Graph(GraphEvent::GraphCompleted {
                     status,
                     steps,
                     elapsed_ms,
                     output,
-                }
+                })
             }
-            Outcome::Error { error } => Event::GraphError {
+            Outcome::Error { error } => Event::Graph(GraphEvent::GraphError {
                 error,
                 steps,
                 elapsed_ms,
-            },
-            Outcome::Cancelled { cause } => Event::GraphCancelled {
+            }),
+            Outcome::Cancelled { cause } => Event::Graph(GraphEvent::GraphCancelled {
                 cause,
                 steps,
                 elapsed_ms,
-            },
-            Outcome::Killed { cause, receipt } => Event::RunKilled { cause, receipt },
+            }),
+            Outcome::Killed { cause, receipt } => {
+                Event::Run(RunEvent::RunKilled { cause, receipt })
+            }
         };
         self.record(now, event, events);
         Turn::Again
@@ -151,7 +155,7 @@ impl Walker {
     ) -> Turn {
         let node = self.run.phase.activity().and_then(Activity::node);
         let why = why.at(node);
-        self.record(now, Event::RunSuspended(why), events);
+        self.record(now, Event::Run(RunEvent::RunSuspended(why)), events);
         Turn::Again
     }
 

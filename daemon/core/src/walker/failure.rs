@@ -8,8 +8,8 @@ use super::{Certainty, Turn, Walker, jitter};
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::model::{
-    Control, Effect, Event, FailedAttempt, Failure, Object, Outcome, StepInFlight, StepStatus,
-    SuspendReason, Suspension,
+    Control, Effect, Event, FailedAttempt, Failure, GraphEvent, Object, Outcome, StepInFlight,
+    StepStatus, SuspendReason, Suspension,
 };
 use crate::policy::Classification;
 
@@ -71,7 +71,7 @@ impl Walker {
     ) {
         let failure = failure.at(&step.node);
         let class = self.classify(&failure, result);
-        let event = Event::StepFailed {
+        let event = Event::Graph(GraphEvent::StepFailed {
             step: step.step,
             node: step.node.clone(),
             visit: step.visit,
@@ -82,7 +82,7 @@ impl Walker {
             classification: class.to_json(),
             repeatable: repeat == Repeat::Possible,
             spent: repeat == Repeat::Harmful,
-        };
+        });
         self.record(now, event, events);
         let graph = std::sync::Arc::clone(&self.graph);
         let retry = graph.nodes.get(&step.node).and_then(|node| node.retry);
@@ -149,14 +149,14 @@ impl Walker {
             .unwrap_or(0);
         let attempt = step.work.attempt + 1;
         let key = self.key(&step.node, step.visit, Some(attempt), Some("retry"));
-        let event = Event::RetryScheduled {
+        let event = Event::Graph(GraphEvent::RetryScheduled {
             step: step.step,
             node: step.node.clone(),
             attempt,
             retries: used + 1,
             due: now.plus(backoff.delay(used, jitter(&key))),
             by: by.to_owned(),
-        };
+        });
         self.record(now, event, events);
     }
 

@@ -13,7 +13,8 @@ use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
 use crate::model::{
-    Activity, Control, Effect, Event, Failure, Object, Outcome, Slot, SuspendReason, Suspension,
+    Activity, Control, Effect, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot,
+    SuspendReason, Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
@@ -88,12 +89,12 @@ impl Walker {
         if hooks.is_empty() {
             return false;
         }
-        let begun = Event::HooksBegun {
+        let begun = Event::Run(RunEvent::HooksBegun {
             event: event.as_str().to_owned(),
             hooks,
             context,
             now,
-        };
+        });
         self.record(now, begun, events);
         true
     }
@@ -229,7 +230,7 @@ impl Walker {
             self.notes
                 .push(format!("hook `{id}` failed: {}", error.message));
         }
-        let event = Event::HookCompleted {
+        let event = Event::Run(RunEvent::HookCompleted {
             step: self.run.progress.steps,
             event: self.hook_event(),
             hook: id,
@@ -237,7 +238,7 @@ impl Walker {
             elapsed_ms,
             control: control.filter(|_| !reports),
             error,
-        };
+        });
         self.record(now, event, events);
     }
 
@@ -296,10 +297,10 @@ impl Walker {
         let (control, by) = answer.unwrap_or((Control::Abort, String::new()));
         match control {
             Control::Continue { additional_steps } if additional_steps > 0 => {
-                let event = Event::LimitExtended {
+                let event = Event::Graph(GraphEvent::LimitExtended {
                     max_steps: max.saturating_add(additional_steps),
                     by,
-                };
+                });
                 self.record(now, event, events);
                 Turn::Again
             }

@@ -17,7 +17,9 @@ use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
 use crate::expr::{self, parse_json};
 use crate::id::RunId;
-use crate::model::{Effect, Event, Failure, Items, Object, Slot, StepInFlight, StepStatus};
+use crate::model::{
+    Effect, Event, Failure, GraphEvent, Items, Object, RunEvent, Slot, StepInFlight, StepStatus,
+};
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
@@ -52,7 +54,7 @@ impl Walker {
                 return self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
             }
         };
-        let event = Event::StepStarted {
+        let event = Event::Run(RunEvent::StepStarted {
             step: step.step,
             node: step.node.clone(),
             visit: step.visit,
@@ -64,7 +66,7 @@ impl Walker {
             items: Some(count),
             child: None,
             node_input_hash: None,
-        };
+        });
         self.record(now, event, events);
     }
 
@@ -312,7 +314,7 @@ impl Walker {
             (None, true) => StepStatus::Cached,
             (None, false) => StepStatus::Ok,
         };
-        let event = Event::ItemCompleted {
+        let event = Event::Graph(GraphEvent::ItemCompleted {
             step: step.step,
             node: step.node,
             item,
@@ -325,7 +327,7 @@ impl Walker {
             cut_off: answer.certainty == Certainty::CutOff,
             suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
-        };
+        });
         self.record(now, event, events);
     }
 
@@ -366,13 +368,13 @@ impl Walker {
             }
         };
         let next_node = self.edge(node, Some(&result), step.now);
-        let summary = Event::ForeachCompleted {
+        let summary = Event::Graph(GraphEvent::ForeachCompleted {
             step: step.step,
             node: step.node.clone(),
             items: count,
             failed,
             next_node: next_node.clone(),
-        };
+        });
         self.record(now, summary, events);
         let done = Done {
             action_id: Some(foreach.action.id.clone()),

@@ -10,7 +10,8 @@ use crate::clock::Timestamp;
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::id::RunId;
 use crate::model::{
-    Effect, Event, Failure, InFlight, Object, Outcome, Slot, StepInFlight, StepStatus, Verdict,
+    Effect, Event, Failure, GraphEvent, InFlight, Object, Outcome, Slot, StepInFlight, StepStatus,
+    Verdict,
 };
 
 impl Walker {
@@ -366,7 +367,7 @@ impl Done {
     }
 
     pub(super) fn event(self, now: Timestamp, step: &StepInFlight) -> Event {
-        Event::StepCompleted {
+        Event::Graph(GraphEvent::StepCompleted {
             step: step.step,
             node: step.node.clone(),
             status: self.status,
@@ -380,6 +381,6 @@ impl Done {
             result: self.result,
             cache_hit: self.cache_hit,
             node_input_hash: self.node_input_hash,
-        }
+        })
     }
 }

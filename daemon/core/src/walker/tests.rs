@@ -21,6 +21,7 @@ use crate::model::{
     Durability, Extent, GraphSource, Limits, Outcome, Progress, Recovery, RunKind, Spec, StartFrom,
     Status, SuspendReason, Verdict,
 };
+use crate::model::{GraphEvent, RunEvent};
 
 const HEAD: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                     category: t\npermissions: [\"rye.*\"]\n";
@@ -72,8 +73,11 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
 fn begun(spec: Spec) -> Run {
     let id = RunId::new("t-1-a").unwrap();
     let mut run = Run::create(id, now(0), Arc::new(spec));
-    run.apply(now(0), &Event::RunStarted { epoch: Epoch(1) })
-        .unwrap();
+    run.apply(
+        now(0),
+        &Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
+    )
+    .unwrap();
     run
 }
 
@@ -269,7 +273,7 @@ impl Stage {
     fn warnings(&self) -> Vec<&str> {
         let mut told = Vec::new();
         for (_, event) in &self.log {
-            if let Event::Warning { message, .. } = event {
+            if let Event::Run(RunEvent::Warning { message, .. }) = event {
                 told.push(message.as_str());
             }
         }
@@ -277,9 +281,9 @@ impl Stage {
     }
 
     fn cancel(&mut self) {
-        self.observe(Event::CancelRequested {
+        self.observe(Event::Run(RunEvent::CancelRequested {
             cause: "ada".into(),
-        });
+        }));
     }
 
     /// The daemon goes down, with all calls in flight, and takes the run up again from its record.
@@ -289,7 +293,7 @@ impl Stage {
         let run = self.walker.run().clone();
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(self.walker.run().epoch.0 + 1);
-        self.observe(Event::RunStarted { epoch });
+        self.observe(Event::Run(RunEvent::RunStarted { epoch }));
     }
 
     /// Somebody lets the parked run go on.
@@ -297,7 +301,7 @@ impl Stage {
         let run = self.walker.run().clone();
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(1);
-        self.observe(Event::RunResumed { epoch, max_steps });
+        self.observe(Event::Run(RunEvent::RunResumed { epoch, max_steps }));
     }
 
     /// The record is what its events say.
@@ -316,7 +320,7 @@ impl Stage {
     /// The nodes in the order of their completion.
     fn path(&self) -> String {
         let done = self.log.iter().filter_map(|(_, event)| {
-            let Event::StepCompleted { node, status, .. } = event else {
+            let Event::Graph(GraphEvent::StepCompleted { node, status, .. }) = event else {
                 return None;
             };
             Some(format!("{node}:{}", status.as_str()))

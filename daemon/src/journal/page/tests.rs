@@ -1,6 +1,7 @@
 use rye_core::model::{Effect, Failure, Object};
 
 use super::*;
+use rye_core::model::{GraphEvent, RunEvent};
 
 fn outline(names: &[&str]) -> Vec<Outline> {
     let outline = |name: &&str| Outline {
@@ -26,7 +27,7 @@ fn page(names: &[&str]) -> Page {
 }
 
 fn started(step: u32, node: &str) -> Event {
-    Event::StepStarted {
+    Event::Run(RunEvent::StepStarted {
         step,
         node: node.to_owned(),
         visit: 0,
@@ -38,11 +39,11 @@ fn started(step: u32, node: &str) -> Event {
         items: None,
         child: None,
         node_input_hash: None,
-    }
+    })
 }
 
 fn completed(step: u32, node: &str, error: Option<&str>) -> Event {
-    Event::StepCompleted {
+    Event::Graph(GraphEvent::StepCompleted {
         step,
         node: node.to_owned(),
         status: if error.is_some() {
@@ -60,7 +61,7 @@ fn completed(step: u32, node: &str, error: Option<&str>) -> Event {
         result: None,
         cache_hit: false,
         node_input_hash: None,
-    }
+    })
 }
 
 fn take(page: &mut Page, events: impl IntoIterator<Item = Event>) {
@@ -119,15 +120,15 @@ fn every_node_has_a_row_in_the_order_of_the_file_and_shows_where_it_stands() {
 #[test]
 fn the_step_a_run_ended_in_is_interrupted_and_not_counted() {
     for end in [
-        Event::RunKilled {
+        Event::Run(RunEvent::RunKilled {
             cause: "uid:0".into(),
             receipt: rye_core::model::KillReceipt::default(),
-        },
-        Event::GraphCancelled {
+        }),
+        Event::Graph(GraphEvent::GraphCancelled {
             cause: "uid:0".into(),
             steps: 1,
             elapsed_ms: 1,
-        },
+        }),
     ] {
         let mut page = page(&["one", "two", "three"]);
         take(
@@ -164,11 +165,11 @@ fn a_text_of_the_run_is_never_more_than_text() {
         [
             started(1, "a|b<script>"),
             completed(1, "a|b<script>", Some(evil)),
-            Event::GraphError {
+            Event::Graph(GraphEvent::GraphError {
                 error: Failure::permanent("node_error", evil),
                 steps: 1,
                 elapsed_ms: 1,
-            },
+            }),
         ],
     );
     let text = page.render(0);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rye_core::id::{Epoch, Lsn, Seq};
-use rye_core::model::{Event, Status, SuspendReason, Suspension};
+use rye_core::model::{Event, RunEvent, Status, SuspendReason, Suspension};
 use serde_json::json;
 
 use super::super::faults::hooks::Sync;
@@ -19,7 +19,7 @@ async fn a_commit_applies_all_of_its_events_or_none() {
         change(&a, completed(1, json!(1))),
         // Not allowed: the step it ends is over by then.
         change(&a, completed(2, json!(2))),
-        change(&a, Event::RunStarted { epoch: Epoch(9) }),
+        change(&a, Event::Run(RunEvent::RunStarted { epoch: Epoch(9) })),
         change(&b, completed(1, json!(1))),
     ];
     assert!(matches!(
@@ -162,7 +162,9 @@ async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
         journal.commit(turn(&a, step)).await,
         Err(Error::Full)
     ));
-    let parked = Event::RunSuspended(Suspension::new(SuspendReason::Storage));
+    let parked = Event::Run(RunEvent::RunSuspended(Suspension::new(
+        SuspendReason::Storage,
+    )));
     journal
         .put(vec![
             change(&a, completed(step, json!(0))),
@@ -182,10 +184,10 @@ async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
             rig.create(&id("run-c")),
             change(
                 &a,
-                Event::RunResumed {
+                Event::Run(RunEvent::RunResumed {
                     epoch,
                     max_steps: None,
-                },
+                }),
             ),
         ])
         .await;

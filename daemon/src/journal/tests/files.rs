@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::id::Seq;
-use rye_core::model::Event;
 use rye_core::model::Spec;
+use rye_core::model::{Event, RunEvent};
 use serde_json::{Value, json};
 
 use super::super::{Change, Error, Journal};
@@ -188,10 +188,10 @@ async fn a_long_transcript_that_is_right_is_left_alone() {
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 1).await;
     // Longer than what is compared in one piece.
-    let emitted = Event::Emitted {
+    let emitted = Event::Run(RunEvent::Emitted {
         name: "x".into(),
         content: json!("x".repeat(60_000)),
-    };
+    });
     for _ in 0..40 {
         journal.put(vec![change(&run, emitted.clone())]).await;
     }

@@ -3,7 +3,9 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, StepStatus, SuspendReason, Suspension};
+use rye_core::model::{
+    Event, Failure, GraphEvent, RunEvent, StepStatus, SuspendReason, Suspension,
+};
 use serde_json::{Value, json};
 
 use super::super::{Change, Journal};
@@ -13,11 +15,11 @@ use crate::object::{Digest, ProjectObjects};
 /// A step that gave `result` back.
 fn gave(run: &RunId, step: u32, result: &Value) -> Change {
     let mut event = completed(step, json!(step));
-    if let Event::StepCompleted {
+    if let Event::Graph(GraphEvent::StepCompleted {
         result: slot,
         node_input_hash,
         ..
-    } = &mut event
+    }) = &mut event
     {
         *slot = Some(result.clone());
         *node_input_hash = Some(format!("input-{step}"));
@@ -119,22 +121,22 @@ async fn what_went_wrong_is_in_the_receipt_and_in_the_snapshot() {
     journal.put(vec![rig.create(&run)]).await;
     journal.put(begin(&run)[..2].to_vec()).await;
     let mut attempt = started(1);
-    if let Event::StepStarted {
+    if let Event::Run(RunEvent::StepStarted {
         node_input_hash, ..
-    } = &mut attempt
+    }) = &mut attempt
     {
         *node_input_hash = Some("input-of-the-attempt".into());
     }
     let mut failed = completed(1, json!(1));
-    if let Event::StepCompleted { status, error, .. } = &mut failed {
+    if let Event::Graph(GraphEvent::StepCompleted { status, error, .. }) = &mut failed {
         *status = StepStatus::Error;
         *error = Some(Failure::permanent("node_error", "no such file").at("n"));
     }
-    let end = Event::GraphError {
+    let end = Event::Graph(GraphEvent::GraphError {
         error: Failure::permanent("node_error", "no such file").at("n"),
         steps: 1,
         elapsed_ms: 1,
-    };
+    });
     journal
         .put(
             [attempt, failed, end]
@@ -160,7 +162,7 @@ async fn a_parked_run_has_a_snapshot_and_a_later_one_takes_its_place() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 2).await;
-    let park = Event::RunSuspended(Suspension::new(SuspendReason::User));
+    let park = Event::Run(RunEvent::RunSuspended(Suspension::new(SuspendReason::User)));
     journal.put(vec![change(&run, park)]).await;
     let (parked, _, receipts) = retrace(&rig, &run).await;
     assert_eq!(
@@ -168,10 +170,10 @@ async fn a_parked_run_has_a_snapshot_and_a_later_one_takes_its_place() {
         (&json!("suspended"), 2)
     );
     let first = snapshot_of(&rig, &run).await;
-    let resumed = Event::RunResumed {
+    let resumed = Event::Run(RunEvent::RunResumed {
         epoch: journal.epoch(),
         max_steps: None,
-    };
+    });
     journal.put(vec![change(&run, resumed)]).await;
     journal.put(turn(&run, 3)).await;
     journal.put(vec![change(&run, finish())]).await;
@@ -196,7 +198,10 @@ async fn objects_of_a_live_run_that_are_gone_come_back_the_same_after_a_restart(
     let journal = rig.open().await;
     let epoch = journal.epoch();
     journal
-        .put(vec![change(&run, Event::RunStarted { epoch })])
+        .put(vec![change(
+            &run,
+            Event::Run(RunEvent::RunStarted { epoch }),
+        )])
         .await;
     journal.put(vec![change(&run, finish())]).await;
     let (_, _, receipts) = retrace(&rig, &run).await;
@@ -263,7 +268,10 @@ async fn a_transcript_that_was_changed_gives_no_objects_and_holds_nobody_up() {
     let journal = rig.open().await;
     let epoch = journal.epoch();
     journal
-        .put(vec![change(&run, Event::RunStarted { epoch })])
+        .put(vec![change(
+            &run,
+            Event::Run(RunEvent::RunStarted { epoch }),
+        )])
         .await;
     journal.put(vec![change(&run, finish())]).await;
     journal.close().await.unwrap();

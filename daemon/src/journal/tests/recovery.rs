@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{Event, Run, SuspendReason, Suspension};
+use rye_core::model::{Event, Run, RunEvent, SuspendReason, Suspension};
 use serde_json::json;
 
 use super::super::Error;
@@ -207,15 +207,15 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
             Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.progress.steps + 1)),
             Move::Park(number) => pick(number).map(|(run, _)| {
                 let why = Suspension::new(SuspendReason::Restart);
-                vec![change(&run, Event::RunSuspended(why))]
+                vec![change(&run, Event::Run(RunEvent::RunSuspended(why)))]
             }),
             Move::Resume(number) => pick(number).map(|(run, _)| {
                 vec![change(
                     &run,
-                    Event::RunResumed {
+                    Event::Run(RunEvent::RunResumed {
                         epoch: journal.epoch(),
                         max_steps: None,
-                    },
+                    }),
                 )]
             }),
             Move::End(number) => pick(number).map(|(run, _)| vec![change(&run, finish())]),

@@ -12,8 +12,8 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::model::{
-    Durability, Effect, Event, GraphSource, Limits, Object, ProcessIdentity, Recovery, Run,
-    RunKind, Slot, Spec, Status, StepStatus,
+    Durability, Effect, Event, GraphEvent, GraphSource, Limits, Object, ProcessIdentity, Recovery,
+    Run, RunEvent, RunKind, Slot, Spec, Status, StepStatus,
 };
 use serde_json::{Value, json};
 
@@ -198,20 +198,20 @@ pub(super) fn change(run: &RunId, event: Event) -> Change {
 
 pub(super) fn begin(run: &RunId) -> Vec<Change> {
     let events = [
-        Event::RunStarted { epoch: Epoch(1) },
-        Event::GraphStarted {
+        Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
+        Event::Graph(GraphEvent::GraphStarted {
             graph_id: "demo/graph".into(),
             graph_run_id: run.clone(),
             start_node: "n".into(),
             state: Object::new(),
-        },
+        }),
         started(1),
     ];
     events.into_iter().map(|event| change(run, event)).collect()
 }
 
 pub(super) fn started(step: u32) -> Event {
-    Event::StepStarted {
+    Event::Run(RunEvent::StepStarted {
         step,
         node: "n".into(),
         visit: step - 1,
@@ -223,11 +223,11 @@ pub(super) fn started(step: u32) -> Event {
         items: None,
         child: None,
         node_input_hash: None,
-    }
+    })
 }
 
 pub(super) fn process_started(step: u32, boot_id: &str) -> Event {
-    Event::ProcessStarted {
+    Event::Run(RunEvent::ProcessStarted {
         step,
         slot: Slot::Action,
         process: ProcessIdentity {
@@ -235,11 +235,11 @@ pub(super) fn process_started(step: u32, boot_id: &str) -> Event {
             start_time: 1,
             boot_id: boot_id.to_owned(),
         },
-    }
+    })
 }
 
 pub(super) fn completed(step: u32, value: Value) -> Event {
-    Event::StepCompleted {
+    Event::Graph(GraphEvent::StepCompleted {
         step,
         node: "n".into(),
         status: StepStatus::Ok,
@@ -253,7 +253,7 @@ pub(super) fn completed(step: u32, value: Value) -> Event {
         result: None,
         cache_hit: false,
         node_input_hash: None,
-    }
+    })
 }
 
 /// The end of step `step` and the start of the next: what a running graph commits.
@@ -265,12 +265,12 @@ pub(super) fn turn(run: &RunId, step: u32) -> Vec<Change> {
 }
 
 pub(super) fn finish() -> Event {
-    Event::GraphCompleted {
+    Event::Graph(GraphEvent::GraphCompleted {
         status: Status::Completed,
         steps: 1,
         elapsed_ms: 5,
         output: json!({"done": true}),
-    }
+    })
 }
 
 impl Journal {

@@ -1,6 +1,7 @@
 //! Ends and rests: the time a run may take, requests, single steps and continuations.
 
 use super::*;
+use crate::model::RunEvent;
 
 const TWO: &str = "
   start: a
@@ -84,9 +85,9 @@ fn a_request_to_stop_that_comes_when_the_walk_is_over_changes_nothing() {
         Status::Error,
         "its end is not committed yet"
     );
-    let request = Event::CancelRequested {
+    let request = Event::Run(RunEvent::CancelRequested {
         cause: "ada".into(),
-    };
+    });
     stage.walker.observe(now(9), &request).unwrap();
     assert_eq!(stage.settle(), Rest::Ended);
     stage.check_record();

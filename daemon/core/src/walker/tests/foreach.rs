@@ -1,6 +1,7 @@
 //! Items of foreach nodes.
 
 use super::*;
+use crate::model::GraphEvent;
 
 /// A foreach over `inputs.list`, with more keys.
 fn over(keys: &str) -> String {
@@ -298,7 +299,7 @@ fn an_item_tells_how_long_it_took_itself() {
         .log
         .iter()
         .filter_map(|(_, event)| {
-            let Event::ItemCompleted { elapsed_ms, .. } = event else {
+            let Event::Graph(GraphEvent::ItemCompleted { elapsed_ms, .. }) = event else {
                 return None;
             };
             Some(*elapsed_ms)
@@ -370,11 +371,11 @@ fn a_failed_item_is_classified_by_what_it_told() {
     assert_eq!(stage.items(), [0, 0, 1]);
     assert!(stage.clock >= 5000, "{}", stage.clock);
     let failed = stage.log.iter().find_map(|(_, event)| {
-        let Event::StepFailed {
+        let Event::Graph(GraphEvent::StepFailed {
             error,
             classification,
             ..
-        } = event
+        }) = event
         else {
             return None;
         };

@@ -1,6 +1,7 @@
 //! Hooks: when they are asked, what they are told, and what their answers do.
 
 use super::*;
+use crate::model::RunEvent;
 
 const CONTROL: &str = "rye/agent/threads/internal/control";
 
@@ -28,7 +29,7 @@ const LOOP: &str = "    a: {assign: {k: 1}, next: a}\n";
 
 fn contexts(stage: &Stage) -> Vec<(String, Value)> {
     let begun = stage.log.iter().filter_map(|(_, event)| {
-        let Event::HooksBegun { event, context, .. } = event else {
+        let Event::Run(RunEvent::HooksBegun { event, context, .. }) = event else {
             return None;
         };
         Some((event.clone(), Value::Object(context.clone())))
@@ -246,7 +247,7 @@ fn a_hook_that_fails_is_a_warning() {
         let mut stage = Stage::of(&hooked(STEP, &[&broken]), run(json!({}), None));
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(stage.run().status(), Status::Completed);
-        let about_a = |(_, event): &(_, Event)| matches!(event, Event::Warning { node: Some(node), .. } if node == "a");
+        let about_a = |(_, event): &(_, Event)| matches!(event, Event::Run(RunEvent::Warning { node: Some(node), .. }) if node == "a");
         assert!(stage.log.iter().any(about_a), "{:?}", stage.log);
         assert!(
             stage
@@ -256,10 +257,12 @@ fn a_hook_that_fails_is_a_warning() {
             "{:?}",
             stage.warnings()
         );
-        let failed = stage
-            .log
-            .iter()
-            .filter(|(_, event)| matches!(event, Event::HookCompleted { error: Some(_), .. }));
+        let failed = stage.log.iter().filter(|(_, event)| {
+            matches!(
+                event,
+                Event::Run(RunEvent::HookCompleted { error: Some(_), .. })
+            )
+        });
         assert_eq!(failed.count(), 3);
     }
 }
@@ -614,7 +617,9 @@ fn an_answer_survives_a_rest_that_came_before_it_was_heeded() {
     stage.call();
     stage.end_one(echo);
     // The disk is full: what is done is written down, and the run parks.
-    stage.observe(Event::RunSuspended(Suspension::new(SuspendReason::Storage)));
+    stage.observe(Event::Run(RunEvent::RunSuspended(Suspension::new(
+        SuspendReason::Storage,
+    ))));
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "a:error b:gate");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::model::{GraphEvent, RunEvent};
 
 /// One node of an arbitrary graph.
 #[derive(Debug, Clone)]
@@ -233,7 +234,7 @@ impl Chance {
         self.crashes += 1;
         self.planned.clear();
         self.in_flight.clear();
-        self.take_up(Event::RunStarted { epoch: Epoch(2) });
+        self.take_up(Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }));
     }
 
     fn take_up(&mut self, event: Event) {
@@ -257,26 +258,26 @@ impl Chance {
         let step = step.map_or(0, |step| step.step);
         let lost = self.record.in_flight().map(|(slot, _)| slot);
         for slot in lost.collect::<Vec<_>>() {
-            let verdict = Event::UncertainAnswered {
+            let verdict = Event::Run(RunEvent::UncertainAnswered {
                 step,
                 slot,
                 verdict: Verdict::Retry,
                 by: "ada".into(),
-            };
+            });
             self.plan(vec![verdict]);
         }
         self.commit();
-        self.take_up(Event::RunResumed {
+        self.take_up(Event::Run(RunEvent::RunResumed {
             epoch: Epoch(2),
             max_steps: None,
-        });
+        }));
     }
 
     fn play(mut self) -> Self {
         for _ in 0..20_000 {
             self.clock += 1;
             if self.cancels && self.walker.run().cancel.is_none() && self.roll(9) == 1 {
-                let request = Event::CancelRequested { cause: "u".into() };
+                let request = Event::Run(RunEvent::CancelRequested { cause: "u".into() });
                 if self.walker.run().status().is_terminal() {
                     let ignored = self.walker.observe(self.now(), &request);
                     ignored.expect("a run that is over ignores it");
@@ -358,34 +359,40 @@ impl Chance {
         let mut answered = BTreeSet::new();
         for event in &self.log {
             match event {
-                Event::StepStarted { step, attempt, .. } => {
+                Event::Run(RunEvent::StepStarted { step, attempt, .. }) => {
                     assert!(!steps.contains(step), "step {step} again");
                     let before = attempts.insert((*step, Slot::Action), *attempt);
                     assert!(before.unwrap_or(0) < *attempt);
                 }
-                Event::StepCompleted { step, .. } => {
+                Event::Graph(GraphEvent::StepCompleted { step, .. }) => {
                     assert!(steps.insert(*step), "step {step} ended twice");
                 }
-                Event::ItemStarted {
+                Event::Graph(GraphEvent::ItemStarted {
                     step,
                     item,
                     attempt,
                     ..
-                } => {
+                }) => {
                     assert!(!items.contains_key(&(*step, *item)), "item {item} again");
                     let before = attempts.insert((*step, Slot::Item(*item)), *attempt);
                     assert!(before.unwrap_or(0) < *attempt);
                 }
-                Event::ItemCompleted {
+                Event::Graph(GraphEvent::ItemCompleted {
                     step, item, error, ..
-                } => {
+                }) => {
                     let before = items.insert((*step, *item), error.is_some());
                     assert_eq!(before, None, "item {item} ended twice");
                 }
-                Event::RetryScheduled { .. } => items.retain(|_, failed| !*failed),
-                Event::HooksBegun { .. } => answered.clear(),
-                Event::HookStarted { index, .. } => assert!(!answered.contains(index)),
-                Event::HookCompleted { index, .. } => assert!(answered.insert(*index)),
+                Event::Graph(GraphEvent::RetryScheduled { .. }) => {
+                    items.retain(|_, failed| !*failed);
+                }
+                Event::Run(RunEvent::HooksBegun { .. }) => answered.clear(),
+                Event::Run(RunEvent::HookStarted { index, .. }) => {
+                    assert!(!answered.contains(index));
+                }
+                Event::Run(RunEvent::HookCompleted { index, .. }) => {
+                    assert!(answered.insert(*index));
+                }
                 _ => {}
             }
         }
@@ -401,30 +408,30 @@ impl Chance {
         let mut visits = BTreeMap::new();
         for event in &self.log {
             let (what, key) = match event {
-                Event::StepStarted {
+                Event::Run(RunEvent::StepStarted {
                     step,
                     node,
                     visit,
                     key,
                     ..
-                } => {
+                }) => {
                     visits.insert(*step, *visit);
                     (format!("{node} {visit}"), key)
                 }
-                Event::ItemStarted {
+                Event::Graph(GraphEvent::ItemStarted {
                     step,
                     node,
                     item,
                     key,
                     ..
-                } => (format!("{node} {} {item}", visits[step]), key),
-                Event::HookStarted {
+                }) => (format!("{node} {} {item}", visits[step]), key),
+                Event::Run(RunEvent::HookStarted {
                     step,
                     event,
                     hook,
                     key,
                     ..
-                } => (format!("{step} {event} {hook}"), key),
+                }) => (format!("{step} {event} {hook}"), key),
                 _ => continue,
             };
             let before = keys.insert(what, key);

@@ -1,6 +1,7 @@
 //! Tries after a failure: the node's own, those of the graph's hooks, those of the configuration.
 
 use super::*;
+use crate::model::GraphEvent;
 
 const BUILT_IN: &str = "hook_conditions";
 
@@ -29,7 +30,7 @@ const OWN: &str = "  hooks: [{id: own, event: error, action: {retry: true, max_r
 
 fn asked_by(stage: &Stage) -> Vec<String> {
     let by = stage.log.iter().filter_map(|(_, event)| {
-        let Event::RetryScheduled { by, .. } = event else {
+        let Event::Graph(GraphEvent::RetryScheduled { by, .. }) = event else {
             return None;
         };
         Some(by.clone())
@@ -278,10 +279,10 @@ fn backoff_of_the_classification_delays_what_a_hook_asks_for() {
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "a:ok b:gate");
     assert!(stage.clock >= 10_000, "{}", stage.clock);
-    let Some((_, Event::StepFailed { classification, .. })) = stage
+    let Some((_, Event::Graph(GraphEvent::StepFailed { classification, .. }))) = stage
         .log
         .iter()
-        .find(|(_, event)| matches!(event, Event::StepFailed { .. }))
+        .find(|(_, event)| matches!(event, Event::Graph(GraphEvent::StepFailed { .. })))
     else {
         unreachable!()
     };

@@ -3,6 +3,7 @@
 use serde_json::Map;
 
 use super::*;
+use crate::model::GraphEvent;
 
 #[test]
 fn results_are_assigned_in_order_and_choose_the_edge() {
@@ -172,7 +173,7 @@ fn a_cancelled_run_ends_before_its_next_node() {
     assert_eq!(stage.settle(), Rest::Ended);
     assert_eq!(stage.path(), "a:ok");
     assert!(
-        matches!(stage.log.last(), Some((_, Event::GraphCancelled { cause, steps: 1, .. })) if cause == "ada")
+        matches!(stage.log.last(), Some((_, Event::Graph(GraphEvent::GraphCancelled { cause, steps: 1, .. }))) if cause == "ada")
     );
     assert_eq!(stage.run().progress.stood_at.as_deref(), Some("b"));
 }

@@ -1,6 +1,7 @@
 //! Attempts of which nobody knows what became, and that must not happen twice.
 
 use super::*;
+use crate::model::RunEvent;
 
 const ONE: &str = "
   start: a
@@ -32,12 +33,12 @@ fn unknown(call: &Call) -> Answer {
 
 impl Stage {
     fn say(&mut self, slot: Slot, verdict: Verdict) {
-        self.observe(Event::UncertainAnswered {
+        self.observe(Event::Run(RunEvent::UncertainAnswered {
             step: 1,
             slot,
             verdict,
             by: "ada".into(),
-        });
+        }));
     }
 }
 
@@ -147,11 +148,11 @@ fn a_failed_item_does_not_hide_one_nobody_knows_about() {
 fn nobody_says_what_becomes_of_a_running_attempt() {
     let mut stage = Stage::of(ONE, run(json!({}), None));
     stage.call();
-    let verdict = Event::UncertainAnswered {
+    let verdict = Event::Run(RunEvent::UncertainAnswered {
         step: 1,
         slot: Slot::Action,
         verdict: Verdict::Done,
         by: "ada".into(),
-    };
+    });
     assert!(stage.walker.observe(now(1), &verdict).is_err());
 }

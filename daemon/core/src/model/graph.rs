@@ -1,0 +1,5 @@
+//! The model of graph runs.
+
+mod event;
+
+pub use self::event::GraphEvent;

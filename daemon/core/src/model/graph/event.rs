@@ -1,0 +1,264 @@
+//! Facts about the walk of a graph.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use strum::{IntoStaticStr, VariantNames};
+
+use crate::clock::Timestamp;
+use crate::id::RunId;
+use crate::model::event::{Facets, Pages};
+use crate::model::{Effect, Failure, Object, Outcome, Status, StepStatus};
+
+/// A fact about the walk of a graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[serde(tag = "event_type", content = "payload", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum GraphEvent {
+    /// The walk begins.
+    GraphStarted {
+        /// Id of the graph.
+        graph_id: String,
+        /// The run.
+        graph_run_id: RunId,
+        /// The first node.
+        start_node: String,
+        /// `config.state` of the graph.
+        state: Object,
+    },
+    /// An attempt of a node failed. What follows is decided by the node's `retry`, by hooks and by its error mode.
+    StepFailed {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How often the node was entered before.
+        visit: u32,
+        /// Try of this step, from 1.
+        attempt: u32,
+        /// `_now` of the step.
+        now: Timestamp,
+        /// Why.
+        error: Failure,
+        /// What the action gave back all the same.
+        result: Value,
+        /// What kind of failure: `{category, code, retryable, retry_policy}`.
+        classification: Value,
+        /// Whether another try does no harm and may help.
+        repeatable: bool,
+        /// Whether its effect must not happen twice and may have happened.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        spent: bool,
+    },
+    /// The failed node is tried again.
+    RetryScheduled {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Number of the coming try.
+        attempt: u32,
+        /// Retries of this node since it was entered by an edge, this one included.
+        retries: u32,
+        /// Not before.
+        due: Timestamp,
+        /// Who asked for it: `node`, or the id of a hook.
+        by: String,
+    },
+    /// An item of a foreach node is attempted.
+    ItemStarted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Position in `over`, from 0.
+        item: u32,
+        /// Try of this item, from 1.
+        attempt: u32,
+        /// What is called.
+        action_id: String,
+        /// What a second run of it would mean.
+        effect: Effect,
+        /// The idempotency key handed to the tool.
+        key: String,
+        /// The run that carries the item out; created in the same commit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child: Option<RunId>,
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
+    },
+    /// An item of a foreach node is done.
+    ItemCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Position in `over`, from 0.
+        item: u32,
+        /// `ok`, `error` or `cached`.
+        status: StepStatus,
+        /// Wall time in milliseconds.
+        elapsed_ms: u64,
+        /// What it gave back.
+        result: Value,
+        /// What is collected, if it is not the result: the id of its thread, or its error.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        collected: Option<Value>,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        /// Whether its effect provably did not begin.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        never_began: bool,
+        /// Whether something that must not happen twice was cut off in the run that carried it out.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cut_off: bool,
+        /// Whether the node goes on although it failed (`on_item_error: collect`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        suppressed: bool,
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
+    },
+    /// All items of a foreach node that were to run are done.
+    ForeachCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How many items there are.
+        items: u32,
+        /// How many of them failed.
+        failed: u32,
+        /// The node that follows; none ends the graph.
+        next_node: Option<String>,
+    },
+    /// The run may take more steps.
+    LimitExtended {
+        /// The new absolute limit.
+        max_steps: u32,
+        /// Who asked for it: the id of a hook.
+        by: String,
+    },
+    /// A node is done.
+    StepCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How it ended.
+        status: StepStatus,
+        /// Wall time in milliseconds.
+        elapsed_ms: u64,
+        /// The node that follows; none ends the graph.
+        next_node: Option<String>,
+        /// New values of state keys.
+        assigned: Object,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        /// Whether the graph goes on although it failed (`on_error: continue`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        suppressed: bool,
+        /// What a return node returns.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// What was called.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action_id: Option<String>,
+        /// What the action gave back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Value>,
+        /// Whether the result is one of an earlier run of the same inputs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cache_hit: bool,
+        /// Hash over graph, node, action, chain and configuration: the key of its result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node_input_hash: Option<String>,
+    },
+    /// The walk is over and hooks are asked about it; the terminal event follows.
+    GraphEnding {
+        /// What the run comes to.
+        outcome: Outcome,
+    },
+    /// The graph came to its end.
+    GraphCompleted {
+        /// `completed` or `completed_with_errors`.
+        status: Status,
+        /// Steps taken.
+        steps: u32,
+        /// Wall time since the run was created, in milliseconds.
+        elapsed_ms: u64,
+        /// What the return node returned; `{}` without one.
+        output: Value,
+    },
+    /// The graph failed, or could not begin.
+    GraphError {
+        /// Why.
+        error: Failure,
+        /// Steps taken.
+        steps: u32,
+        /// Wall time since the run was created, in milliseconds.
+        elapsed_ms: u64,
+    },
+    /// The graph stopped on request.
+    GraphCancelled {
+        /// Who or what asked.
+        cause: String,
+        /// Steps taken.
+        steps: u32,
+        /// Wall time since the run was created, in milliseconds.
+        elapsed_ms: u64,
+    },
+}
+
+impl GraphEvent {
+    /// What everybody beside the model asks of it.
+    pub const fn facets(&self) -> Facets {
+        match self {
+            Self::GraphStarted { .. } | Self::ItemStarted { .. } => Facets::BEGINS,
+            Self::StepFailed { .. } | Self::ItemCompleted { .. } => Facets::PROGRESS,
+            Self::StepCompleted { .. } => Facets {
+                boundary: true,
+                pages: Pages::Due,
+                ..Facets::PROGRESS
+            },
+            Self::RetryScheduled { .. }
+            | Self::ForeachCompleted { .. }
+            | Self::LimitExtended { .. }
+            | Self::GraphEnding { .. } => Facets::PLAIN,
+            Self::GraphCompleted { .. } | Self::GraphError { .. } | Self::GraphCancelled { .. } => {
+                Facets::ENDS
+            }
+        }
+    }
+
+    /// What the run came to, if this event ends it.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::GraphCompleted { status, output, .. } => {
+                let output = output.clone();
+                Some(if *status == Status::CompletedWithErrors {
+                    Outcome::CompletedWithErrors { output }
+                } else {
+                    Outcome::Completed { output }
+                })
+            }
+            Self::GraphError { error, .. } => Some(Outcome::Error {
+                error: error.clone(),
+            }),
+            Self::GraphCancelled { cause, .. } => Some(Outcome::Cancelled {
+                cause: cause.clone(),
+            }),
+            Self::GraphStarted { .. }
+            | Self::StepFailed { .. }
+            | Self::RetryScheduled { .. }
+            | Self::ItemStarted { .. }
+            | Self::ItemCompleted { .. }
+            | Self::ForeachCompleted { .. }
+            | Self::LimitExtended { .. }
+            | Self::StepCompleted { .. }
+            | Self::GraphEnding { .. } => None,
+        }
+    }
+}
