@@ -13,6 +13,9 @@ use crate::command::Ryectl;
 use crate::daemon::Daemon;
 use crate::processes;
 
+/// Length of a log segment here. Each daemon zeroes three of them before it serves, and a run of the tests starts hundreds.
+pub(crate) const SEGMENT_BYTES: &str = "262144";
+
 /// How long the daemon of a world may take to end when it is asked to.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -88,6 +91,7 @@ impl World {
     pub fn ryectl(&self, words: &str) -> Ryectl {
         Ryectl::new(&self.home(), &self.project())
             .env("RYE_STATE_DIR", self.state())
+            .env("RYE_JOURNAL_SEGMENT_BYTES", SEGMENT_BYTES)
             .words(words)
     }
 
