@@ -11,14 +11,15 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::binaries;
+use crate::{binaries, signals};
 
-/// A command; the only place of the tests that makes one.
+/// A command; the only place of the tests that makes one. It finds the signals of a terminal with their default meaning.
 #[expect(
     clippy::disallowed_methods,
     reason = "tests start the programs they test"
 )]
 pub fn program(path: impl AsRef<OsStr>) -> Command {
+    signals::restore();
     Command::new(path)
 }
 
@@ -356,7 +357,7 @@ impl Outcome {
     }
 }
 
-fn signal_number(signal: nix::sys::signal::Signal) -> i32 {
+pub(crate) fn signal_number(signal: nix::sys::signal::Signal) -> i32 {
     #[expect(
         clippy::as_conversions,
         reason = "the enum is `repr(i32)` and has no other way out"
