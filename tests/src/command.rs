@@ -308,6 +308,14 @@ impl Outcome {
         self
     }
 
+    /// The exit code, or the signal that ended it.
+    pub fn exit(&self) -> String {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => code.to_string(),
+            (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+        }
+    }
+
     /// Standard output as text.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
