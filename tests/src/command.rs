@@ -105,6 +105,15 @@ impl Ryectl {
         self
     }
 
+    /// Sets variables.
+    pub(crate) fn settings(
+        mut self,
+        settings: impl Iterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        self.command.envs(settings);
+        self
+    }
+
     /// Removes a variable.
     pub fn without_env(mut self, name: &str) -> Self {
         self.command.env_remove(name);

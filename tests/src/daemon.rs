@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::command::in_clean_environment;
 use crate::until::until;
-use crate::world::SEGMENT_BYTES;
 use crate::{World, binaries, processes};
 
 /// The two processes of one life of `ryed`.
@@ -52,7 +51,7 @@ impl Daemon {
             .open(world.state().join("ryed.log"))
             .expect("the world is ours");
         in_clean_environment(binaries::ryed(), &world.home(), world.root())
-            .env("RYE_JOURNAL_SEGMENT_BYTES", SEGMENT_BYTES)
+            .envs(world.settings())
             .arg("--state-dir")
             .arg(world.state())
             .arg("--config")
