@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,6 +35,10 @@ pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
 
 /// The longest path a Unix socket can have, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
+
+/// What a segment of the journal's log may measure: enough for a few hundred events, and no more than a start can zero.
+/// There is no need to hold the longest frame: one that is longer than a segment gets a segment of its own length.
+const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
 
 /// The daemon of Rye: runs signed tools and graphs, and keeps the record.
 #[derive(Debug, Clone, Default, Parser)]
@@ -147,6 +152,8 @@ pub struct Config {
     pub durability: Durability,
     /// What happens to live runs at the next start, where a run does not say.
     pub recovery: Recovery,
+    /// Length of a segment of the journal's log in bytes.
+    pub segment_bytes: u64,
     /// How long runs may take to stop when the daemon is asked to.
     pub shutdown_grace: Duration,
 }
@@ -264,6 +271,18 @@ pub enum Error {
         /// What is wrong.
         source: tracing_subscriber::filter::ParseError,
     },
+    /// A length of log segments that is out of bounds.
+    #[error(
+        "`journal.segment_bytes` is {bytes}, and has to be {} to {} ({origin})",
+        SEGMENT_BYTES.start(),
+        SEGMENT_BYTES.end()
+    )]
+    SegmentBytes {
+        /// The length.
+        bytes: u64,
+        /// Where it comes from.
+        origin: Origin,
+    },
     /// A name that must not be passed on.
     #[error("`{name}` cannot be passed to children: {reason} (`env.pass`, {origin})")]
     Pass {
@@ -287,6 +306,7 @@ impl Kinded for Error {
             | Self::Relative { .. }
             | Self::SocketTooLong { .. }
             | Self::Level { .. }
+            | Self::SegmentBytes { .. }
             | Self::Pass { .. } => ErrorKind::Invalid,
         }
     }
@@ -354,6 +374,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         recovery: stack
             .pick("recovery", |layer| layer.recovery)
             .unwrap_or_default(),
+        segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack
                 .pick("shutdown_grace_seconds", |layer| {
@@ -401,6 +422,20 @@ fn socket(
         });
     }
     Ok(path)
+}
+
+fn segment_bytes(stack: &mut Stack) -> Result<u64, Error> {
+    const DEFAULT: u64 = 8 << 20;
+    let bytes = stack
+        .pick("journal.segment_bytes", |layer| layer.journal.segment_bytes)
+        .unwrap_or(DEFAULT);
+    if SEGMENT_BYTES.contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(Error::SegmentBytes {
+        bytes,
+        origin: stack.origin("journal.segment_bytes"),
+    })
 }
 
 fn log(stack: &mut Stack) -> Result<Log, Error> {

@@ -217,7 +217,8 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
     let clock: Arc<dyn Clock> = Arc::new(HostClock);
     let key = Arc::new(NodeKey::open(&config, clock.as_ref()).map_err(Error::Identity)?);
     let fingerprint = key.fingerprint().to_string();
-    let options = journal::Options::new(config.state_dir.clone(), Arc::clone(&clock), key);
+    let mut options = journal::Options::new(config.state_dir.clone(), Arc::clone(&clock), key);
+    options.segment_bytes = config.segment_bytes;
     let (journal, recovered) = Journal::open(options).await?;
     let journal = Arc::new(journal);
     end_leftovers(&recovered.live);

@@ -78,7 +78,7 @@ fn large() -> String {
 
 fn main() {
     definitions();
-    let world = World::new();
+    let world = World::measured();
     world.graph("bench/endless", ENDLESS);
     world.graph("bench/waits", WAITS);
     world.graph("bench/parallel", &wide("parallel: true"));

@@ -35,7 +35,7 @@ fn endless(item: &str) -> String {
 }
 
 fn main() {
-    let world = World::new();
+    let world = World::measured();
     world.graph(
         "bench/echo",
         &endless("item_id: rye/core/echo, params: {n: 1}"),

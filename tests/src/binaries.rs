@@ -35,10 +35,16 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "{} is not copied", from.display());
 }
 
-/// Builds both, with the profile and into the target directory of this test binary.
+/// The directory of other binaries to test in their place, such as those of another revision.
+const OTHERS: &str = "RYE_TESTS_BINARIES";
+
+/// Those that [`OTHERS`] names. Else builds both, with the profile and into the target directory of this test binary.
 fn directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(others) = std::env::var_os(OTHERS) {
+            return PathBuf::from(others);
+        }
         let this = std::env::current_exe().expect("a running program has a path");
         // <target>/<profile>/deps/<this>
         let directory = this

@@ -11,14 +11,15 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::binaries;
+use crate::{binaries, signals};
 
-/// A command; the only place of the tests that makes one.
+/// A command; the only place of the tests that makes one. It finds the signals of a terminal with their default meaning.
 #[expect(
     clippy::disallowed_methods,
     reason = "tests start the programs they test"
 )]
 pub fn program(path: impl AsRef<OsStr>) -> Command {
+    signals::restore();
     Command::new(path)
 }
 
@@ -101,6 +102,15 @@ impl Ryectl {
     /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Sets variables.
+    pub(crate) fn settings(
+        mut self,
+        settings: impl Iterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        self.command.envs(settings);
         self
     }
 
@@ -307,6 +317,14 @@ impl Outcome {
         self
     }
 
+    /// The exit code, or the signal that ended it.
+    pub fn exit(&self) -> String {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => code.to_string(),
+            (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+        }
+    }
+
     /// Standard output as text.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
@@ -356,7 +374,7 @@ impl Outcome {
     }
 }
 
-fn signal_number(signal: nix::sys::signal::Signal) -> i32 {
+pub(crate) fn signal_number(signal: nix::sys::signal::Signal) -> i32 {
     #[expect(
         clippy::as_conversions,
         reason = "the enum is `repr(i32)` and has no other way out"

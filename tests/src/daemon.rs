@@ -51,6 +51,7 @@ impl Daemon {
             .open(world.state().join("ryed.log"))
             .expect("the world is ours");
         in_clean_environment(binaries::ryed(), &world.home(), world.root())
+            .envs(world.settings())
             .arg("--state-dir")
             .arg(world.state())
             .arg("--config")

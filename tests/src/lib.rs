@@ -8,6 +8,7 @@
 
 pub mod binaries;
 pub mod processes;
+mod signals;
 pub mod until;
 
 pub mod command;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::command::signal_number;
 use crate::until::{PATIENCE, within};
 
 /// A process that lives (zombies do not).
@@ -69,6 +70,27 @@ pub fn read(pid: &str) -> Option<Process> {
 /// Whether `pid` lives.
 pub fn lives(pid: i32) -> bool {
     read(&pid.to_string()).is_some()
+}
+
+/// Whether `pid` has a handler for `signal`, which it would otherwise end or ignore.
+pub fn catches(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    field(&status, "SigCgt:") & bit(signal) != 0
+}
+
+/// Whether a process ignores `signal`, by the text of its `/proc/<pid>/status`.
+pub fn ignores(status: &str, signal: Signal) -> bool {
+    field(status, "SigIgn:") & bit(signal) != 0
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default()
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal_number(signal) - 1)
 }
 
 /// Sends `signal`; a process that is gone is no error.

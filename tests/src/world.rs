@@ -13,6 +13,9 @@ use crate::command::Ryectl;
 use crate::daemon::Daemon;
 use crate::processes;
 
+/// Length of a log segment here. Each daemon zeroes three of them before it serves, and a run of the tests starts hundreds.
+const SEGMENT_BYTES: &str = "262144";
+
 /// How long the daemon of a world may take to end when it is asked to.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -27,6 +30,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(20);
 pub struct World {
     // Below /tmp whatever TMPDIR says: a socket path has at most 107 bytes.
     root: TempDir,
+    /// Whether daemons are asked for short log segments.
+    small_segments: bool,
 }
 
 impl World {
@@ -36,7 +41,10 @@ impl World {
             .prefix("rye-")
             .tempdir_in("/tmp")
             .expect("/tmp takes a directory");
-        let world = Self { root };
+        let world = Self {
+            root,
+            small_segments: true,
+        };
         fs::create_dir_all(world.project()).expect("the world is ours");
         world
     }
@@ -47,6 +55,19 @@ impl World {
         fs::create_dir(world.project().join(".ai")).expect("the world is ours");
         let _made = world.ryectl("key generate").ok();
         world
+    }
+
+    /// As [`World::new`], with the daemon's own defaults throughout: what is measured is what users get.
+    pub fn measured() -> Self {
+        let mut world = Self::new();
+        world.small_segments = false;
+        world
+    }
+
+    /// Variables that every daemon of this world is given.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let segments = ("RYE_JOURNAL_SEGMENT_BYTES", SEGMENT_BYTES);
+        self.small_segments.then_some(segments).into_iter()
     }
 
     /// As [`World::new`], readable by other users as far as the directories of an ordinary system are.
@@ -88,6 +109,7 @@ impl World {
     pub fn ryectl(&self, words: &str) -> Ryectl {
         Ryectl::new(&self.home(), &self.project())
             .env("RYE_STATE_DIR", self.state())
+            .settings(self.settings())
             .words(words)
     }
 

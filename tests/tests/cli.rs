@@ -1,6 +1,7 @@
 //! What scripts rely on: exit codes, streams, JSON, and the daemon that starts by itself.
 
 use std::io::{BufRead as _, BufReader};
+use std::process::Child;
 use std::thread;
 
 use nix::sys::signal::Signal;
@@ -58,6 +59,15 @@ fn a_wait_that_is_over_too_early_ends_with_124() {
     assert_eq!(out.json()[0]["status"], "completed");
 }
 
+/// Ctrl-C, once `ryectl` listens to it.
+fn interrupt(child: &Child) {
+    let pid = i32::try_from(child.id()).unwrap();
+    until("ryectl to listen to interrupts", || {
+        processes::catches(pid, Signal::SIGINT).then_some(())
+    });
+    processes::send(pid, Signal::SIGINT);
+}
+
 #[test]
 fn an_interrupted_run_goes_on_and_ends_with_130() {
     let world = World::new();
@@ -66,7 +76,7 @@ fn an_interrupted_run_goes_on_and_ends_with_130() {
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
-    processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGINT);
+    interrupt(&child);
     let _left = Outcome::of(child).code(130).tells(&["goes on"]);
     let run = world.ryectl("ps --json").ok().json()[0]["run_id"]
         .as_str()
@@ -84,7 +94,7 @@ fn cancel_on_interrupt_cancels_the_run() {
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
-    processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGINT);
+    interrupt(&child);
     let out = Outcome::of(child).code(130);
     assert_eq!(out.json()["status"], "cancelled");
 }

@@ -33,6 +33,28 @@ fn waiting_ends_at_its_deadline() {
 }
 
 #[test]
+fn commands_find_interrupts_with_their_default_meaning_whatever_our_caller_ignores() {
+    const THIS: &str =
+        "harness::commands_find_interrupts_with_their_default_meaning_whatever_our_caller_ignores";
+    let out = program("cat").arg("/proc/self/status").output().unwrap();
+    let status = String::from_utf8(out.stdout).unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        assert!(!processes::ignores(&status, signal), "{signal}: {status}");
+    }
+    if std::env::var_os("RYE_TESTS_IGNORING").is_none() {
+        let out = program("sh")
+            .args(["-c", "trap '' INT QUIT; exec \"$0\" --exact \"$1\""])
+            .arg(std::env::current_exe().unwrap())
+            .arg(THIS)
+            .env("RYE_TESTS_IGNORING", "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&out.stdout);
+        assert!(told.contains("1 passed"), "{told}");
+    }
+}
+
+#[test]
 fn commands_get_nothing_of_our_environment() {
     let world = World::bare();
     let out = rye_tests::command::in_clean_environment("env", &world.home(), world.root())

@@ -42,4 +42,5 @@ mod full_disk;
 mod objects;
 mod storage;
 
+mod pinned;
 mod tidy;

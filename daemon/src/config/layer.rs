@@ -45,7 +45,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 14] = [
+pub(super) const SETTINGS: [Setting; 15] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -81,6 +81,12 @@ pub(super) const SETTINGS: [Setting; 14] = [
         "RYE_SHUTDOWN_GRACE_SECONDS",
         Shape::Number,
         "How long runs may take to stop at a shutdown.",
+    ),
+    setting(
+        "journal.segment_bytes",
+        "RYE_JOURNAL_SEGMENT_BYTES",
+        Shape::Number,
+        "Length of a segment of the journal's log, 65536 to 1073741824; three are zeroed at the first start.",
     ),
     setting(
         "log.format",
@@ -142,9 +148,16 @@ pub(super) struct Layer {
     pub(super) durability: Option<Durability>,
     pub(super) recovery: Option<Recovery>,
     pub(super) shutdown_grace_seconds: Option<u64>,
+    pub(super) journal: JournalLayer,
     pub(super) log: LogLayer,
     pub(super) env: EnvLayer,
     pub(super) limits: LimitsLayer,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct JournalLayer {
+    pub(super) segment_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -50,6 +50,7 @@ fn value(config: &Config, key: &str) -> Value {
         "durability" => json!(config.durability),
         "recovery" => json!(config.recovery),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
+        "journal.segment_bytes" => json!(config.segment_bytes),
         "log.format" => json!(config.log.format),
         "log.level" => json!(config.log.level),
         "env.pass" => json!(config.env.pass),

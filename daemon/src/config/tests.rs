@@ -49,6 +49,7 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.limits.bash_timeout, Duration::from_mins(2));
     assert_eq!(config.limits.output_bytes.get(), 8_388_608);
     assert_eq!(config.limits.message_bytes.get(), 16_777_216);
+    assert_eq!(config.segment_bytes, 8_388_608);
     assert_eq!(config.log.level, "info");
 }
 
@@ -82,6 +83,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_DURABILITY", "relaxed"),
         ("RYE_RECOVERY", "suspend"),
         ("RYE_SHUTDOWN_GRACE_SECONDS", "0"),
+        ("RYE_JOURNAL_SEGMENT_BYTES", "65536"),
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),
         ("RYE_ENV_PASS", "EDITOR, TERM"),
@@ -109,6 +111,7 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.user_space, Path::new("/home/u/space"));
     assert_eq!(config.env.pass, ["EDITOR", "TERM"]);
     assert_eq!(config.shutdown_grace, Duration::ZERO);
+    assert_eq!(config.segment_bytes, 65_536);
     assert_eq!(config.limits.message_bytes.get(), 5);
 }
 
@@ -256,6 +259,15 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             ("RYE_ENV_PASS", "RYE_TOKEN"),
             "`RYE_TOKEN` cannot be passed to children: ",
+        ),
+        (
+            ("RYE_JOURNAL_SEGMENT_BYTES", "65535"),
+            "`journal.segment_bytes` is 65535, and has to be 65536 to 1073741824 (environment variable \
+             RYE_JOURNAL_SEGMENT_BYTES)",
+        ),
+        (
+            ("RYE_JOURNAL_SEGMENT_BYTES", "1073741825"),
+            "`journal.segment_bytes` is 1073741825, and has to be 65536 to 1073741824 ",
         ),
     ] {
         let message = error(&[], &[variables]);

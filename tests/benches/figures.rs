@@ -1,0 +1,294 @@
+//! One round of the figures by which two builds are compared: `tests/scripts/compare` runs it for each of them in turn.
+//!
+//! `cargo bench -p rye-tests --bench figures [NAME …]` prints `figure <name> <value> <unit>` for each figure whose name
+//! begins with one of the words; `RYE_TESTS_BINARIES` names the directory of the `ryed` and `ryectl` that are measured.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use rye_client::Client;
+use rye_client::events::Follow;
+use rye_proto::v1;
+use rye_tests::World;
+use rye_tests::measure::{milliseconds, resident};
+use serde_json::json;
+
+/// Steps of the single run.
+const STEPS: u32 = 2000;
+/// Runs at once, and steps of each.
+const CROWD: (u32, u32) = (64, 200);
+/// Steps of the run of shell commands.
+const SHELL_STEPS: u32 = 100;
+/// Runs at once with a large state, steps of each, and bytes of the state.
+const HEAVY: (u32, u32, usize) = (64, 8, 1 << 20);
+/// Nodes of the large graph.
+const NODES: u32 = 1000;
+/// Looks at the list of runs.
+const LOOKS: usize = 300;
+/// Runs that wait at once.
+const WAITING: u32 = 500;
+
+/// Waits an hour after its first try.
+const WAITS: &str = "start: try\nnodes:\n  try:\n    retry: {max: 100, backoff: fixed, delay: 3600}\n    \
+    action: {item_id: rye/core/echo, params: {success: false, error: \"not yet\"}}\n    next: done\n  \
+    done: {type: return, output: {}}";
+
+/// A node over the input `items`.
+const WIDE: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: \"${inputs.items}\"\n    parallel: true\n    \
+    action: {item_id: rye/core/echo, params: {n: \"${item}\"}}\n    collect: out\n    next: done\n  \
+    done: {type: return, output: {}}";
+
+/// Two nodes that call each other until the step limit ends the run.
+fn endless(item: &str) -> String {
+    format!(
+        "start: a\nmax_steps: 1000000\nnodes:\n  a: {{action: {{{item}}}, assign: {{n: \"${{result}}\"}}, next: b}}\n  b: {{action: {{{item}}}, next: a}}"
+    )
+}
+
+/// Nodes each of which leads to the next.
+fn large() -> String {
+    let mut config = format!("start: n0\nmax_steps: {}\nnodes:\n", NODES * 2);
+    for node in 0..NODES - 1 {
+        let next = node + 1;
+        writeln!(
+            config,
+            "  n{node}: {{action: {{item_id: rye/core/echo, params: {{n: {node}}}}}, assign: {{n: \"${{result.n}}\"}}, next: n{next}}}"
+        )
+        .expect("a string takes all text");
+    }
+    write!(config, "  n{}: {{type: return}}", NODES - 1).expect("a string takes all text");
+    config
+}
+
+fn main() {
+    // Cargo adds flags of its own.
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let world = World::measured();
+    let echo = "item_id: rye/core/echo, params: {n: 1}";
+    world.graph("bench/echo", &endless(echo));
+    world.graph(
+        "bench/bash",
+        &endless("item_id: rye/bash, params: {command: \"true\"}"),
+    );
+    world.graph("bench/waits", WAITS);
+    world.graph("bench/wide", WIDE);
+    world.graph("bench/large", &large());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
+    runtime.block_on(Figures { world, wanted }.measure());
+}
+
+struct Figures {
+    world: World,
+    wanted: Vec<String>,
+}
+
+impl Figures {
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.is_empty()
+            || self
+                .wanted
+                .iter()
+                .any(|word| name.starts_with(word.as_str()))
+    }
+
+    async fn measure(&self) {
+        if self.wants("waiting_run") {
+            // First, in a daemon that has done nothing else: what is freed later stays resident.
+            self.waiting_runs().await;
+        }
+        let _daemon = self.world.start("");
+        let client = &self.client().await;
+        // Warm: the first run loads the items.
+        self.steps(client, "bench/echo", 1, 50, "{}").await;
+        if self.wants("one_run") {
+            let took = self.steps(client, "bench/echo", 1, STEPS, "{}").await;
+            figure("one_run", f64::from(STEPS) / took.as_secs_f64(), "steps/s");
+        }
+        if self.wants("64_runs") {
+            let (runs, steps) = CROWD;
+            let took = self.steps(client, "bench/echo", runs, steps, "{}").await;
+            let rate = f64::from(runs * steps) / took.as_secs_f64();
+            figure("64_runs", rate, "steps/s");
+        }
+        if self.wants("bash_step") {
+            let took = self.steps(client, "bench/bash", 1, SHELL_STEPS, "{}").await;
+            figure(
+                "bash_step",
+                milliseconds(took) / f64::from(SHELL_STEPS),
+                "ms",
+            );
+        }
+        for (name, items) in [("foreach_10000", 10_000), ("foreach_100000", 100_000)] {
+            if self.wants(name) {
+                self.foreach(client, name, items).await;
+            }
+        }
+        if self.wants("large_graph_first_step") {
+            self.first_step(client).await;
+        }
+        if self.wants("large_states") {
+            let (runs, steps, bytes) = HEAVY;
+            let inputs = json!({"ballast": "x".repeat(bytes)}).to_string();
+            let took = self.steps(client, "bench/echo", runs, steps, &inputs).await;
+            let rate = f64::from(runs * steps) / took.as_secs_f64();
+            figure("large_states", rate, "steps/s");
+        }
+        if self.wants("ps_p99") {
+            self.looks(client).await;
+        }
+    }
+
+    async fn client(&self) -> Client {
+        let client = Client::connect(self.world.socket()).await;
+        client.expect("the daemon serves")
+    }
+
+    fn request(&self, item: &str, steps: Option<u32>, inputs: &str) -> v1::StartRequest {
+        v1::StartRequest {
+            item: Some(v1::ItemRef {
+                r#type: v1::ItemType::Tool.into(),
+                id: item.to_owned(),
+            }),
+            project: self.world.project().display().to_string(),
+            inputs_json: inputs.to_owned(),
+            limits: steps.map(|steps| v1::Limits {
+                steps: Some(steps),
+                depth: None,
+            }),
+            ..v1::StartRequest::default()
+        }
+    }
+
+    async fn start(&self, client: &Client, request: v1::StartRequest) -> String {
+        let started = client.start(request).await.expect("the run starts");
+        started.run_id
+    }
+
+    /// How long `runs` runs of `item` take for `steps` steps each, from the first start to the last end.
+    async fn steps(
+        &self,
+        client: &Client,
+        item: &str,
+        runs: u32,
+        steps: u32,
+        inputs: &str,
+    ) -> Duration {
+        let began = Instant::now();
+        let mut started = Vec::new();
+        for _ in 0..runs {
+            let request = self.request(item, Some(steps), inputs);
+            started.push(self.start(client, request).await);
+        }
+        let ended = client.wait(&started, None).await.expect("the runs end");
+        for run in ended.runs {
+            assert_eq!(run.steps, steps, "{:?}", run.error);
+        }
+        began.elapsed()
+    }
+
+    async fn foreach(&self, client: &Client, name: &str, count: u32) {
+        let items: Vec<u32> = (0..count).collect();
+        let inputs = json!({"items": items}).to_string();
+        let began = Instant::now();
+        let run = self
+            .start(client, self.request("bench/wide", None, &inputs))
+            .await;
+        let ended = client.wait(&[run], None).await.expect("the run ends");
+        for run in ended.runs {
+            assert!(run.error.is_none(), "{:?}", run.error);
+        }
+        figure(
+            name,
+            f64::from(count) / began.elapsed().as_secs_f64(),
+            "items/s",
+        );
+    }
+
+    /// From the call to the first event of a step.
+    async fn first_step(&self, client: &Client) {
+        let began = Instant::now();
+        let run = self
+            .start(client, self.request("bench/large", Some(2), "{}"))
+            .await;
+        let mut events = client.events(&run, "", Follow::UntilEnd);
+        while let Some(event) = events.next().await.expect("events come") {
+            if event.event_type == "step_started" {
+                break;
+            }
+        }
+        figure(
+            "large_graph_first_step",
+            milliseconds(began.elapsed()),
+            "ms",
+        );
+        let _ended = client.wait(&[run], None).await.expect("the run ends");
+    }
+
+    /// How long a list of the live runs takes while 64 runs walk.
+    async fn looks(&self, client: &Client) {
+        let mut runs = Vec::new();
+        for _ in 0..CROWD.0 {
+            let request = self.request("bench/echo", Some(1_000_000), "{}");
+            runs.push(self.start(client, request).await);
+        }
+        let mut took = Vec::new();
+        for _ in 0..LOOKS {
+            let began = Instant::now();
+            let listed = client.list(v1::ListRequest::default()).await;
+            assert!(!listed.expect("runs can be listed").runs.is_empty());
+            took.push(milliseconds(began.elapsed()));
+        }
+        took.sort_by(f64::total_cmp);
+        figure("ps_p99", took[LOOKS * 99 / 100], "ms");
+        for run in &runs {
+            let killed = client.kill(run, Some(Duration::ZERO)).await;
+            let _receipt = killed.expect("a run that walks can be killed");
+        }
+    }
+
+    /// Memory of runs that wait for their next try.
+    async fn waiting_runs(&self) {
+        let daemon = self.world.start("");
+        let client = &self.client().await;
+        let first = self
+            .start(client, self.request("bench/waits", None, "{}"))
+            .await;
+        until_it_waits(client, &first).await;
+        let before = resident(&self.world);
+        let mut runs = vec![first];
+        for _ in 0..WAITING {
+            runs.push(
+                self.start(client, self.request("bench/waits", None, "{}"))
+                    .await,
+            );
+        }
+        for run in &runs {
+            until_it_waits(client, run).await;
+        }
+        let more = resident(&self.world) - before;
+        figure("waiting_run", more * 1024.0 / f64::from(WAITING), "KB");
+        for run in &runs {
+            let killed = client.kill(run, Some(Duration::ZERO)).await;
+            let _receipt = killed.expect("a run that waits can be killed");
+        }
+        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        let _status = daemon.ended();
+    }
+}
+
+async fn until_it_waits(client: &Client, run: &str) {
+    let mut events = client.events(run, "", Follow::UntilEnd);
+    while let Some(event) = events.next().await.expect("events come") {
+        if event.event_type == "retry_scheduled" {
+            return;
+        }
+    }
+}
+
+fn figure(name: &str, value: f64, unit: &str) {
+    println!("figure {name} {value:.3} {unit}");
+}

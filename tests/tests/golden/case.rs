@@ -1,0 +1,357 @@
+//! Calls of the recorded cases, made with our programs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rye_tests::{World, until};
+use serde_json::{Value, json};
+
+use super::data;
+use super::recorded::{Facts, by_code};
+use super::trace::{self, Call};
+
+/// Parameters that say how a graph runs.
+const CONTROL: &[&str] = &[
+    "resume",
+    "graph_run_id",
+    "resume_run_id",
+    "node",
+    "inject_state",
+    "validate",
+];
+
+/// The built-in retry of the recorded cases, without its seconds.
+const NO_BACKOFF: &str = "version: \"1.0.0\"
+category: agent
+name: error_classification
+description: \"As shipped, without pauses.\"
+patterns:
+  - id: network_timeout
+    category: transient
+    match: {path: error.message, op: regex, value: \"timeout|timed out\"}
+    retry_policy: {type: fixed, delay: 0.01}
+";
+
+fn our_findings(report: &Value) -> Facts {
+    let codes = |list: &Value| {
+        let mut codes: Vec<&str> = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding["code"].as_str().unwrap())
+            .collect();
+        codes.sort_unstable();
+        json!(codes)
+    };
+    Facts::from([
+        ("success", report["success"].clone()),
+        ("errors", codes(&report["errors"])),
+        ("warnings", codes(&report["warnings"])),
+        ("node_count", report["node_count"].clone()),
+    ])
+}
+
+/// What a run of ours came to, in the same terms.
+fn our_end(run: &Value, events: &[Value]) -> Facts {
+    let error = |field: &str| run["error"].get(field).cloned().unwrap_or(Value::Null);
+    Facts::from([
+        ("status", run["status"].clone()),
+        ("nodes", walked(events)),
+        ("state", run["state"].clone()),
+        ("suppressed", run["errors"].clone()),
+        ("error", error("message")),
+        ("node", error("node")),
+        ("code", error("code")),
+        ("output", run["output"].clone()),
+        ("steps", run["steps"].clone()),
+    ])
+}
+
+/// The nodes in the order in which they were begun, tries after the first included.
+fn walked(events: &[Value]) -> Value {
+    let of = |name: &str| -> Vec<&Value> {
+        let named = events.iter().filter(|event| event["event_type"] == name);
+        named.map(|event| &event["payload"]).collect()
+    };
+    let retries = of("retry_scheduled");
+    let steps = of("step_completed");
+    let tries = |step: &Value| 1 + retries.iter().filter(|r| r["step"] == step["step"]).count();
+    let nodes = steps
+        .iter()
+        .flat_map(|step| vec![step["node"].clone(); tries(step)]);
+    Value::Array(nodes.collect())
+}
+
+/// One recorded case in a project of its own.
+pub(super) struct Case<'a> {
+    pub(super) world: &'a World,
+    pub(super) project: PathBuf,
+    pub(super) graph: &'a str,
+    /// Ids of the runs so far.
+    pub(super) runs: Vec<String>,
+}
+
+impl Case<'_> {
+    /// Does what a recorded call does, and answers what came of it.
+    pub(super) fn call(&mut self, recorded: &Value) -> Facts {
+        self.prepare(recorded);
+        let params = self.with_ids(&recorded["params"]);
+        drop(fs::remove_file(self.told()));
+        let mut call = Call::default();
+        let mut facts = if CONTROL.iter().any(|key| params.get(key).is_some()) {
+            self.execute(&params, &mut call)
+        } else {
+            let run = self.run(params, &mut call);
+            self.note(run, &mut call)
+        };
+        let told = fs::read_to_string(self.told()).unwrap_or_default();
+        let told = told.lines().map(|line| serde_json::from_str(line).unwrap());
+        call.told = told.collect();
+        let log = self.project.join(".stub/log.txt");
+        call.log = fs::read_to_string(log).unwrap_or_default();
+        facts.extend(trace::observed(self.graph, &call));
+        facts.values_mut().for_each(by_code);
+        facts
+    }
+
+    /// Where the tools write down what they are given.
+    fn told(&self) -> PathBuf {
+        self.project.join(".stub/calls.jsonl")
+    }
+
+    fn prepare(&self, recorded: &Value) {
+        if let Some(env) = recorded["env"].as_object() {
+            let lines = env
+                .iter()
+                .map(|(name, value)| format!("{name}={}\n", value.as_str().unwrap()));
+            fs::write(self.project.join(".env"), lines.collect::<String>()).unwrap();
+        }
+        for step in recorded["before"].as_array().into_iter().flatten() {
+            let run = &self.runs[0];
+            match step["op"].as_str().unwrap() {
+                "tamper_transcript" => {
+                    let path = format!(".ai/state/threads/{run}/transcript.jsonl");
+                    let path = self.project.join(path);
+                    let text = fs::read_to_string(&path).unwrap();
+                    fs::write(&path, text.replacen("run_created", "run_creatid", 1)).unwrap();
+                }
+                "delete_ref" => {
+                    let path = format!(".ai/state/objects/refs/graphs/{run}.json");
+                    drop(fs::remove_file(self.project.join(path)));
+                }
+                other => panic!("the case wants `{other}` to be done before"),
+            }
+        }
+    }
+
+    /// The parameters with ids of our runs in the place of the recorded ones.
+    fn with_ids(&self, params: &Value) -> Value {
+        let first = self.runs.first();
+        let first = first.map_or("golden-nothing-1-aaaaaaaaaa", String::as_str);
+        serde_json::from_str(&params.to_string().replace("<RUN1>", first)).unwrap()
+    }
+
+    fn note(&mut self, mut run: Value, call: &mut Call) -> Facts {
+        let Some(id) = run["run_id"].as_str().map(str::to_owned) else {
+            return Facts::from([("refused", run)]);
+        };
+        let events = self.world.ryectl("events --json").arg(&id);
+        call.events = events.ok().json_lines();
+        self.runs.push(id);
+        if self.graph == "builtins" {
+            freeze_clock(&mut run);
+        }
+        our_end(&run, &call.events)
+    }
+
+    /// Calls the graph as an action does.
+    fn execute(&mut self, params: &Value, call: &mut Call) -> Facts {
+        let command = self.world.ryectl("execute tool --json");
+        let out = command
+            .within(&self.project)
+            .arg(format!("golden/{}", self.graph))
+            .arg("--params")
+            .arg(params.to_string())
+            .into_command()
+            .output()
+            .unwrap();
+        let Ok(envelope) = serde_json::from_slice::<Value>(&out.stdout) else {
+            let told = String::from_utf8_lossy(&out.stderr);
+            let told = told.lines().next().unwrap_or_default().to_owned();
+            let told = match self.runs.first() {
+                Some(run) => told.replace(run, "<RUN1>"),
+                None => told,
+            };
+            return Facts::from([("refused", json!(told))]);
+        };
+        let data = &envelope["data"];
+        if let Some(run) = data["graph_run_id"].as_str() {
+            let record = self.world.record(run);
+            return self.note(record, call);
+        }
+        if data.get("node_count").is_some() {
+            return our_findings(data);
+        }
+        // A single step is a run, and its answer does not say which.
+        let listed = self.world.ryectl("ps --all --json").ok().json();
+        let project = self.project.to_str().unwrap();
+        let newest = listed.as_array().unwrap().iter().find(|run| {
+            let id = run["run_id"].as_str().unwrap();
+            run["project"] == project && !self.runs.iter().any(|known| known == id)
+        });
+        if let Some(run) = newest.and_then(|run| run["run_id"].as_str()) {
+            call.events = self
+                .world
+                .ryectl("events --json")
+                .arg(run)
+                .ok()
+                .json_lines();
+        }
+        Facts::from([
+            ("success", data["success"].clone()),
+            ("state", data["state"].clone()),
+            ("executed_node", data["executed_node"].clone()),
+            ("next_node", data["next_node"].clone()),
+            ("steps", data["step_count"].clone()),
+            ("error", data["error"].clone()),
+            ("code", data["code"].clone()),
+        ])
+    }
+
+    /// Runs the graph and answers its record, or what `ryectl` said if there is no run.
+    fn run(&self, mut inputs: Value, call: &mut Call) -> Value {
+        let mut command = self.world.ryectl("run --json").within(&self.project);
+        let given = inputs.as_object_mut();
+        if let Some(caps) = given.and_then(|inputs| inputs.remove("capabilities")) {
+            for cap in caps.as_array().unwrap() {
+                command = command.arg("--cap").arg(cap.as_str().unwrap());
+            }
+        }
+        let child = command
+            .arg(format!("golden/{}", self.graph))
+            .arg("--input")
+            .arg(inputs.to_string())
+            .into_command();
+        thread::scope(|scope| {
+            let mut child = child;
+            let ended = scope.spawn(move || child.output().unwrap());
+            if self.graph.starts_with("cancel") {
+                self.cancel();
+            }
+            let output = ended.join().unwrap();
+            let lines = String::from_utf8_lossy(&output.stderr).into_owned();
+            let run = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| json!(lines));
+            call.lines = Some(lines);
+            run
+        })
+    }
+
+    /// A step that wants the run to be cancelled says so, and goes on when it has been.
+    fn cancel(&self) {
+        until("the step that is to be cancelled", || {
+            self.project.join(".stub/cancel").exists().then_some(())
+        });
+        let runs = self.world.ryectl("ps --json").ok().json();
+        let item = format!("golden/{}", self.graph);
+        let runs = runs.as_array().unwrap();
+        let run = runs.iter().find(|run| run["item_id"] == item).unwrap();
+        let run = run["run_id"].as_str().unwrap();
+        let _asked = self.world.ryectl("cancel").arg(run).ok();
+        fs::write(self.project.join(".stub/cancelled"), "").unwrap();
+    }
+}
+
+/// Puts the recorded time in the place of the time of this run, which is checked for its form.
+fn freeze_clock(run: &mut Value) {
+    let output = run["output"].clone();
+    let (now, ms) = (
+        output["now"].as_str().unwrap(),
+        output["ms"].as_i64().unwrap(),
+    );
+    assert!(
+        now.ends_with('Z') && now.len() == "2026-01-02T03:04:05.678Z".len(),
+        "{now}"
+    );
+    assert_eq!(now[20..23], format!("{:03}", ms % 1000));
+    let frozen = run
+        .to_string()
+        .replace(now, "2026-01-02T03:04:05.678901+00:00")
+        .replace(&ms.to_string(), "1767323045678");
+    *run = serde_json::from_str(&frozen).unwrap();
+}
+
+pub(super) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, target).unwrap();
+        }
+    }
+}
+
+/// Lets the tool of the recorded cancellation ask for it; the recording harness did so from outside.
+fn teach_echo_to_cancel(tools: &Path) {
+    let path = tools.join("stub/echo.py");
+    let text = fs::read_to_string(&path).unwrap();
+    let asking = "    if params.get(\"value\") == \"__SIGTERM__\":\n\
+                  \x20       import os, time\n\
+                  \x20       stub = os.path.join(project_path, \".stub\")\n\
+                  \x20       os.makedirs(stub, exist_ok=True)\n\
+                  \x20       open(os.path.join(stub, \"cancel\"), \"w\").close()\n\
+                  \x20       while not os.path.exists(os.path.join(stub, \"cancelled\")):\n\
+                  \x20           time.sleep(0.01)\n";
+    let (head, body) = text.split_once("    return").unwrap();
+    fs::write(path, format!("{head}{asking}    return{body}")).unwrap();
+}
+
+/// Lets the Python tool `item` write down what it is given before it does anything else.
+fn teach_to_tell(tools: &Path, item: &str) {
+    let path = tools.join(format!("{item}.py"));
+    let text = fs::read_to_string(&path).unwrap();
+    let telling = format!(
+        "def execute(params, project_path):\n\
+         \x20   import json, os\n\
+         \x20   stub = os.path.join(project_path, \".stub\")\n\
+         \x20   os.makedirs(stub, exist_ok=True)\n\
+         \x20   line = json.dumps({{\"item_id\": \"{item}\", \"params\": params}}) + \"\\n\"\n\
+         \x20   with open(os.path.join(stub, \"calls.jsonl\"), \"a\") as calls:\n\
+         \x20       calls.write(line)\n\
+         \x20   return answer(params, project_path)\n"
+    );
+    let text = text.replace("def execute(", "def answer(");
+    fs::write(path, format!("{text}\n\n{telling}")).unwrap();
+}
+
+/// A project with the recorded graphs and tools, signed.
+pub(super) fn signed_project() -> World {
+    let world = World::new();
+    let tools = world.project().join(".ai/tools");
+    copy(&data("tools"), &tools);
+    teach_echo_to_cancel(&tools);
+    for entry in fs::read_dir(tools.join("stub")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        teach_to_tell(&tools, &format!("stub/{name}"));
+    }
+    // Stands for the item of LLM threads: it answers what its caller wants, or that a run of the project goes on elsewhere.
+    world.python(
+        "rye/agent/threads/thread_directive",
+        "import os\n\
+         path = os.path.join(project_path, 'continued')\n\
+         answer = dict(params['__answer__'])\n\
+         if os.path.exists(path):\n\
+         \x20   answer['continuation_thread_id'] = open(path).read()\n\
+         return answer\n",
+    );
+    teach_to_tell(&tools, "rye/agent/threads/thread_directive");
+    world.write(".ai/config/agent/error_classification.yaml", NO_BACKOFF);
+    let _signed = world
+        .ryectl("sign tool:golden/* tool:stub/* tool:rye/agent/threads/thread_directive config:agent/error_classification")
+        .ok();
+    world
+}
