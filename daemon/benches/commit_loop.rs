@@ -90,7 +90,7 @@ fn spec(project: &Path) -> Spec {
         depth: 0,
         detached: false,
         effect_scope: None,
-        seed: None,
+        start_from: None,
         chain_root: RunId::new("root").expect("a good id"),
         continuation_of: None,
         limits: Limits::default(),
@@ -131,7 +131,7 @@ fn completed(step: u32) -> Event {
         status: StepStatus::Ok,
         elapsed_ms: 1,
         next_node: Some("work".into()),
-        assigned: Object::from_iter([("count".to_owned(), json!(step))]),
+        assigned: Object::from_iter([("count".to_owned(), json!(step))]).into(),
         error: None,
         suppressed: false,
         output: None,
@@ -213,7 +213,7 @@ async fn begin(journal: &Journal, project: &Path, run: &RunId) {
         graph_id: "bench/loop".into(),
         graph_run_id: run.clone(),
         start_node: "work".into(),
-        state: Object::new(),
+        state: Object::new().into(),
     });
     let changes = vec![
         Change::Create {

@@ -12,8 +12,7 @@ use rye_core::definition::Authority;
 use rye_core::error::with_sources;
 use rye_core::id::ItemRef;
 use rye_core::model::{
-    Activity, Effect, Event, Failure, Phase, Run, RunEvent, Slot, SuspendReason, Suspension,
-    ToolEvent,
+    Effect, Event, Failure, Run, RunEvent, Slot, SuspendReason, Suspension, ToolEvent,
 };
 use rye_core::walker::idempotency_key;
 
@@ -35,10 +34,10 @@ pub async fn drive(
         ports,
         run,
         stop,
-        parked: matches!(run.phase, Phase::Suspended { .. }),
+        parked: run.suspension().is_some(),
         pauses: storage_backoff::Pauses::default(),
     };
-    if let Some(Activity::InStep(_)) = run.phase.activity() {
+    if run.step().is_some() {
         let end = run.end_by_failure(ports.journal.now(), interrupted());
         let left = record.keep(Begins::Now, end).await?;
         return Ok((left.unwrap_or(DriverExit::Ended), None));
@@ -64,7 +63,7 @@ pub async fn drive(
         authority: Authority::Run,
         timeout: None,
     };
-    let note_process = ports.note_process(&run.id, 1, Slot::Action);
+    let note_process = ports.note_process(&run.id, 1, Slot::Main);
     let prepared = ports.dispatcher.prepare(order, ports.library);
     let carried_out = ports
         .dispatcher
@@ -78,7 +77,7 @@ pub async fn drive(
     let end = match stop.cancel_cause() {
         Some(cause) if reply.stopped => Event::Tool(ToolEvent::ToolCancelled { cause }),
         Some(_) | None => Event::Tool(ToolEvent::ToolCompleted {
-            result: reply.envelope.data.clone(),
+            result: Arc::new(reply.envelope.data.clone()),
             error: reply.envelope.failure.clone(),
             elapsed_ms: u64::try_from(reply.envelope.elapsed.as_millis()).unwrap_or(u64::MAX),
         }),

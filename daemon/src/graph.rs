@@ -31,8 +31,7 @@ use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Graph};
 use rye_core::error::with_sources;
 use rye_core::model::{
-    Durability, Effect, Event, Failure, KillReceipt, Phase, Run, RunEvent, SuspendReason,
-    Suspension,
+    Durability, Effect, Event, Failure, KillReceipt, Life, Run, RunEvent, SuspendReason, Suspension,
 };
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
@@ -160,14 +159,14 @@ impl<'a> Drive<'a> {
     fn take_up(&mut self) {
         let epoch = self.ports.epoch;
         let run = self.walker.run();
-        let event = match &run.phase {
-            Phase::Suspended { .. } => Event::Run(RunEvent::RunResumed {
+        let event = match &run.life {
+            Life::Suspended(_) => Event::Run(RunEvent::RunResumed {
                 epoch,
                 max_steps: None,
             }),
             // Whoever resumed it has said so already.
-            Phase::Running { .. } if run.epoch == epoch => return,
-            Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => {
+            Life::Running if run.epoch == epoch => return,
+            Life::Created | Life::Running | Life::Ended(_) => {
                 Event::Run(RunEvent::RunStarted { epoch })
             }
         };
@@ -418,7 +417,7 @@ impl<'a> Drive<'a> {
     /// Parks the run with the facts, or, if there is no room for those, without them. One that the daemon found parked when
     /// it started stays parked.
     async fn park(&mut self) -> Result<(), journal::Error> {
-        if let Phase::Suspended { .. } = self.record().await?.phase {
+        if self.record().await?.suspension().is_some() {
             return Ok(());
         }
         let journal = self.ports.journal;

@@ -255,7 +255,7 @@ impl Summary {
             started_at: run.started_at,
             updated_at: run.updated_at,
             ended_at: run.ended_at,
-            steps: run.progress.steps,
+            steps: run.steps(),
         }
     }
 }

@@ -293,9 +293,9 @@ fn end_leftovers(live: &[Arc<Run>]) {
     let calls: Vec<_> = live
         .iter()
         .flat_map(|run| {
-            run.in_flight().map(|(_, work)| Leftover {
-                leader: work.process.clone(),
-                tag: chain::tag(&run.id, &work.key, work.attempt),
+            run.attempts().map(|attempt| Leftover {
+                leader: attempt.process.clone(),
+                tag: chain::tag(&run.id, &attempt.key, attempt.id.number),
             })
         })
         .collect();

@@ -37,7 +37,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, ItemRef, RunId};
-use rye_core::model::{Event, Phase, Run};
+use rye_core::model::{Event, Life, Run};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -234,9 +234,9 @@ impl Supervisor {
 
     /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
     pub fn live_count(&self) -> usize {
-        let runs = self.shared.journal.live(|run| match run.phase {
-            Phase::Created | Phase::Running { .. } => Some(()),
-            Phase::Suspended { .. } | Phase::Ended { .. } => None,
+        let runs = self.shared.journal.live(|run| match run.life {
+            Life::Created | Life::Running => Some(()),
+            Life::Suspended(_) | Life::Ended(_) => None,
         });
         runs.len()
     }
@@ -373,11 +373,9 @@ impl Supervisor {
     /// Resolves when the run has ended or parked, and that is durable.
     pub async fn settled(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
-        match run.phase {
-            Phase::Suspended { .. } | Phase::Ended { .. } => Ok(()),
-            Phase::Created | Phase::Running { .. } => {
-                Ok(self.shared.journal.rested(id, run.seq).await?)
-            }
+        match run.life {
+            Life::Suspended(_) | Life::Ended(_) => Ok(()),
+            Life::Created | Life::Running => Ok(self.shared.journal.rested(id, run.seq).await?),
         }
     }
 

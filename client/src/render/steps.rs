@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 
 use rye_core::clock::Timestamp;
-use rye_core::model::{Event, Failure, GraphEvent, Object, RunEvent, StepStatus};
+use rye_core::expr::Vars;
+use rye_core::model::{Event, Failure, GraphEvent, RunEvent, StepStatus};
 
 use super::screen::in_line;
 use super::{Style, elapsed, one_line};
@@ -59,7 +60,7 @@ impl Steps {
     /// The line for `event`, which happened `at`, if it gets one.
     pub(crate) fn line(&mut self, event: &Event, at: Option<Timestamp>) -> Option<Line> {
         if let Event::Graph(GraphEvent::GraphStarted { state, .. }) = event {
-            self.known.extend(state.keys().cloned());
+            self.known.extend(state.names().map(str::to_owned));
         }
         if let Event::Run(RunEvent::StepStarted { step, node, .. }) = event {
             return Some(Line::Started(format!("{} ...", self.head(*step, node))));
@@ -135,13 +136,12 @@ impl Steps {
     fn detail(
         &mut self,
         status: StepStatus,
-        assigned: &Object,
+        assigned: &Vars,
         error: Option<&Failure>,
     ) -> Option<String> {
         let new: Vec<&str> = assigned
-            .keys()
-            .filter(|key| self.known.insert((*key).clone()))
-            .map(String::as_str)
+            .names()
+            .filter(|key| self.known.insert((*key).to_owned()))
             .collect();
         if let Some(error) = error {
             return Some(one_line(&error.message, MAX_ERROR_CHARS));

@@ -22,6 +22,9 @@ mod condition;
 mod path;
 mod template;
 mod value;
+mod vars;
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
@@ -32,6 +35,7 @@ use crate::yaml::push_segment;
 pub use condition::Condition;
 pub(crate) use condition::Known;
 pub use value::{BadJson, parse_json};
+pub use vars::Vars;
 
 pub(crate) use path::is_name;
 pub use path::nearest;
@@ -42,10 +46,49 @@ use template::{Part, Template};
 /// Characters of a template that an error shows.
 const SHOWN: usize = 100;
 
-/// Values by name: `state`, `inputs`, `result`, `_now`, a loop variable.
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum Bound<'a> {
+    /// One value.
+    Value(&'a Value),
+    /// A map of shared values; it becomes one value only where somebody asks for the whole.
+    Vars(&'a Vars),
+}
+
+impl<'a> From<&'a Value> for Bound<'a> {
+    fn from(value: &'a Value) -> Self {
+        Self::Value(value)
+    }
+}
+
+impl<'a> From<&'a Vars> for Bound<'a> {
+    fn from(vars: &'a Vars) -> Self {
+        Self::Vars(vars)
+    }
+}
+
+impl<'a> Bound<'a> {
+    /// The value of `key` in a map.
+    fn get(self, key: &str) -> Option<&'a Value> {
+        match self {
+            Self::Value(value) => value.get(key),
+            Self::Vars(vars) => vars.get(key),
+        }
+    }
+
+    /// The whole as one value.
+    fn whole(self) -> Cow<'a, Value> {
+        match self {
+            Self::Value(value) => Cow::Borrowed(value),
+            Self::Vars(vars) => Cow::Owned(vars.to_value()),
+        }
+    }
+}
+
+/// What templates and conditions may read: `state`, `inputs`, `result`, `_now`, a loop variable.
 pub trait Scope {
-    /// The value `name` stands for.
-    fn get(&self, name: &str) -> Option<&Value>;
+    /// What `name` stands for.
+    fn get(&self, name: &str) -> Option<Bound<'_>>;
     /// All names, for suggestions.
     fn names(&self) -> Vec<&str>;
 }
@@ -53,29 +96,32 @@ pub trait Scope {
 /// A small scope over borrowed values; the first of two equal names wins.
 #[derive(Debug, Clone, Default)]
 pub struct Names<'a> {
-    entries: Vec<(&'a str, &'a Value)>,
+    entries: Vec<(&'a str, Bound<'a>)>,
 }
 
 impl<'a> Names<'a> {
     /// A scope of these names.
-    pub fn new(entries: Vec<(&'a str, &'a Value)>) -> Self {
-        Self { entries }
+    pub fn new<B: Into<Bound<'a>>>(entries: impl IntoIterator<Item = (&'a str, B)>) -> Self {
+        let entries = entries.into_iter();
+        Self {
+            entries: entries.map(|(name, bound)| (name, bound.into())).collect(),
+        }
     }
 
     /// The same scope with one name more.
     #[must_use]
-    pub fn with(mut self, name: &'a str, value: &'a Value) -> Self {
-        self.entries.push((name, value));
+    pub fn with(mut self, name: &'a str, bound: impl Into<Bound<'a>>) -> Self {
+        self.entries.push((name, bound.into()));
         self
     }
 }
 
 impl Scope for Names<'_> {
-    fn get(&self, name: &str) -> Option<&Value> {
+    fn get(&self, name: &str) -> Option<Bound<'_>> {
         self.entries
             .iter()
             .find(|(known, _)| *known == name)
-            .map(|(_, value)| *value)
+            .map(|(_, bound)| *bound)
     }
 
     fn names(&self) -> Vec<&str> {

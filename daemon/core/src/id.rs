@@ -7,6 +7,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// A name or a key that many copies share.
+pub type Name = std::sync::Arc<str>;
+
 /// Why a text is not the id it claims to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not {what}: {reason}", crate::error::excerpt(text))]

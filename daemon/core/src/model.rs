@@ -1,8 +1,8 @@
 //! Runs and what happens to them.
 //!
-//! **Owns** the record of a run ([`Run`]), the closed vocabulary of facts about it ([`Event`]) and the one function
-//! that carries a run from phase to phase ([`Phase::next`]). **Never** decides what to do next: that is the walker's
-//! and the supervisor's work; an event is a fact that has been decided.
+//! **Owns** the record of a run ([`Run`]: its [`Life`], the same for every kind, and its [`Work`]), the closed vocabulary of
+//! facts about it ([`Event`]) and the only transition ([`Run::apply`]). **Never** decides what to do next: that is the
+//! machines' and the supervisor's work; an event is a fact that has been decided.
 //!
 //! ```text
 //!            RunStarted            step events              terminal event
@@ -16,16 +16,18 @@
 //!
 //! **Order.** Events of a run are applied one after the other under the journal's lock; each gets the next
 //! [`Seq`](crate::id::Seq).
-//! **Failure.** An event that the phase does not allow is [`Illegal`]; nothing of its commit is applied.
+//! **Failure.** An event that the run cannot take where it stands is [`Illegal`]; nothing of its commit is applied.
 
 mod attempt;
+mod chunks;
 mod control;
 mod event;
-mod graph;
-mod phase;
-mod progress;
+pub mod graph;
+mod life;
+mod report;
+mod round;
 mod run;
-mod tool;
+pub mod tool;
 
 use std::sync::Arc;
 
@@ -35,13 +37,14 @@ use serde_json::{Map, Value};
 use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 
-pub use self::attempt::{FailedAttempt, HookRound, InFlight, ItemResult, Items, Slot, Verdict};
+pub use self::attempt::{Attempt, AttemptId, Slot, Verdict};
+pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
-pub use self::graph::GraphEvent;
-pub use self::phase::{Activity, Illegal, Phase, Status, StepInFlight};
-pub use self::progress::{LastStep, Progress};
-pub use self::run::Run;
+pub use self::graph::{GraphEvent, Left};
+pub use self::life::{Illegal, Life, Status};
+pub use self::round::Round;
+pub use self::run::{Run, Work};
 pub use self::tool::ToolEvent;
 
 /// A JSON object.
@@ -158,8 +161,8 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect_scope: Option<String>,
     /// Where it begins, if not at the start node with an empty state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<Arc<StartFrom>>,
+    #[serde(rename = "seed", default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<Arc<StartFrom>>,
     /// The first run of its chain of continuations; this run itself for a fresh one.
     pub chain_root: RunId,
     /// The ended run this one continues.
@@ -195,9 +198,8 @@ impl Spec {
 
     /// Whether the run ends after one node.
     pub fn is_single_step(&self) -> bool {
-        self.seed
-            .as_ref()
-            .is_some_and(|seed| seed.extent == Extent::OneNode)
+        let start = self.start_from.as_ref();
+        start.is_some_and(|start| start.extent == Extent::OneNode)
     }
 }
 
@@ -207,7 +209,11 @@ pub struct StartFrom {
     /// The first node.
     pub node: String,
     /// What was done before.
-    pub progress: Progress,
+    #[serde(rename = "progress")]
+    pub state: graph::State,
+    /// What an earlier run left of that node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
     /// How far it goes.
     pub extent: Extent,
 }
@@ -472,12 +478,12 @@ pub enum Outcome {
     /// It did what it was to do. `output` is the return node's template, or a tool's result.
     Completed {
         /// What it returned.
-        output: Value,
+        output: Arc<Value>,
     },
     /// It got to its end, with errors suppressed on the way.
     CompletedWithErrors {
         /// What it returned.
-        output: Value,
+        output: Arc<Value>,
     },
     /// It failed.
     Error {

@@ -42,8 +42,9 @@ use crate::clock::Timestamp;
 use crate::definition::{Authority, Caching, Graph, HookEvent};
 use crate::error::with_sources;
 use crate::id::{ItemRef, RunId};
+use crate::model::graph::{At, State};
 use crate::model::{
-    Activity, Effect, Event, Failure, GraphEvent, Object, Phase, Run, RunEvent, Slot, Suspension,
+    Effect, Event, Failure, GraphEvent, Life, Object, Outcome, Run, RunEvent, Slot, Suspension,
 };
 use crate::policy::Policy;
 use crate::seal::sha256_hex;
@@ -96,7 +97,7 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The unwrapped result: what `${result…}` sees.
-    pub result: Value,
+    pub result: Arc<Value>,
     /// Why it failed, if it did.
     pub failure: Option<Failure>,
     /// How sure it is that this was the whole effect.
@@ -216,12 +217,12 @@ impl Walker {
     pub fn next(&mut self, now: Timestamp) -> Move {
         let mut events = Vec::new();
         loop {
-            let at = match &self.run.phase {
-                Phase::Running { at } => at.clone(),
-                Phase::Suspended { .. } => return Move::Park(events),
-                Phase::Created | Phase::Ended { .. } => return Move::End(events),
-            };
-            match self.turn(now, at, &mut events) {
+            match &self.run.life {
+                Life::Running => {}
+                Life::Suspended(_) => return Move::Park(events),
+                Life::Created | Life::Ended(_) => return Move::End(events),
+            }
+            match self.turn(now, &mut events) {
                 Turn::Call(call) => return Move::Call(events, call),
                 Turn::Wait(until) => return Move::Wait(events, until),
                 Turn::Again if events.len() >= NOTE_STEPS => return Move::Note(events),
@@ -230,29 +231,38 @@ impl Walker {
         }
     }
 
-    fn turn(&mut self, now: Timestamp, at: Activity, events: &mut Vec<Event>) -> Turn {
-        match at {
-            Activity::Idle => self.begin(now, events),
-            Activity::Before { node } => self
+    fn turn(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
+        match self.walk().at.clone() {
+            At::New => self.begin(now, events),
+            At::Between {
+                next: Some(node), ..
+            } => self
                 .ask_hooks(now, events)
-                .or_else(|| self.stand_still(now, events))
+                .or_else(|| self.stop_if_requested(now, events))
                 .unwrap_or_else(|| self.before(now, &node, events)),
-            Activity::InStep(step) => self.in_step(now, &step, events),
-            Activity::Failed(step) => self
-                .ask_hooks(now, events)
-                .or_else(|| self.stand_still(now, events))
-                .unwrap_or_else(|| self.try_again_as_asked(now, &step, events)),
-            Activity::Waiting { step, due } => self
-                .stand_still(now, events)
-                .unwrap_or_else(|| self.wait_or_retry(now, &step, due, events)),
-            Activity::Leaving => self.ask_hooks(now, events).unwrap_or_else(|| {
+            At::Between { next: None, .. } => self.ask_hooks(now, events).unwrap_or_else(|| {
                 let outcome = self.completed();
                 self.finish(now, outcome, events)
             }),
-            Activity::Ending { outcome } => self
+            At::Step(step) => self.in_step(now, &step, events),
+            At::Failed { step, .. } => self
                 .ask_hooks(now, events)
-                .unwrap_or_else(|| self.end(now, *outcome, events)),
+                .or_else(|| self.stop_if_requested(now, events))
+                .unwrap_or_else(|| self.try_again_as_asked(now, &step, events)),
+            At::Backoff { step, due } => self
+                .stop_if_requested(now, events)
+                .unwrap_or_else(|| self.wait_or_retry(now, &step, &due, events)),
+            At::Ending { outcome, .. } => self
+                .ask_hooks(now, events)
+                .unwrap_or_else(|| self.end(now, Outcome::clone(&outcome), events)),
         }
+    }
+
+    /// The walk of the run, as far as it is on record here.
+    fn walk(&self) -> &State {
+        self.run
+            .graph()
+            .expect("a walker is made for graph runs only")
     }
 
     /// Announces a call that is about to be carried out by the run `child`, or by no run. The events are to be durable
@@ -281,7 +291,7 @@ impl Walker {
     ) -> Event {
         let action_id = call.item.to_string();
         match call.slot {
-            Slot::Action => Event::Run(RunEvent::StepStarted {
+            Slot::Main => Event::Run(RunEvent::StepStarted {
                 step: call.step,
                 node: call.node.clone(),
                 visit: call.visit,
@@ -294,7 +304,7 @@ impl Walker {
                 child,
                 node_input_hash,
             }),
-            Slot::Item(item) => Event::Graph(GraphEvent::ItemStarted {
+            Slot::Part(item) => Event::Graph(GraphEvent::ItemStarted {
                 step: call.step,
                 node: call.node.clone(),
                 item,
@@ -327,8 +337,8 @@ impl Walker {
         let elapsed_ms = since.map_or(0, |since| now.ms_since(since));
         let mut events = Vec::new();
         match slot {
-            Slot::Action => self.conclude_action(now, answer, &mut events),
-            Slot::Item(item) => self.conclude_item(now, item, answer, elapsed_ms, &mut events),
+            Slot::Main => self.conclude_action(now, answer, &mut events),
+            Slot::Part(item) => self.conclude_item(now, item, answer, elapsed_ms, &mut events),
             Slot::Hook(index) => self.conclude_hook(now, index, answer, elapsed_ms, &mut events),
         }
         events
@@ -338,9 +348,7 @@ impl Walker {
     /// is not asked again.
     pub fn abandon(&mut self, slot: Slot) {
         self.running.remove(&slot);
-        if let (Slot::Hook(index), Some(Activity::Ending { .. })) =
-            (slot, self.run.phase.activity())
-        {
+        if let (Slot::Hook(index), At::Ending { .. }) = (slot, &self.walk().at) {
             self.stopped.insert(index);
         }
     }
@@ -352,12 +360,9 @@ impl Walker {
     }
 
     fn begin(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
-        let (start_node, state) = match &self.run.spec.seed {
-            None => (self.graph.start.clone(), self.graph.state.clone()),
-            Some(seed) => {
-                let state = seed.progress.state.as_object().cloned();
-                (seed.node.clone(), state.unwrap_or_default())
-            }
+        let (start_node, state) = match &self.run.spec.start_from {
+            None => (self.graph.start.clone(), self.graph.state.clone().into()),
+            Some(start) => (start.node.clone(), start.state.vars.clone()),
         };
         let event = Event::Graph(GraphEvent::GraphStarted {
             graph_id: self.run.spec.item.id.to_string(),
@@ -400,9 +405,9 @@ impl Walker {
 
     /// The node that hooks are being asked about, else the one at hand.
     fn node_of_notes(&self) -> Option<&str> {
-        let round = self.run.progress.hooks.as_ref();
+        let round = self.walk().at.round();
         let asked = round.and_then(|round| round.context.get("node")?.as_str());
-        asked.or_else(|| self.run.phase.activity().and_then(Activity::node))
+        asked.or_else(|| self.run.current_node())
     }
 
     fn apply(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {

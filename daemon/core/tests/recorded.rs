@@ -26,8 +26,7 @@ fn scope(context: &Value) -> Names<'_> {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|(name, value)| (name.as_str(), value))
-            .collect(),
+            .map(|(name, value)| (name.as_str(), value)),
     )
 }
 

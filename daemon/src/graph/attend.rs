@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rye_core::cas::{InputScope, NodeInput};
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, KillReceipt, Outcome, Phase, Run, Slot, Spec};
+use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, Slot, Spec};
 use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ impl CallContext<'_> {
     /// The key of the result of `call`; of hooks, and of what is refused, there is none.
     fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
         match call.slot {
-            Slot::Action | Slot::Item(_) => {}
+            Slot::Main | Slot::Part(_) => {}
             Slot::Hook(_) => return None,
         }
         let input = NodeInput {
@@ -198,8 +198,8 @@ impl Earlier {
             });
         }
         let last = ports.runs.newest(first.id.clone()).await.map_err(gone)?;
-        match &last.phase {
-            Phase::Ended { outcome } => Ok(match outcome {
+        match &last.life {
+            Life::Ended(outcome) => Ok(match &**outcome {
                 Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
                     Self::Counts(last.id.clone())
                 }
@@ -207,7 +207,7 @@ impl Earlier {
                     let is_whole = !last.spec.is_single_step();
                     if is_whole && last.resumption_node().is_some() {
                         Self::Continues(last)
-                    } else if is_whole && last.progress.steps > 0 {
+                    } else if is_whole && last.steps() > 0 {
                         let text = format!(
                             "the run `{}` was ended when all its nodes were done: nothing of it is left to do, and what it did is not \
                              done again; start a new run",
@@ -219,7 +219,7 @@ impl Earlier {
                     }
                 }
             }),
-            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => {
+            Life::Created | Life::Running | Life::Suspended(_) => {
                 let text = format!(
                     "the run `{}` goes on with what an earlier try began; wait until it has ended",
                     last.id
@@ -341,9 +341,9 @@ fn answer_of(reply: Reply) -> Answer {
     }
 }
 
-fn answered(result: Value) -> Answer {
+fn answered(result: impl Into<Arc<Value>>) -> Answer {
     Answer {
-        result,
+        result: result.into(),
         failure: None,
         certainty: Certainty::Answered,
         cached: false,
@@ -429,7 +429,7 @@ async fn child_run(
             }));
         }
     };
-    if let Phase::Suspended { why, .. } = &run.phase {
+    if let Some(why) = run.suspension() {
         return Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()));
     }
     if stop.urgency() >= Urgency::Cancel && failure_of(&run).is_some() {
@@ -457,12 +457,8 @@ async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
     if !run.spec.detached {
         return None;
     }
-    let refused = matches!(
-        &run.phase,
-        Phase::Ended {
-            outcome: Outcome::Error { .. }
-        }
-    ) && run.started_at.is_none();
+    let failed = matches!(run.outcome(), Some(Outcome::Error { .. }));
+    let refused = failed && run.started_at.is_none();
     if refused {
         return Some(Answer {
             failure: failure_of(&run),
@@ -474,10 +470,7 @@ async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
 
 /// Why a run that ended did not succeed.
 fn failure_of(run: &Run) -> Option<Failure> {
-    let Phase::Ended { outcome } = &run.phase else {
-        return None;
-    };
-    match outcome {
+    match run.outcome()? {
         Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
         Outcome::Error { error } => Some(Failure {
             node: None,

@@ -135,7 +135,10 @@ impl Page {
             heading: 0,
             status: Status::Created.as_str().to_owned(),
             step: 0,
-            steps: spec.seed.as_ref().map_or(0, |seed| seed.progress.steps),
+            steps: spec
+                .start_from
+                .as_ref()
+                .map_or(0, |start| start.state.steps),
             began: Timestamp::default(),
             seen: Timestamp::default(),
             seq: Seq::default(),

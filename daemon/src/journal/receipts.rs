@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use rye_core::cas::{self, Encoded, Execution, Receipt};
 use rye_core::clock::Timestamp;
-use rye_core::model::{Event, GraphEvent, Outcome, Phase, Run, RunEvent, Slot, StepStatus};
+use rye_core::expr::Vars;
+use rye_core::model::{Chunks, Event, GraphEvent, Outcome, Run, RunEvent, Slot, StepStatus};
 use serde_json::{Value, json};
 
 use crate::object::Digest;
@@ -42,7 +43,7 @@ impl Receipts {
         }) = event
         {
             self.inputs.clear();
-            self.begun(Slot::Action, node_input_hash.as_ref());
+            self.begun(Slot::Main, node_input_hash.as_ref());
         }
         if let Event::Graph(GraphEvent::ItemStarted {
             item,
@@ -50,7 +51,7 @@ impl Receipts {
             ..
         }) = event
         {
-            self.begun(Slot::Item(*item), node_input_hash.as_ref());
+            self.begun(Slot::Part(*item), node_input_hash.as_ref());
         }
         if let Event::Graph(GraphEvent::StepCompleted {
             elapsed_ms,
@@ -61,12 +62,12 @@ impl Receipts {
             ..
         }) = event
         {
-            let begun = self.inputs.remove(&Slot::Action);
+            let begun = self.inputs.remove(&Slot::Main);
             self.inputs.clear();
             let empty = json!({});
             let done = Done {
                 input: node_input_hash.clone().or(begun),
-                result: result.as_ref().unwrap_or(&empty),
+                result: result.as_deref().unwrap_or(&empty),
                 cache_hit: *cache_hit,
                 elapsed_ms: *elapsed_ms,
                 error: error.as_ref().map(|error| error.message.as_str()),
@@ -83,7 +84,7 @@ impl Receipts {
             ..
         }) = event
         {
-            let begun = self.inputs.remove(&Slot::Item(*item));
+            let begun = self.inputs.remove(&Slot::Part(*item));
             let done = Done {
                 input: node_input_hash.clone().or(begun),
                 result,
@@ -125,13 +126,13 @@ impl Receipts {
 
     /// The state and the snapshot of `run`, whose receipts these are.
     pub(super) fn snapshots(&self, run: &Run) -> (Encoded, Encoded) {
-        let state = cas::state_snapshot(&run.progress.state);
+        let state = cas::state_snapshot(&run.vars().map_or_else(|| json!({}), Vars::to_value));
         let receipts: Vec<String> = self.hashes.iter().map(Digest::to_string).collect();
         let execution = cas::execution_snapshot(&Execution {
             run: &run.id,
             graph: run.spec.item.id.as_str(),
             system_version: SYSTEM_VERSION,
-            step: run.progress.steps,
+            step: run.steps(),
             status: run.status(),
             state_hash: &state.hash,
             node_receipts: &receipts,
@@ -152,18 +153,10 @@ struct Done<'a> {
 
 /// Errors the run went on after, then the one that ended it.
 fn errors(run: &Run) -> Vec<Value> {
-    let mut errors: Vec<Value> = run
-        .progress
-        .suppressed
-        .iter()
-        .map(|error| json!(error))
-        .collect();
-    if let Phase::Ended {
-        outcome: Outcome::Error { error },
-    } = &run.phase
-    {
-        errors
-            .push(json!({"step": run.progress.steps, "node": error.node, "error": error.message}));
+    let suppressed = run.suppressed().into_iter().flat_map(Chunks::iter);
+    let mut errors: Vec<Value> = suppressed.map(|error| json!(error)).collect();
+    if let Some(Outcome::Error { error }) = run.outcome() {
+        errors.push(json!({"step": run.steps(), "node": error.node, "error": error.message}));
     }
     errors
 }

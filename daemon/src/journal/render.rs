@@ -2,20 +2,14 @@
 
 use std::fmt::Write as _;
 
-use rye_core::model::{Activity, Object, Phase, Run, RunKind};
-use serde_json::{Value, json};
+use rye_core::model::{Object, Run};
+use serde_json::json;
 
 /// The unsigned content of `thread.json`.
 pub(super) fn thread(run: &Run) -> Object {
     let spec = &run.spec;
-    let outcome = match &run.phase {
-        Phase::Ended { outcome } => json!(outcome),
-        Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => Value::Null,
-    };
-    let reason = match &run.phase {
-        Phase::Suspended { why, .. } => json!(why.reason.as_str()),
-        Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => Value::Null,
-    };
+    let outcome = json!(run.outcome());
+    let reason = json!(run.suspension().map(|why| why.reason.as_str()));
     let fields = [
         ("thread_id", json!(run.id)),
         ("item_id", json!(spec.item.id)),
@@ -33,7 +27,7 @@ pub(super) fn thread(run: &Run) -> Object {
         ("updated_at", json!(run.updated_at.to_string())),
         ("ended_at", json!(run.ended_at.map(|at| at.to_string()))),
         ("seq", json!(run.seq)),
-        ("steps", json!(run.progress.steps)),
+        ("steps", json!(run.steps())),
         ("limits", json!(spec.limits)),
         ("capabilities", json!(spec.layers)),
         (
@@ -51,9 +45,7 @@ pub(super) fn thread(run: &Run) -> Object {
 
 /// The unsigned state page of a graph run; `None` for other runs.
 pub(super) fn state_page(run: &Run) -> Option<String> {
-    if run.spec.kind != RunKind::Graph {
-        return None;
-    }
+    let vars = run.vars()?;
     let graph = &run.spec.item.id;
     let version = run
         .spec
@@ -70,11 +62,8 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("graph_run_id", json!(run.id)),
         ("parent_thread_id", json!(run.spec.parent)),
         ("status", json!(run.status())),
-        (
-            "current_node",
-            json!(run.phase.activity().and_then(Activity::node)),
-        ),
-        ("step_count", json!(run.progress.steps)),
+        ("current_node", json!(run.current_node())),
+        ("step_count", json!(run.steps())),
         ("seq", json!(run.seq)),
         (
             "started_at",
@@ -88,6 +77,6 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
     for (key, value) in fields {
         writeln!(lines, "{key}: {value}").expect("writing to a String cannot fail");
     }
-    let state = serde_json::to_string_pretty(&run.progress.state).expect("a state is plain data");
+    let state = serde_json::to_string_pretty(vars).expect("a state is plain data");
     Some(format!("```yaml\n{lines}```\n\n```json\n{state}\n```\n"))
 }

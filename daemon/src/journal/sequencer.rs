@@ -1,6 +1,6 @@
 //! The one critical section: events are checked, applied, numbered and queued in it, and nowhere else.
 //!
-//! A commit is all or nothing: every event is checked on a copy of its run's phase before any is applied. Both
+//! A commit is all or nothing: every event is applied to a copy of its run before any of these takes the place of its run. Both
 //! queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the log.
 
 use std::collections::{HashMap, VecDeque};
@@ -9,7 +9,7 @@ use std::sync::mpsc::SyncSender;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId};
-use rye_core::model::{Event, Phase, Run, RunEvent, Syncing};
+use rye_core::model::{Event, Run, RunEvent, Syncing};
 use tokio::sync::oneshot;
 
 use super::log;
@@ -116,18 +116,23 @@ impl Sequencer {
         self.last
     }
 
-    /// The phases the events lead to, in order; nothing is changed.
-    fn check(&self, prepared: &[Prepared], storage: Storage) -> Result<Vec<Phase>, Error> {
+    /// The records the events lead to, in order; nothing is changed.
+    fn check(
+        &self,
+        at: Timestamp,
+        prepared: &[Prepared],
+        storage: Storage,
+    ) -> Result<Vec<Arc<Run>>, Error> {
         let mut ahead: HashMap<&RunId, usize> = HashMap::new();
-        let mut phases: Vec<Phase> = Vec::with_capacity(prepared.len());
+        let mut records: Vec<Arc<Run>> = Vec::with_capacity(prepared.len());
         for Prepared { run, event, .. } in prepared {
             if storage == Storage::Full && event.facets().begins {
                 return Err(Error::Full);
             }
             let now = ahead
                 .get(run)
-                .map(|place| &phases[*place])
-                .or_else(|| self.runs.get(run).map(|live| &live.run.phase));
+                .map(|place| &records[*place])
+                .or_else(|| self.runs.get(run).map(|live| &live.run));
             let next = match (event, now) {
                 (Event::Run(RunEvent::RunCreated(_)), Some(_)) => {
                     return Err(Error::Exists { run: run.clone() });
@@ -140,38 +145,35 @@ impl Sequencer {
                     {
                         return Err(Error::KeyTaken { run: taken });
                     }
-                    Phase::Created
+                    Run::create(run.clone(), at, Arc::clone(spec))
                 }
                 (_, None) => return Err(Error::NotLive { run: run.clone() }),
-                (event, Some(phase)) => phase.next(event).map_err(|source| Error::Illegal {
-                    run: run.clone(),
-                    source,
-                })?,
+                (event, Some(record)) => {
+                    let mut next = Run::clone(record);
+                    next.apply(at, event).map_err(|source| Error::Illegal {
+                        run: run.clone(),
+                        source,
+                    })?;
+                    next
+                }
             };
-            ahead.insert(run, phases.len());
-            phases.push(next);
+            ahead.insert(run, records.len());
+            records.push(Arc::new(next));
         }
-        Ok(phases)
+        Ok(records)
     }
 
-    /// Applies checked events.
-    fn apply(
-        &mut self,
-        lsn: Lsn,
-        at: Timestamp,
-        prepared: Vec<Prepared>,
-        phases: Vec<Phase>,
-    ) -> Vec<Entry> {
+    /// Puts the records that checked events lead to in place.
+    fn apply(&mut self, lsn: Lsn, prepared: Vec<Prepared>, records: Vec<Arc<Run>>) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(prepared.len());
-        for (Prepared { run, event, text }, phase) in prepared.into_iter().zip(phases) {
+        for (Prepared { run, event, text }, record) in prepared.into_iter().zip(records) {
             if let Event::Run(RunEvent::RunCreated(spec)) = &event {
                 let stream = RunStream::new(run.clone(), Arc::clone(spec), Head::default());
-                let created = Run::create(run.clone(), at, Arc::clone(spec));
-                if let Some(key) = key(&created) {
+                if let Some(key) = key(&record) {
                     self.keys.insert(key, run.clone());
                 }
                 let live = Live {
-                    run: Arc::new(created),
+                    run: record,
                     lsn,
                     stream: Arc::new(stream),
                 };
@@ -184,7 +186,7 @@ impl Sequencer {
                 .get_mut(&run)
                 .expect("the check found it and the lock is held");
             live.lsn = lsn;
-            Arc::make_mut(&mut live.run).enter(phase, at, &event);
+            live.run = record;
             entries.push(Entry::new(&live.stream, &event, text, &live.run));
         }
         entries
@@ -261,14 +263,14 @@ impl Shared {
             return Err(Error::Closed);
         }
         let at = self.clock.now();
-        let phases = sequencer.check(&prepared, storage)?;
+        let records = sequencer.check(at, &prepared, storage)?;
         if prepared.is_empty() {
             return Ok(sequencer.last);
         }
         let lsn = sequencer.advance();
         let syncs = prepared.iter().map(|prepared| prepared.event.facets().sync);
         let sync = syncs.min().unwrap_or(Syncing::Now);
-        let entries = sequencer.apply(lsn, at, prepared, phases);
+        let entries = sequencer.apply(lsn, prepared, records);
         let body = encode_commit(
             at,
             entries

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rye_core::model::{Failure, Object, Outcome, Phase, Run, Verdict};
+use rye_core::model::{Failure, Object, Outcome, Run, Verdict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -143,13 +143,9 @@ async fn kill(
     let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
     let run = session.runs.kill(run.id.clone(), cause, grace).await;
     let run = run.map_err(Refusal::of_run)?;
-    let receipt = match &run.phase {
-        Phase::Ended {
-            outcome: Outcome::Killed { receipt, .. },
-        } => json!(receipt),
-        Phase::Ended { .. } | Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => {
-            Value::Null
-        }
+    let receipt = match run.outcome() {
+        Some(Outcome::Killed { receipt, .. }) => json!(receipt),
+        Some(_) | None => Value::Null,
     };
     Ok(json!({
         "success": true,

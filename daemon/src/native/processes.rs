@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rye_core::model::Chunks;
 use rye_core::model::{Failure, Object, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -132,7 +133,7 @@ pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value
         "status": run.status().as_str(),
         "count": steps.len(),
         "steps": steps,
-        "errors_suppressed": run.progress.suppressed.len(),
+        "errors_suppressed": run.suppressed().map_or(0, Chunks::len),
     }))
 }
 

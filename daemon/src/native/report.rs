@@ -1,6 +1,6 @@
 //! Runs in words: the documents that native tools answer with.
 
-use rye_core::model::{Activity, Failure, Phase, Run, Status};
+use rye_core::model::{Failure, Run, Status};
 use serde_json::{Value, json};
 
 /// Everything a caller may know about a run, without its state.
@@ -14,8 +14,8 @@ pub(super) fn record(run: &Run) -> Value {
         "alive": is_alive(run),
         "pid": is_alive(run).then(std::process::id),
         "parent_id": spec.parent,
-        "steps": run.progress.steps,
-        "current_node": run.phase.activity().and_then(Activity::node),
+        "steps": run.steps(),
+        "current_node": run.current_node(),
         "created_at": run.created_at.to_string(),
         "updated_at": run.updated_at.to_string(),
         "ended_at": run.ended_at.map(|at| at.to_string()),
@@ -23,14 +23,14 @@ pub(super) fn record(run: &Run) -> Value {
     if let Some(cause) = &run.cancel {
         document["cancel_requested"] = json!(cause);
     }
-    if let Phase::Suspended { why, .. } = &run.phase {
+    if let Some(why) = run.suspension() {
         document["suspended"] = json!(why);
     }
     if let Some(error) = error(run) {
         document["error"] = json!(error);
     }
-    if !run.progress.suppressed.is_empty() {
-        document["errors_suppressed"] = json!(run.progress.suppressed.len());
+    if let Some(errors) = run.suppressed() {
+        document["errors_suppressed"] = json!(errors.len());
     }
     document
 }
@@ -40,7 +40,7 @@ pub(super) fn result(run: &Run) -> Value {
     json!({
         "thread_id": run.id,
         "status": run.status().as_str(),
-        "cost": {"steps": run.progress.steps, "spend": 0.0},
+        "cost": {"steps": run.steps(), "spend": 0.0},
         "error": error(run),
         "outputs": run.result().get("output"),
     })

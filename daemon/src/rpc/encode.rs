@@ -3,10 +3,9 @@
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
 use rye_core::error::beginning;
+use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::model::{
-    Activity, Failure, KillReceipt, Outcome, Phase, Run, RunKind, Status, Suspension,
-};
+use rye_core::model::{Chunks, Failure, KillReceipt, Outcome, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -55,21 +54,15 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
 
 /// A record, whole; `continued_by` is the run that goes on from it, if one does.
 pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
-    let progress = &run.progress;
-    let suspend = match &run.phase {
-        Phase::Suspended { why, at } => Some(suspension(why, at)),
-        Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => None,
-    };
+    let suspend = run.suspension().map(|why| suspension(why, run));
     v1::Run {
-        state_json: match run.spec.kind {
-            RunKind::Graph => progress.state.to_string(),
-            RunKind::Tool => String::new(),
-        },
+        state_json: run.vars().map(Vars::to_json).unwrap_or_default(),
         output_json: output(run).map(ToString::to_string).unwrap_or_default(),
         error: run.failure().as_ref().map(failure),
-        errors: progress
-            .suppressed
-            .iter()
+        errors: run
+            .suppressed()
+            .into_iter()
+            .flat_map(Chunks::iter)
             .map(|error| v1::SuppressedError {
                 step: error.step,
                 node: error.node.clone(),
@@ -140,17 +133,9 @@ fn text(id: Option<&RunId>) -> String {
 
 /// What a run returned, or what a failed tool gave back all the same.
 fn output(run: &Run) -> Option<&Value> {
-    match &run.phase {
-        Phase::Ended {
-            outcome: Outcome::Completed { output } | Outcome::CompletedWithErrors { output },
-        } => Some(output),
-        Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } | Phase::Ended { .. } => {
-            run.progress
-                .result
-                .as_ref()
-                .filter(|result| !result.is_null())
-        }
-    }
+    run.output()
+        .map(|output| &**output)
+        .filter(|output| run.status().is_success() || !output.is_null())
 }
 
 fn failure(error: &Failure) -> v1::RunError {
@@ -162,7 +147,7 @@ fn failure(error: &Failure) -> v1::RunError {
     }
 }
 
-fn suspension(why: &Suspension, at: &Activity) -> v1::Suspension {
+fn suspension(why: &Suspension, run: &Run) -> v1::Suspension {
     v1::Suspension {
         reason: why.reason.as_str().to_owned(),
         code: why.code.clone().unwrap_or_default(),
@@ -171,19 +156,15 @@ fn suspension(why: &Suspension, at: &Activity) -> v1::Suspension {
         node: why.node.clone().unwrap_or_default(),
         child: text(why.child.as_ref()),
         uncertain: why.uncertain.clone(),
-        begun: at.step().is_some(),
+        begun: run.step().is_some(),
     }
 }
 
 pub(super) fn receipt(run: &Run) -> v1::KillReceipt {
     let empty = KillReceipt::default();
-    let receipt = match &run.phase {
-        Phase::Ended {
-            outcome: Outcome::Killed { receipt, .. },
-        } => receipt,
-        Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } | Phase::Ended { .. } => {
-            &empty
-        }
+    let receipt = match run.outcome() {
+        Some(Outcome::Killed { receipt, .. }) => receipt,
+        Some(_) | None => &empty,
     };
     v1::KillReceipt {
         processes: receipt

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use rye_core::id::{ItemId, RunId};
-use rye_core::model::{Run, RunKind, Status as RunStatus};
+use rye_core::model::{Run, Status as RunStatus};
 use rye_proto::v1;
 use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
@@ -298,15 +298,15 @@ impl Runs for RunsService {
     async fn state(&self, request: Request<v1::StateRequest>) -> Answer<v1::StateResponse> {
         let id = decode::run_id(&request.into_inner().run_id)?;
         let run = self.supervisor.run_of(&id).await?;
-        if run.spec.kind != RunKind::Graph {
+        let Some(vars) = run.vars() else {
             let text = format!("run `{id}` is a tool run and has no state");
             return Err(with_reason(
                 Status::failed_precondition(text),
                 "precondition",
             ));
-        }
+        };
         Ok(Response::new(v1::StateResponse {
-            state_json: run.progress.state.to_string(),
+            state_json: vars.to_json(),
             seq: run.seq.0,
         }))
     }

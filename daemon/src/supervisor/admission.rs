@@ -13,11 +13,9 @@ use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{
-    Extent, Failure, GraphSource, LastStep, Object, Progress, Run, RunKind, Spec, StartFrom,
-};
+use rye_core::model::graph::{LastStep, Left, State};
+use rye_core::model::{Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom};
 use rye_item::Library;
-use serde_json::Value;
 
 use super::{Error, Start, StartAt};
 use crate::chain::{self, Chain, Terminal};
@@ -71,7 +69,7 @@ pub(super) fn admit(
             (None, Some(run)) => run.spec.effect_scope.clone(),
             (None, None) => None,
         },
-        seed: None,
+        start_from: None,
         chain_root: continued.map_or_else(|| id.clone(), |run| run.spec.chain_root.clone()),
         continuation_of: continued.map(|run| run.id.clone()),
         limits: request.limits.clone(),
@@ -223,7 +221,7 @@ fn admit_graph(
         }
     };
     let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
-    spec.seed = seed.map(Arc::new);
+    spec.start_from = seed.map(Arc::new);
     let unset = unset_variables(&spec, &graph, library, config);
     Ok(Admitted {
         spec,
@@ -265,30 +263,31 @@ fn seed(
     start_at: StartAt,
 ) -> Result<(Option<StartFrom>, Option<Failure>), Error> {
     let mut misfit = None;
-    let (node, progress, extent) = match start_at {
+    let (node, (state, left), extent) = match start_at {
         StartAt::Start => return Ok((None, None)),
         StartAt::Continue { run, .. } => {
-            let (node, mut progress) = resumption(&run, graph)?;
+            let (node, (state, mut left)) = resumption(&run, graph)?;
             if run.spec.content_hash != content_hash {
                 // Items of another text of the graph need not be those of this one.
-                progress.items = None;
+                left.items = None;
             }
-            (node, progress, Extent::Rest)
+            (node, (state, left), Extent::Rest)
         }
         StartAt::Injected(state) => {
-            let mut progress = fresh(graph);
-            misfit = lay_over(&mut progress, state);
-            (graph.start.clone(), progress, Extent::Rest)
+            let mut fresh = fresh(graph);
+            misfit = lay_over(&mut fresh, state);
+            (graph.start.clone(), (fresh, Left::default()), Extent::Rest)
         }
         StartAt::Node {
             node,
             inject_state,
             from,
         } => {
-            let mut progress = from.map_or_else(|| fresh(graph), |run| run.progress.inherited());
-            progress.steps = 0;
-            misfit = lay_over(&mut progress, inject_state);
-            (node, progress, Extent::OneNode)
+            let inherited = from.and_then(|run| run.inherited());
+            let (mut state, left) = inherited.unwrap_or_else(|| (fresh(graph), Left::default()));
+            state.steps = 0;
+            misfit = lay_over(&mut state, inject_state);
+            (node, (state, left), Extent::OneNode)
         }
     };
     let missing = graph.nodes.get(&node).is_none().then(|| {
@@ -297,31 +296,32 @@ fn seed(
         );
         Failure::permanent("target_node_not_found", text).at(&node)
     });
-    let seed = StartFrom {
+    let start = StartFrom {
         node,
-        progress,
+        state,
+        left: (left != Left::default()).then_some(left),
         extent,
     };
-    Ok((Some(seed), misfit.or(missing)))
+    Ok((Some(start), misfit.or(missing)))
 }
 
 /// Nothing done yet, in the graph's own state.
-fn fresh(graph: &Graph) -> Progress {
-    Progress {
-        state: Value::Object(graph.state.clone()),
-        ..Progress::default()
+fn fresh(graph: &Graph) -> State {
+    State {
+        vars: graph.state.clone().into(),
+        ..State::default()
     }
 }
 
-/// Sets the keys of `state` in `progress`; all but one, if that is none of its own.
-fn lay_over(progress: &mut Progress, state: Object) -> Option<Failure> {
+/// Sets the keys of `vars` in `state`; all but one, if that is none of its own.
+fn lay_over(state: &mut State, vars: Object) -> Option<Failure> {
     let mut misfit = None;
-    for (key, value) in state {
+    for (key, value) in vars {
         if key == "inputs" {
             let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
             misfit = Some(Failure::permanent("invalid_inject_state", text));
         } else {
-            progress.set(&key, value);
+            state.vars.set(&key, value);
         }
     }
     misfit
@@ -332,7 +332,8 @@ fn continued_limit(start_at: &StartAt) -> u32 {
     match start_at {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => 0,
         StartAt::Continue { run, .. } => {
-            let raised = run.progress.max_steps.or(run.spec.limits.steps);
+            let raised = run.graph().and_then(|state| state.max_steps);
+            let raised = raised.or(run.spec.limits.steps);
             raised.unwrap_or(0)
         }
     }
@@ -344,7 +345,7 @@ fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => return None,
         StartAt::Continue { run, .. } => run,
     };
-    let taken = run.progress.steps;
+    let taken = run.steps();
     let failed_there = run
         .failure()
         .is_some_and(|failure| failure.code == "max_steps_exceeded");
@@ -357,41 +358,43 @@ fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
 
 /// Where a run that has ended goes on, and with what: at the node that failed, or the one it stood before; at its start, if
 /// it never took a step.
-fn resumption(run: &Run, graph: &Graph) -> Result<(String, Progress), Error> {
+fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error> {
     let unfit = |problem: &str| Error::Unfit {
         run: run.id.clone(),
         problem: problem.to_owned(),
     };
     let spec = &run.spec;
-    if spec.continuation_of.is_some() && spec.seed.is_none() {
+    if spec.continuation_of.is_some() && spec.start_from.is_none() {
         return Err(unfit(
             "it took over nothing of the run it was to continue; start it anew",
         ));
     }
-    let progress = run.progress.inherited();
+    let (Some(state), Some(inherited)) = (run.graph(), run.inherited()) else {
+        return Err(unfit("it is no graph run"));
+    };
     if let Some(node) = run.resumption_node() {
-        return Ok((node.to_owned(), progress));
+        return Ok((node.to_owned(), inherited));
     }
-    match (&run.progress.last_step, &spec.seed) {
-        (Some(last), _) if ended_at_it(&run.progress, last) => Ok((last.node.clone(), progress)),
+    match (&state.last, &spec.start_from) {
+        (Some(last), _) if ended_at_it(state, last) => Ok((last.node.clone(), inherited)),
         (Some(_), _) => Err(unfit(
             "its nodes were all done when it ended; nothing is left to do",
         )),
-        (None, Some(seed)) => Ok((seed.node.clone(), progress)),
+        (None, Some(start)) => Ok((start.node.clone(), inherited)),
         // Inputs given as text were read as the graph declares them, so not at all.
         (None, None) if spec.graph.is_none() => Err(unfit(
             "it ended because its graph could not be read; start it anew",
         )),
-        (None, None) => Ok((graph.start.clone(), fresh(graph))),
+        (None, None) => Ok((graph.start.clone(), (fresh(graph), Left::default()))),
     }
 }
 
 /// Whether the failure of `last` is what the run ended with.
-fn ended_at_it(progress: &Progress, last: &LastStep) -> bool {
-    let mut suppressed = progress.suppressed.iter();
+fn ended_at_it(state: &State, last: &LastStep) -> bool {
+    let mut suppressed = state.suppressed.iter();
     last.error.is_some()
         && last.next_node.is_none()
-        && suppressed.all(|error| error.step != progress.steps)
+        && suppressed.all(|error| error.step != state.steps)
 }
 
 /// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.

@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, KillReceipt, Phase, Run, RunEvent, RunKind};
+use rye_core::model::{Event, KillReceipt, Run, RunEvent, RunKind};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Ticket};
@@ -165,7 +165,7 @@ impl Supervisor {
     /// A parked run that was asked to stop has nothing more to wait for.
     pub(super) async fn end_parked(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
-        if let (Phase::Suspended { .. }, Some(cause)) = (&run.phase, &run.cancel) {
+        if let (Some(_), Some(cause)) = (run.suspension(), &run.cancel) {
             self.end(&run, run.end_by_cancel(self.journal().now(), cause))
                 .await;
             self.release_parent(id).await?;

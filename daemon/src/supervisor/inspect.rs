@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rye_core::definition;
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{Activity, Run, RunKind, StepStatus};
+use rye_core::model::graph::At;
+use rye_core::model::{Run, RunKind, StepStatus};
 
 use super::validate::graph_only;
 use super::{Error, Supervisor, admission};
@@ -158,15 +159,12 @@ fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
         };
         nodes.insert(step.node.clone(), state);
     }
-    let here = run.phase.activity().and_then(|at| {
-        let status = match at {
-            Activity::InStep(_) => NodeStatus::Running,
-            Activity::Before { .. } | Activity::Failed(_) | Activity::Waiting { .. } => {
-                NodeStatus::Pending
-            }
-            Activity::Idle | Activity::Leaving | Activity::Ending { .. } => return None,
+    let here = run.current_node().map(|node| {
+        let status = match run.graph().map(|state| &state.at) {
+            Some(At::Step(_)) => NodeStatus::Running,
+            Some(_) | None => NodeStatus::Pending,
         };
-        Some((at.node()?.to_owned(), status))
+        (node.to_owned(), status)
     });
     if let Some((node, status)) = here {
         let visits = nodes.get(&node).map_or(0, |seen| seen.visits);

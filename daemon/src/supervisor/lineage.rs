@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, Limits, Phase, Run, RunEvent, SuspendReason};
+use rye_core::model::{Event, Failure, Life, Limits, Run, RunEvent, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
@@ -135,14 +135,14 @@ impl Runs for Supervisor {
             loop {
                 Supervisor::settled(self, &run).await?;
                 let record = self.run_of(&run).await?;
-                match &record.phase {
-                    Phase::Ended { .. } => return Ok(record),
-                    Phase::Suspended { why, .. } if why.reason != SuspendReason::Storage => {
+                match &record.life {
+                    Life::Ended(_) => return Ok(record),
+                    Life::Suspended(why) if why.reason != SuspendReason::Storage => {
                         return Ok(record);
                     }
-                    Phase::Suspended { .. } => self.moved_on(&record).await?,
+                    Life::Suspended(_) => self.moved_on(&record).await?,
                     // It parked, and somebody has let it go on already.
-                    Phase::Created | Phase::Running { .. } => {}
+                    Life::Created | Life::Running => {}
                 }
             }
         })

@@ -47,7 +47,7 @@ impl Supervisor {
         let work = async move {
             let mut own = run.unknown();
             let mut open = Vec::new();
-            for (name, child) in run.unfinished_below() {
+            for (name, child) in run.unfinished_children() {
                 let once = own.iter().position(|own| *own == name);
                 let once = once.map(|place| own.remove(place));
                 let Some(child) = self.ended_below(run, child).await? else {
@@ -144,7 +144,7 @@ impl Supervisor {
 
     /// Whether letting the parked `run` go on would repeat what must not happen twice and may have happened.
     pub(super) async fn must_be_asked_about(&self, run: &Run) -> Result<bool, Error> {
-        Ok(run.is_parked_before_another_try() && !self.questions(run).await?.is_empty())
+        Ok(run.resume_retries_failed_step() && !self.questions(run).await?.is_empty())
     }
 
     /// As [`Self::settle_unknown`], for a parked run; answers with what is left of the request.

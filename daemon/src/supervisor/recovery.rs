@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::error::with_sources;
-use rye_core::model::{
-    Activity, Event, KillReceipt, Phase, Recovery, Run, RunEvent, SuspendReason, Suspension,
-};
+use rye_core::model::{Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension};
 
 use super::{Error, Supervisor};
 use crate::journal::Change;
@@ -33,7 +31,7 @@ impl Supervisor {
             if let Err(error) = self.take_up(&run).await {
                 tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not taken up");
             }
-            if let Phase::Suspended { .. } = run.phase {
+            if run.suspension().is_some() {
                 // Few of those that are parked start again.
                 continue;
             }
@@ -46,12 +44,10 @@ impl Supervisor {
 
     /// Takes up `run` as the daemon found it: only one that is parked there may have got a task from somebody else since.
     async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
-        let (at, parked) = match &run.phase {
-            Phase::Created => (None, None),
-            Phase::Running { at } => (Some(at), None),
-            Phase::Suspended { why, .. } => (None, Some(why.reason)),
-            Phase::Ended { .. } => return Ok(()),
-        };
+        if run.status().is_terminal() {
+            return Ok(());
+        }
+        let parked = run.suspension().map(|why| why.reason);
         if self.is_orphan(run).await {
             let cause = "its parent has ended".to_owned();
             let receipt = KillReceipt::default();
@@ -72,11 +68,8 @@ impl Supervisor {
         } else {
             return self.launch_created(Arc::clone(run)).await;
         };
-        let node = at.and_then(Activity::node).map(str::to_owned);
-        let why = Suspension {
-            node,
-            ..Suspension::new(reason)
-        };
+        let node = run.current_node().filter(|_| parked.is_none());
+        let why = Suspension::new(reason).at(node);
         let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
         self.shared.journal.commit(vec![event]).await?;
         // It may have been asked to stop, before the daemon went down or just now.
@@ -86,6 +79,6 @@ impl Supervisor {
 
 /// Whether all that `run` has in flight is carried out by runs of their own: then none of it is what brings the daemon down.
 fn only_waits(run: &Run) -> bool {
-    let mut in_flight = run.in_flight().peekable();
-    in_flight.peek().is_some() && in_flight.all(|(_, work)| work.child.is_some())
+    let mut in_flight = run.attempts().peekable();
+    in_flight.peek().is_some() && in_flight.all(|attempt| attempt.child.is_some())
 }

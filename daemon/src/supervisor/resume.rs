@@ -19,7 +19,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{
-    Event, Limits, Outcome, Phase, Run, RunEvent, Status, SuspendReason, Verdict,
+    Event, Life, Limits, Outcome, Run, RunEvent, Status, SuspendReason, Verdict,
 };
 
 use super::asked::brings_other_inputs;
@@ -49,7 +49,7 @@ impl Supervisor {
     /// Asks a run to park before its next attempt; resolves when it has parked or ended.
     pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let run = self.live_run(id, "suspended").await?;
-        if let Phase::Suspended { .. } = run.phase {
+        if run.suspension().is_some() {
             return Ok(run);
         }
         let _held = self.hold(&run);
@@ -143,16 +143,14 @@ impl Supervisor {
                 problem: "it was one step of a graph and has ended; take the step again".into(),
             });
         }
-        match &run.phase {
-            Phase::Suspended { why, .. } if why.reason == SuspendReason::Storage => {
-                Err(Error::Unfit {
-                    run: run.id.clone(),
-                    problem: "it waits for room to write, and goes on by itself when there is some"
-                        .into(),
-                })
-            }
-            Phase::Suspended { .. } => self.let_go_on(run, request).await,
-            Phase::Ended { outcome } => match outcome {
+        match &run.life {
+            Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: "it waits for room to write, and goes on by itself when there is some"
+                    .into(),
+            }),
+            Life::Suspended(_) => self.let_go_on(run, request).await,
+            Life::Ended(outcome) => match &**outcome {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     self.continue_ended(run, request).await
                 }
@@ -164,7 +162,7 @@ impl Supervisor {
                     })
                 }
             },
-            Phase::Created | Phase::Running { .. } => Err(Error::NotParked {
+            Life::Created | Life::Running => Err(Error::NotParked {
                 run: run.id.clone(),
                 status: run.status(),
             }),
@@ -229,10 +227,7 @@ impl Supervisor {
     async fn let_go_on(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
         let below = self.parked_below(&run).await?;
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
-        let leaf = match &run.phase {
-            Phase::Suspended { why, .. } => why.child.as_ref(),
-            Phase::Created | Phase::Running { .. } | Phase::Ended { .. } => None,
-        };
+        let leaf = run.suspension().and_then(|why| why.child.as_ref());
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
         let request = self.settle_failed(&target, request).await?;
@@ -346,7 +341,7 @@ fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error
 
 /// A new limit of steps must leave room for one.
 fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
-    let taken = run.progress.steps;
+    let taken = run.steps();
     match request.max_steps {
         Some(limit) if limit <= taken => Err(Error::Unfit {
             run: run.id.clone(),
@@ -365,17 +360,13 @@ fn waiting_parent(run: &Run) -> Option<RunId> {
 
 /// Whether somebody has to let `run` go on.
 fn is_parked(run: &Run) -> bool {
-    matches!(
-        &run.phase,
-        Phase::Suspended { why, .. } if why.reason != SuspendReason::Storage
-    )
+    run.suspension()
+        .is_some_and(|why| why.reason != SuspendReason::Storage)
 }
 
 fn is_parked_for_child(run: &Run) -> bool {
-    matches!(
-        &run.phase,
-        Phase::Suspended { why, .. } if why.reason == SuspendReason::Child
-    )
+    run.suspension()
+        .is_some_and(|why| why.reason == SuspendReason::Child)
 }
 
 /// The runs that carry out what `run`, which is parked for one of them, has in flight.
@@ -383,7 +374,7 @@ fn children(run: &Run) -> Vec<RunId> {
     if !is_parked_for_child(run) {
         return Vec::new();
     }
-    let children = run.in_flight().filter_map(|(_, work)| work.child.clone());
+    let children = run.attempts().filter_map(|attempt| attempt.child.clone());
     children.collect()
 }
 
@@ -399,7 +390,7 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
         run: run.id.clone(),
         problem,
     };
-    let Phase::Suspended { why, at } = &run.phase else {
+    let Some(why) = run.suspension() else {
         return Ok(Vec::new());
     };
     let mut open = match why.reason {
@@ -414,12 +405,11 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
         | SuspendReason::CrashLoop
         | SuspendReason::User => Vec::new(),
     };
-    let step = at.step().map_or(0, |step| step.step);
     let mut events = Vec::new();
     for (name, verdict) in &request.verdicts {
-        let (meant, rest): (Vec<_>, Vec<_>) = open
-            .into_iter()
-            .partition(|(known, slot)| name == "*" || known == name || slot.to_string() == *name);
+        let (meant, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|(known, attempt)| {
+            name == "*" || known == name || attempt.slot.to_string() == *name
+        });
         if meant.is_empty() {
             let known: Vec<_> = rest.iter().map(|(name, _)| name.as_str()).collect();
             let known = if known.is_empty() {
@@ -430,10 +420,10 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
             return Err(unfit(format!("`{name}` is not uncertain; {known} is")));
         }
         open = rest;
-        events.extend(meant.into_iter().map(|(_, slot)| {
+        events.extend(meant.into_iter().map(|(_, attempt)| {
             Event::Run(RunEvent::UncertainAnswered {
-                step,
-                slot,
+                step: attempt.step,
+                slot: attempt.slot,
                 verdict: *verdict,
                 by: request.by.clone(),
             })

@@ -6,6 +6,8 @@ mod misfit;
 use std::cmp::Ordering;
 
 use fancy_regex::{Regex, RegexBuilder};
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::path::{Path, nearest};
@@ -123,7 +125,8 @@ impl Test {
             Self::Any(tests) => tests.iter().any(|test| test.holds(scope, notes)),
             Self::Not(test) => !test.holds(scope, notes),
             Self::Leaf(path, op) => {
-                let actual = path.resolve(scope).unwrap_or(&Value::Null);
+                let actual = path.resolve(scope).unwrap_or(Cow::Owned(Value::Null));
+                let actual = &*actual;
                 op.holds(actual).unwrap_or_else(|reason| {
                     notes.push(format!(
                         "condition on {} does not match: {reason}",

@@ -1,8 +1,10 @@
 //! Paths: `state.list.0.name`, `state.list[0].name`.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use super::Scope;
+use super::{Bound, Scope};
 
 /// A path, parsed: one name of the scope and the steps below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,24 +52,36 @@ impl Path {
     }
 
     /// The value it leads to; `None` if it leads nowhere.
-    pub(super) fn resolve<'s>(&self, scope: &'s dyn Scope) -> Option<&'s Value> {
+    pub(super) fn resolve<'s>(&self, scope: &'s dyn Scope) -> Option<Cow<'s, Value>> {
         let (first, rest) = self.segments.split_first()?;
+        let bound = scope.get(first)?;
+        let Some((second, rest)) = rest.split_first() else {
+            return Some(bound.whole());
+        };
         rest.iter()
-            .try_fold(scope.get(first)?, |value, segment| step(value, segment))
+            .try_fold(enter(bound, second)?, |value, segment| step(value, segment))
+            .map(Cow::Borrowed)
     }
 
     /// The same path with the step that failed replaced by the nearest name there is.
     pub(super) fn suggest(&self, scope: &dyn Scope) -> Option<String> {
         let (first, rest) = self.segments.split_first()?;
-        let Some(mut value) = scope.get(first) else {
+        let Some(bound) = scope.get(first) else {
             return self.replacing(0, nearest(first, scope.names())?);
+        };
+        let (second, rest) = rest.split_first()?;
+        let Some(mut value) = enter(bound, second) else {
+            let near = match bound {
+                Bound::Value(value) => nearest_key(second, value)?,
+                Bound::Vars(vars) => nearest(second, vars.names())?,
+            };
+            return self.replacing(1, near);
         };
         for (below, segment) in rest.iter().enumerate() {
             if let Some(next) = step(value, segment) {
                 value = next;
             } else {
-                let keys = value.as_object()?.keys().map(String::as_str);
-                return self.replacing(below + 1, nearest(segment, keys)?);
+                return self.replacing(below + 2, nearest_key(segment, value)?);
             }
         }
         None
@@ -83,6 +97,18 @@ impl Path {
 /// Whether a path can read a value of that name.
 pub(crate) fn is_name(text: &str) -> bool {
     Path::parse(text).is_ok_and(|path| path.segments.len() == 1)
+}
+
+fn nearest_key<'v>(word: &str, value: &'v Value) -> Option<&'v str> {
+    nearest(word, value.as_object()?.keys().map(String::as_str))
+}
+
+/// The first step below a name of the scope.
+fn enter<'s>(bound: Bound<'s>, segment: &str) -> Option<&'s Value> {
+    match bound {
+        Bound::Value(value) => step(value, segment),
+        Bound::Vars(vars) => vars.get(segment),
+    }
 }
 
 fn step<'s>(value: &'s Value, segment: &str) -> Option<&'s Value> {

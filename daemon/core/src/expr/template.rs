@@ -155,7 +155,7 @@ impl<'t> Expression<'t> {
             return Ok(Value::Null);
         };
         let Some((first, rest)) = self.pipes.split_first() else {
-            return Ok(found.clone());
+            return Ok(found.into_owned());
         };
         let fail = |pipe: Pipe, reason| Error::Pipe {
             pipe: pipe.name(),
@@ -163,7 +163,7 @@ impl<'t> Expression<'t> {
             reason,
         };
         rest.iter().try_fold(
-            first.apply(found).map_err(|reason| fail(*first, reason))?,
+            first.apply(&found).map_err(|reason| fail(*first, reason))?,
             |value, pipe| {
                 if value.is_null() {
                     return Ok(value);

@@ -22,10 +22,6 @@ use crate::id::{Epoch, RunId};
 /// event stream alike; names are unique over all kinds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an event lives no longer than the commit that holds it"
-)]
 pub enum Event {
     /// What happens to runs of every kind.
     Run(RunEvent),
@@ -156,6 +152,8 @@ pub enum While {
     Running,
     /// While it is suspended.
     Suspended,
+    /// Before it has ended, and not while it is suspended.
+    Active,
     /// Until it has ended.
     Live,
 }
@@ -309,7 +307,7 @@ pub enum RunEvent {
         /// Number of the step.
         step: u32,
         /// Which attempt.
-        #[serde(default, skip_serializing_if = "Slot::is_action")]
+        #[serde(default, skip_serializing_if = "Slot::is_main")]
         slot: Slot,
         /// The process.
         process: ProcessIdentity,
@@ -319,7 +317,7 @@ pub enum RunEvent {
         /// Number of the step.
         step: u32,
         /// Which attempt.
-        #[serde(default, skip_serializing_if = "Slot::is_action")]
+        #[serde(default, skip_serializing_if = "Slot::is_main")]
         slot: Slot,
         /// What became of it.
         verdict: Verdict,
@@ -333,7 +331,7 @@ pub enum RunEvent {
         /// The hooks, by their place in the list of the graph's and the configured ones.
         hooks: Vec<u32>,
         /// What they are told, without the state.
-        context: Object,
+        context: Arc<Object>,
         /// `_now` of their templates: the same in every try.
         now: Timestamp,
     },
@@ -383,7 +381,7 @@ impl RunEvent {
     pub const fn facets(&self) -> Facets {
         match self {
             Self::RunCreated(_) | Self::RunStarted { .. } => Facets {
-                allowed: While::Live,
+                allowed: While::Active,
                 pages: Pages::Now,
                 ..Facets::BEGINS
             },
@@ -392,7 +390,11 @@ impl RunEvent {
                 pages: Pages::Now,
                 ..Facets::BEGINS
             },
-            Self::RunSuspended(_) | Self::RunKilled { .. } => Facets::ENDS,
+            Self::RunSuspended(_) => Facets {
+                allowed: While::Active,
+                ..Facets::ENDS
+            },
+            Self::RunKilled { .. } => Facets::ENDS,
             Self::CancelRequested { .. } => Facets {
                 allowed: While::Live,
                 ..Facets::PLAIN

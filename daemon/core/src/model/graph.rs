@@ -1,5 +1,10 @@
-//! The model of graph runs.
+//! The model of graph runs: their events, and the state that these add up to.
 
 mod event;
+mod items;
+mod state;
+mod transition;
 
 pub use self::event::GraphEvent;
+pub use self::items::{ItemResult, Items};
+pub use self::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork};

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::attempt::attempt_name;
+use super::chunks::Chunks;
 use super::{
-    Activity, Effect, Event, Failure, GraphEvent, Illegal, InFlight, Items, Outcome, Phase,
-    Progress, RunEvent, RunKind, Slot, Spec, Status, ToolEvent, Verdict,
+    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, Left, Life, Outcome, Round, RunEvent,
+    RunKind, Slot, Spec, Status, SuppressedError, Suspension, ToolEvent, Verdict, While, graph,
+    tool,
 };
 use crate::clock::Timestamp;
+use crate::expr::Vars;
 use crate::id::{Epoch, RunId, Seq};
 
-/// The record of a run.
+/// The record of a run. A copy shares everything that may be large.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Its id.
@@ -24,8 +27,7 @@ pub struct Run {
     pub created_at: Timestamp,
     /// When a task first owned it.
     pub started_at: Option<Timestamp>,
-    /// When it last began to run, or to run again after it was parked.
-    #[serde(default)]
+    /// When it last began to run, or to run again after it was suspended.
     pub active_since: Option<Timestamp>,
     /// Time of its last event.
     pub updated_at: Timestamp,
@@ -35,31 +37,94 @@ pub struct Run {
     pub seq: Seq,
     /// The daemon's life that owns it.
     pub epoch: Epoch,
-    /// How often a restart of the daemon took it up since its last completed step or item, and since the daemon last stopped in
+    /// How often a restart of the daemon recovered it since something of it last ended, and since the daemon last stopped in
     /// good order.
     pub revivals: u32,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
-    /// Where it stands.
-    pub phase: Phase,
-    /// What it has done.
-    pub progress: Progress,
+    /// Where it is in its life.
+    pub life: Life,
+    /// What it does, and has done.
+    pub work: Work,
+}
+
+/// What a run does, by its kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "most runs are graph runs")]
+pub enum Work {
+    /// It walks a graph.
+    Graph(graph::State),
+    /// It makes one call.
+    Tool(tool::State),
+}
+
+/// What the life of a run asks of its work. One row for each kind; nothing else names them all.
+impl Work {
+    fn create(spec: &Spec) -> Self {
+        match spec.kind {
+            RunKind::Graph => Self::Graph(graph::State::create(spec)),
+            RunKind::Tool => Self::Tool(tool::State::default()),
+        }
+    }
+
+    /// Attempts in flight.
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        match self {
+            Self::Graph(state) => Box::new(state.attempts()),
+            Self::Tool(state) => Box::new(state.attempt().into_iter()),
+        }
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        match self {
+            Self::Graph(state) => state.attempt_mut(step, slot),
+            Self::Tool(state) => state.attempt_mut(step, slot),
+        }
+    }
+
+    /// The round of hooks that may be asked now; `None` where no hooks are asked.
+    fn round_mut(&mut self) -> Option<&mut Option<Round>> {
+        match self {
+            Self::Graph(state) => state.round_mut(),
+            Self::Tool(_) => None,
+        }
+    }
+
+    fn start_step(&mut self, event: &RunEvent) -> bool {
+        match self {
+            Self::Graph(state) => state.start_step(event),
+            Self::Tool(state) => state.start_step(event),
+        }
+    }
+
+    fn suspend(&mut self, why: &Suspension) {
+        match self {
+            Self::Graph(state) => state.suspend(why),
+            Self::Tool(_) => {}
+        }
+    }
+
+    fn resume(&mut self, max_steps: Option<u32>) {
+        match self {
+            Self::Graph(state) => state.max_steps = max_steps.or(state.max_steps),
+            Self::Tool(_) => {}
+        }
+    }
+
+    fn end(&mut self) {
+        match self {
+            Self::Graph(state) => state.end(),
+            Self::Tool(_) => {}
+        }
+    }
 }
 
 impl Run {
     /// The record right after `run_created`.
     pub fn create(id: RunId, at: Timestamp, spec: Arc<Spec>) -> Self {
-        let mut progress = spec
-            .seed
-            .as_ref()
-            .map(|seed| seed.progress.clone())
-            .unwrap_or_default();
-        if spec.kind == RunKind::Graph {
-            progress.set("inputs", Value::Object(spec.inputs.clone()));
-        }
         Self {
             id,
-            spec,
             created_at: at,
             started_at: None,
             active_since: None,
@@ -69,318 +134,343 @@ impl Run {
             epoch: Epoch::default(),
             revivals: 0,
             cancel: None,
-            phase: Phase::Created,
-            progress,
+            life: Life::Created,
+            work: Work::create(&spec),
+            spec,
         }
     }
 
     /// The status users see.
     pub fn status(&self) -> Status {
-        self.phase.status()
+        self.life.status()
     }
 
-    /// Every attempt in flight: the action of the node, items, the action of a hook.
-    pub fn in_flight(&self) -> impl Iterator<Item = (Slot, &InFlight)> {
-        let action = match self.phase.activity() {
-            Some(Activity::InStep(step)) if self.progress.items.is_none() => {
-                Some((Slot::Action, &step.work))
+    /// Why it is suspended, if it is.
+    pub fn suspension(&self) -> Option<&Suspension> {
+        match &self.life {
+            Life::Suspended(why) => Some(why),
+            Life::Created | Life::Running | Life::Ended(_) => None,
+        }
+    }
+
+    /// What it came to, if it has ended.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.life {
+            Life::Ended(outcome) => Some(outcome),
+            Life::Created | Life::Running | Life::Suspended(_) => None,
+        }
+    }
+
+    /// The walk of a graph run.
+    pub const fn graph(&self) -> Option<&graph::State> {
+        match &self.work {
+            Work::Graph(state) => Some(state),
+            Work::Tool(_) => None,
+        }
+    }
+
+    /// The state of a graph run.
+    pub fn vars(&self) -> Option<&Vars> {
+        self.graph().map(|state| &state.vars)
+    }
+
+    /// Steps taken.
+    pub fn steps(&self) -> u32 {
+        self.graph().map_or(0, |state| state.steps)
+    }
+
+    /// Errors that it continued after; `None` if there are none.
+    pub fn suppressed(&self) -> Option<&Chunks<SuppressedError>> {
+        let errors = self.graph().map(|state| &state.suppressed);
+        errors.filter(|errors| !errors.is_empty())
+    }
+
+    /// The node at which a live run stands; the item of a tool run whose call is in flight.
+    pub fn current_node(&self) -> Option<&str> {
+        match &self.life {
+            Life::Running | Life::Suspended(_) => self.place(),
+            Life::Created | Life::Ended(_) => None,
+        }
+    }
+
+    /// The node at which the run stood when its walk was over.
+    pub fn stood_at(&self) -> Option<&str> {
+        let is_over = match &self.life {
+            Life::Ended(_) => true,
+            Life::Created | Life::Running | Life::Suspended(_) => {
+                let at = self.graph().map(|state| &state.at);
+                matches!(at, Some(graph::At::Ending { .. }))
             }
-            Some(
-                Activity::InStep(_)
-                | Activity::Idle
-                | Activity::Before { .. }
-                | Activity::Failed(_)
-                | Activity::Waiting { .. }
-                | Activity::Leaving
-                | Activity::Ending { .. },
-            )
-            | None => None,
         };
-        let items = self.progress.items.iter().flat_map(|items| &items.running);
-        let hook = self.progress.hooks.as_ref().and_then(|round| {
-            let index = round.waiting.front()?;
-            Some((Slot::Hook(*index), round.running.as_ref()?))
-        });
-        action
-            .into_iter()
-            .chain(items.map(|(item, work)| (Slot::Item(*item), work)))
-            .chain(hook)
+        self.place_before_the_end().filter(|_| is_over)
     }
 
-    /// Attempts in flight that must not happen twice and about which nobody has said what became of them: the node, with the
-    /// position where it is an item (`fan[3]`).
-    pub fn uncertain(&self) -> Vec<(String, Slot)> {
-        self.once(|work| work.verdict.is_none() && work.child.is_none())
+    fn place(&self) -> Option<&str> {
+        match &self.work {
+            Work::Graph(state) => state.at.node(),
+            Work::Tool(state) => state.attempt().map(|_| self.spec.item.id.as_str()),
+        }
     }
 
-    /// The names of attempts that must not happen twice and may have happened although their step is not done: those in
-    /// flight of which nobody has said that they did not happen (an end of the run cuts them off), the ones that runs below
-    /// carry out included, and those that failed after they had begun.
+    fn place_before_the_end(&self) -> Option<&str> {
+        match &self.work {
+            Work::Graph(state) => state.stood().node(),
+            Work::Tool(_) => self.place(),
+        }
+    }
+
+    /// The step that is in flight or failed.
+    pub fn step(&self) -> Option<u32> {
+        match &self.work {
+            Work::Graph(state) => state.at.step().map(|step| step.number),
+            Work::Tool(state) => state.attempt().map(|attempt| attempt.id.step),
+        }
+    }
+
+    /// Every attempt in flight; a run that has ended has none.
+    pub fn attempts(&self) -> impl Iterator<Item = &Attempt> {
+        let is_live = !self.status().is_terminal();
+        is_live.then(|| self.work.attempts()).into_iter().flatten()
+    }
+
+    /// At-most-once attempts in flight of which nobody knows or has said what became of them: the node, with the position
+    /// where it is an item (`fan[3]`).
+    pub fn uncertain(&self) -> Vec<(String, AttemptId)> {
+        if self.status().is_terminal() {
+            return Vec::new();
+        }
+        self.once(|attempt| attempt.verdict.is_none() && attempt.child.is_none())
+    }
+
+    /// The names of at-most-once attempts with unknown outcome: in flight without the verdict that they did not happen (child
+    /// runs included), or failed after starting.
     pub fn unknown(&self) -> Vec<String> {
-        let mut names = self.progress.unknown.clone();
-        let in_flight = self.once(|work| work.verdict != Some(Verdict::Retry));
+        let failed = self.graph().map(graph::State::may_have_executed);
+        let mut names = failed.unwrap_or_default();
+        let in_flight = self.once(|attempt| attempt.verdict != Some(Verdict::Retry));
         names.extend(in_flight.into_iter().map(|(name, _)| name));
-        let here = self.phase.activity().and_then(Activity::node);
-        names.extend(here.into_iter().flat_map(|node| self.progress.spent(node)));
         names
     }
 
-    /// The attempts in flight that must not happen twice and are `wanted`.
-    fn once(&self, wanted: impl Fn(&InFlight) -> bool) -> Vec<(String, Slot)> {
-        let Some(step) = self.phase.activity().and_then(Activity::step) else {
-            return Vec::new();
-        };
-        self.in_flight()
-            .filter(|(_, work)| work.effect == Effect::AtMostOnce && wanted(work))
-            .map(|(slot, _)| (attempt_name(&step.node, slot), slot))
-            .collect()
+    fn once(&self, wanted: impl Fn(&Attempt) -> bool) -> Vec<(String, AttemptId)> {
+        self.graph()
+            .map(|state| state.once(wanted))
+            .unwrap_or_default()
     }
 
-    /// Whether it is parked behind a failure about which nobody is to be asked any more: letting it go on is another try.
-    pub fn is_parked_before_another_try(&self) -> bool {
-        let behind_a_failure = matches!(
-            &self.phase,
-            Phase::Suspended {
-                at: Activity::Failed(_),
-                ..
-            }
-        );
-        behind_a_failure && self.progress.hooks.is_none()
+    /// Whether it is suspended behind a failure about which no hook is to be asked any more: resuming it is another try.
+    pub fn resume_retries_failed_step(&self) -> bool {
+        let at = self.graph().map(|state| &state.at);
+        self.suspension().is_some() && matches!(at, Some(graph::At::Failed { round: None, .. }))
     }
 
-    /// The node at which a run that goes on where this one ended begins: the one that failed, or the one it stood at.
+    /// The node at which a run that continues this one begins: the one that failed, or the one it stood at.
     pub fn resumption_node(&self) -> Option<&str> {
-        let failed = match &self.phase {
-            Phase::Ended {
-                outcome: Outcome::Error { error },
-            } => error.node.as_deref(),
-            Phase::Ended { .. }
-            | Phase::Created
-            | Phase::Running { .. }
-            | Phase::Suspended { .. } => None,
+        let failed = match self.outcome() {
+            Some(Outcome::Error { error }) => error.node.as_deref(),
+            Some(_) | None => None,
         };
-        failed.or(self.progress.stood_at.as_deref())
+        failed.or_else(|| self.stood_at())
     }
 
-    /// The runs below that carried out what is not done of the step at which the run stands or ended, by the names of
-    /// [`Run::uncertain`]. Another try of the step goes on with them.
-    pub fn unfinished_below(&self) -> Vec<(String, &RunId)> {
-        let here = self.phase.activity().and_then(Activity::node);
-        let node = here.or(self.resumption_node()).unwrap_or_default();
-        let progress = &self.progress;
-        let items = progress.items.as_ref().or(progress.unfinished.as_ref());
-        let items = items.into_iter().flat_map(Items::unfinished_below);
-        let items = items.map(|(item, run)| (Slot::Item(item), run));
-        let action = progress.below.iter().map(|run| (Slot::Action, run));
-        action
-            .chain(items)
+    /// The child runs that carried out what is not completed of the step at which the run stands or ended, by the names of
+    /// [`Run::uncertain`]. Another try of the step continues them.
+    pub fn unfinished_children(&self) -> Vec<(String, &RunId)> {
+        let node = self.current_node().or_else(|| self.resumption_node());
+        let node = node.unwrap_or_default();
+        let children = self.graph().map(graph::State::unfinished_children);
+        let children = children.into_iter().flatten();
+        children
             .map(|(slot, run)| (attempt_name(node, slot), run))
             .collect()
     }
 
-    /// The event by which it fails with `error` at `now`, wherever it stands.
-    pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
+    /// What a graph run takes over that continues this one: its state, and what was left of the node at which it ended.
+    pub fn inherited(&self) -> Option<(graph::State, Left)> {
+        let state = self.graph()?;
+        let (inherited, left) = state.inherited();
+        let never_begun = matches!(state.stood(), graph::At::New);
+        let earlier = self.spec.start_from.as_ref().filter(|_| never_begun);
+        let earlier = earlier.and_then(|start| start.left.clone());
+        Some((inherited, earlier.unwrap_or(left)))
+    }
+
+    /// The event by which it ends with `outcome` at `now`, wherever it stands.
+    pub fn ending(&self, now: Timestamp, outcome: Outcome) -> Event {
+        let steps = self.steps();
         let elapsed_ms = now.ms_since(self.created_at);
-        match self.spec.kind {
-            RunKind::Graph => Event::Graph(GraphEvent::GraphError {
-                error,
-                steps: self.progress.steps,
+        let status = outcome.status();
+        if let Outcome::Killed { cause, receipt } = outcome {
+            return RunEvent::RunKilled { cause, receipt }.into();
+        }
+        match (&self.work, outcome) {
+            (_, Outcome::Killed { cause, receipt }) => {
+                RunEvent::RunKilled { cause, receipt }.into()
+            }
+            (
+                Work::Graph(_),
+                Outcome::Completed { output } | Outcome::CompletedWithErrors { output },
+            ) => GraphEvent::GraphCompleted {
+                status,
+                steps,
                 elapsed_ms,
-            }),
-            RunKind::Tool => Event::Tool(ToolEvent::ToolCompleted {
-                result: Value::Null,
+                output,
+            }
+            .into(),
+            (Work::Graph(_), Outcome::Error { error }) => GraphEvent::GraphError {
+                error,
+                steps,
+                elapsed_ms,
+            }
+            .into(),
+            (Work::Graph(_), Outcome::Cancelled { cause }) => GraphEvent::GraphCancelled {
+                cause,
+                steps,
+                elapsed_ms,
+            }
+            .into(),
+            (
+                Work::Tool(_),
+                Outcome::Completed { output } | Outcome::CompletedWithErrors { output },
+            ) => ToolEvent::ToolCompleted {
+                result: output,
+                error: None,
+                elapsed_ms,
+            }
+            .into(),
+            (Work::Tool(_), Outcome::Error { error }) => ToolEvent::ToolCompleted {
+                result: Arc::new(Value::Null),
                 error: Some(error),
                 elapsed_ms,
-            }),
+            }
+            .into(),
+            (Work::Tool(_), Outcome::Cancelled { cause }) => {
+                ToolEvent::ToolCancelled { cause }.into()
+            }
         }
     }
 
-    /// The event by which it is cancelled at `now`, wherever it stands.
+    /// The event by which it fails with `error` at `now`.
+    pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
+        self.ending(now, Outcome::Error { error })
+    }
+
+    /// The event by which it is cancelled at `now`.
     pub fn end_by_cancel(&self, now: Timestamp, cause: &str) -> Event {
         let cause = cause.to_owned();
-        match self.spec.kind {
-            RunKind::Graph => Event::Graph(GraphEvent::GraphCancelled {
-                cause,
-                steps: self.progress.steps,
-                elapsed_ms: now.ms_since(self.created_at),
-            }),
-            RunKind::Tool => Event::Tool(ToolEvent::ToolCancelled { cause }),
-        }
+        self.ending(now, Outcome::Cancelled { cause })
     }
 
-    /// Why it did not succeed, or behind which failure it is parked.
-    pub fn failure(&self) -> Option<Failure> {
-        let stopped = |code: &str, message: String| Failure {
-            node: self.progress.stood_at.clone(),
-            ..Failure::permanent(code, message)
-        };
-        match &self.phase {
-            Phase::Ended { outcome } => match outcome {
-                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
-                Outcome::Error { error } => Some(error.clone()),
-                Outcome::Cancelled { cause } => {
-                    Some(stopped("cancelled", format!("cancelled by {cause}")))
-                }
-                Outcome::Killed { cause, .. } if cause.is_empty() => {
-                    Some(stopped("killed", "killed".to_owned()))
-                }
-                Outcome::Killed { cause, .. } => {
-                    Some(stopped("killed", format!("killed by {cause}")))
-                }
-            },
-            Phase::Suspended { why, .. } => why.failure.as_deref().cloned(),
-            Phase::Created | Phase::Running { .. } => None,
-        }
-    }
-
-    /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
-    /// nested run would be; for a tool run `output` is the tool's result.
-    pub fn result(&self) -> Value {
-        let progress = &self.progress;
-        let status = self.status();
-        let success = status.is_success();
-        let mut document = json!({"success": success, "status": status.as_str()});
-        let output = match &self.phase {
-            Phase::Ended { outcome } => match outcome {
-                Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                    Some(output)
-                }
-                Outcome::Error { .. } => progress.result.as_ref(),
-                Outcome::Cancelled { .. } | Outcome::Killed { .. } => None,
-            },
-            Phase::Created | Phase::Running { .. } | Phase::Suspended { .. } => None,
-        };
-        // A step that could not be taken has no place to begin at, only its mark.
-        if self.spec.is_single_step() || self.id.is_single_step() {
-            return self.single_step(success);
-        }
-        document["output"] = output.cloned().unwrap_or_else(|| json!({}));
-        match self.spec.kind {
-            RunKind::Graph => {
-                document["state"] = progress.state.clone();
-                document["steps"] = json!(progress.steps);
-                document["graph_run_id"] = json!(self.id);
-            }
-            RunKind::Tool => document["run_id"] = json!(self.id),
-        }
-        if let Some(error) = self.failure() {
-            document["error"] = json!(error.message);
-            document["code"] = json!(error.code);
-            document["node"] = json!(error.node);
-        }
-        if !progress.suppressed.is_empty() {
-            document["errors_suppressed"] = json!(progress.suppressed.len());
-            document["errors"] = json!(progress.suppressed);
-        }
-        document
-    }
-
-    /// The result of a run over one node: always this shape, a node that failed included (design §8).
-    fn single_step(&self, success: bool) -> Value {
-        let last = self.progress.last_step.as_ref();
-        let failed = match &self.phase {
-            Phase::Ended {
-                outcome: Outcome::Error { error },
-            } => Some(error),
-            Phase::Ended { .. }
-            | Phase::Created
-            | Phase::Running { .. }
-            | Phase::Suspended { .. } => last.and_then(|last| last.error.as_ref()),
-        };
-        let mut document = json!({
-            "success": success && failed.is_none(),
-            "state": self.progress.state,
-            "executed_node": last.map(|last| &last.node),
-            "next_node": last.and_then(|last| last.next_node.as_ref()),
-            "step_count": self.progress.steps,
-        });
-        if let Some(error) = failed {
-            document["error"] = json!(error.message);
-            document["code"] = json!(error.code);
-        }
-        document
-    }
-
-    /// Takes in `event`, which becomes its last one.
+    /// The only transition: takes in `event`, which becomes its last one. A refused event changes nothing.
     pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
-        let phase = self.phase.next(event)?;
-        self.enter(phase, at, event);
+        if !self.take(at, event) {
+            return Err(Illegal {
+                phase: self.describe(),
+                event: event.name(),
+            });
+        }
+        self.seq = self.seq.next();
+        self.updated_at = at;
+        if event.facets().progress {
+            self.revivals = 0;
+        }
         Ok(())
     }
 
-    /// Takes in an event whose phase was computed by [`Phase::next`]; cannot fail, so that a commit of several
-    /// events is checked whole before any of it is applied.
-    pub fn enter(&mut self, phase: Phase, at: Timestamp, event: &Event) {
-        // The walk is over with the first of these; where it stood is known only now.
-        let was_over = matches!(self.phase.activity(), Some(Activity::Ending { .. }));
-        let has_ended = phase.status().is_terminal();
-        if !was_over && (has_ended || matches!(event, Event::Graph(GraphEvent::GraphEnding { .. })))
-        {
-            let node = self.phase.activity().and_then(Activity::node);
-            self.progress.stood_at = node.map(str::to_owned);
-            self.progress.unknown = self.unknown();
-        }
-        self.phase = phase;
-        self.seq = self.seq.next();
-        self.updated_at = at;
-        if has_ended {
+    fn take(&mut self, at: Timestamp, event: &Event) -> bool {
+        let allowed = match (event.facets().allowed, &self.life) {
+            (_, Life::Ended(_)) => false,
+            (While::Live, _)
+            | (While::Running, Life::Running)
+            | (While::Suspended, Life::Suspended(_))
+            | (While::Active, Life::Created | Life::Running) => true,
+            (While::Running | While::Suspended | While::Active, _) => false,
+        };
+        let taken = allowed
+            && match (event, &mut self.work) {
+                (Event::Run(event), _) => self.take_in(at, event),
+                (Event::Graph(event), Work::Graph(state)) => state.apply(at, &self.spec, event),
+                (Event::Tool(event), Work::Tool(state)) => {
+                    state.apply(event);
+                    true
+                }
+                (Event::Graph(_) | Event::Tool(_), _) => false,
+            };
+        if taken && let Some(outcome) = event.outcome() {
+            self.work.end();
+            self.life = Life::Ended(Arc::new(outcome));
             self.ended_at = Some(at);
         }
+        taken
+    }
+
+    /// What happens to runs of every kind.
+    fn take_in(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         match event {
-            Event::Run(RunEvent::RunStarted { epoch }) => {
+            RunEvent::RunCreated(_) => return false,
+            RunEvent::RunStarted { epoch } => {
                 if self.started_at.is_some() {
                     self.revivals += 1;
                 }
                 self.started_at.get_or_insert(at);
                 self.active_since.get_or_insert(at);
                 self.epoch = *epoch;
+                self.life = Life::Running;
             }
-            Event::Run(RunEvent::RunResumed { epoch, max_steps }) => {
+            RunEvent::RunSuspended(why) => {
+                self.work.suspend(why);
+                self.life = Life::Suspended(Arc::new(why.clone()));
+            }
+            RunEvent::RunResumed { epoch, max_steps } => {
                 self.started_at.get_or_insert(at);
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
-                self.progress.max_steps = max_steps.or(self.progress.max_steps);
+                self.work.resume(*max_steps);
+                self.life = Life::Running;
             }
-            Event::Graph(GraphEvent::GraphStarted { state, .. }) => {
-                self.progress.state = Value::Object(state.clone());
-                self.progress
-                    .set("inputs", Value::Object(self.spec.inputs.clone()));
-            }
-            // Something ended: whatever brings the daemon down, it is not the first thing the run does.
-            Event::Graph(
-                GraphEvent::StepCompleted { .. }
-                | GraphEvent::StepFailed { .. }
-                | GraphEvent::ItemCompleted { .. },
-            )
-            | Event::Run(RunEvent::HookCompleted { .. }) => self.revivals = 0,
-            Event::Run(RunEvent::CancelRequested { cause }) => {
+            RunEvent::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
-            Event::Run(
-                RunEvent::RunCreated(_)
-                | RunEvent::StepStarted { .. }
-                | RunEvent::ProcessStarted { .. }
-                | RunEvent::HooksBegun { .. }
-                | RunEvent::HookStarted { .. }
-                | RunEvent::UncertainAnswered { .. }
-                | RunEvent::Emitted { .. }
-                | RunEvent::Warning { .. }
-                | RunEvent::RunSuspended(_)
-                | RunEvent::RunKilled { .. },
-            )
-            | Event::Graph(
-                GraphEvent::RetryScheduled { .. }
-                | GraphEvent::ItemStarted { .. }
-                | GraphEvent::ForeachCompleted { .. }
-                | GraphEvent::LimitExtended { .. }
-                | GraphEvent::GraphEnding { .. }
-                | GraphEvent::GraphCompleted { .. }
-                | GraphEvent::GraphError { .. }
-                | GraphEvent::GraphCancelled { .. },
-            )
-            | Event::Tool(ToolEvent::ToolCompleted { .. } | ToolEvent::ToolCancelled { .. }) => {}
+            RunEvent::StepStarted { .. } => return self.work.start_step(event),
+            RunEvent::ProcessStarted {
+                step,
+                slot,
+                process,
+            } => {
+                let Some(attempt) = self.work.attempt_mut(*step, *slot) else {
+                    return false;
+                };
+                attempt.process = Some(process.clone());
+            }
+            RunEvent::UncertainAnswered {
+                step,
+                slot,
+                verdict,
+                ..
+            } => {
+                let Some(attempt) = self.work.attempt_mut(*step, *slot) else {
+                    return false;
+                };
+                attempt.verdict = Some(*verdict);
+            }
+            RunEvent::HooksBegun { .. }
+            | RunEvent::HookStarted { .. }
+            | RunEvent::HookCompleted { .. } => {
+                let round = self.work.round_mut();
+                return round.is_some_and(|round| Round::take(round, event));
+            }
+            RunEvent::Emitted { .. } | RunEvent::Warning { .. } | RunEvent::RunKilled { .. } => {}
         }
-        self.progress.take_in(event);
+        true
+    }
+
+    fn describe(&self) -> String {
+        let status = self.status();
+        match (self.current_node(), self.step()) {
+            (Some(node), Some(step)) => format!("{status} at step {step} (`{node}`)"),
+            (Some(node), None) => format!("{status} before `{node}`"),
+            (None, _) => status.to_string(),
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! The life of a run as a table: every phase against every event.
 
+mod graph;
+
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
 use super::*;
 use crate::clock::Timestamp;
+use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, Seq};
-use crate::model::{GraphEvent, RunEvent};
 
 fn spec(kind: RunKind) -> Arc<Spec> {
     let id = RunId::new("x-1-a").unwrap();
@@ -21,7 +23,7 @@ fn spec(kind: RunKind) -> Arc<Spec> {
         depth: 0,
         detached: false,
         effect_scope: None,
-        seed: None,
+        start_from: None,
         chain_root: id,
         continuation_of: None,
         limits: Limits::default(),
@@ -59,7 +61,7 @@ fn completed(next: Option<&str>) -> Event {
         status: StepStatus::Ok,
         elapsed_ms: 1,
         next_node: next.map(str::to_owned),
-        assigned: Object::from_iter([("a".to_owned(), json!(1))]),
+        assigned: Object::from_iter([("a".to_owned(), json!(1))]).into(),
         error: None,
         suppressed: false,
         output: None,
@@ -78,7 +80,7 @@ fn failed(attempt: u32) -> Event {
         attempt,
         now: Timestamp::from_ms(5),
         error: Failure::permanent("c", "m").at("n"),
-        result: json!({"a": 1}),
+        result: Arc::new(json!({"a": 1})),
         classification: json!({"category": "permanent"}),
         repeatable: true,
         spent: false,
@@ -117,7 +119,7 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         item,
         status: StepStatus::Ok,
         elapsed_ms: 1,
-        result: json!({"i": item}),
+        result: Arc::new(json!({"i": item})),
         collected: None,
         error,
         never_began: false,
@@ -131,7 +133,7 @@ fn hooks_begun(hooks: &[u32]) -> Event {
     Event::Run(RunEvent::HooksBegun {
         event: "after_step".into(),
         hooks: hooks.to_vec(),
-        context: Object::from_iter([("node".to_owned(), json!("n"))]),
+        context: Arc::new(Object::from_iter([("node".to_owned(), json!("n"))])),
         now: Timestamp::from_ms(5),
     })
 }
@@ -184,7 +186,9 @@ fn verdict_on(slot: Slot) -> Event {
 
 fn ending() -> Event {
     Event::Graph(GraphEvent::GraphEnding {
-        outcome: Outcome::Completed { output: json!(1) },
+        outcome: Arc::new(Outcome::Completed {
+            output: Arc::new(json!(1)),
+        }),
     })
 }
 
@@ -204,7 +208,7 @@ fn graph_started() -> Event {
         graph_id: "a/b".into(),
         graph_run_id: RunId::new("x-1-a").unwrap(),
         start_node: "n".into(),
-        state: Object::new(),
+        state: Vars::default(),
     })
 }
 
@@ -220,8 +224,8 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("graph", graph_started()),
         ("step", started(1)),
         ("step2", started(2)),
-        ("process", process_of(Slot::Action)),
-        ("process:item", process_of(Slot::Item(0))),
+        ("process", process_of(Slot::Main)),
+        ("process:item", process_of(Slot::Part(0))),
         ("process:hook", process_of(Slot::Hook(0))),
         ("failed", failed(1)),
         ("retry", retried(1)),
@@ -247,8 +251,8 @@ fn every_event() -> Vec<(&'static str, Event)> {
                 by: "h".into(),
             }),
         ),
-        ("verdict", verdict_on(Slot::Action)),
-        ("verdict:item", verdict_on(Slot::Item(0))),
+        ("verdict", verdict_on(Slot::Main)),
+        ("verdict:item", verdict_on(Slot::Part(0))),
         (
             "emitted",
             Event::Run(RunEvent::Emitted {
@@ -269,7 +273,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
             "cancel",
             Event::Run(RunEvent::CancelRequested { cause: "u".into() }),
         ),
-        ("parked", suspended(SuspendReason::Restart)),
+        ("suspended", suspended(SuspendReason::Restart)),
         ("resumed", resumed(Some(3))),
         ("ending", ending()),
     ];
@@ -287,7 +291,7 @@ fn every_end() -> [(&'static str, Event); 6] {
                 status: Status::Completed,
                 steps: 1,
                 elapsed_ms: 1,
-                output: json!({}),
+                output: Arc::new(json!({})),
             }),
         ),
         (
@@ -309,7 +313,7 @@ fn every_end() -> [(&'static str, Event); 6] {
         (
             "tool",
             Event::Tool(ToolEvent::ToolCompleted {
-                result: json!(1),
+                result: Arc::new(json!(1)),
                 error: Some(error),
                 elapsed_ms: 1,
             }),
@@ -328,82 +332,170 @@ fn every_end() -> [(&'static str, Event); 6] {
     ]
 }
 
-fn in_step() -> Phase {
-    let idle = Phase::Running { at: Activity::Idle };
-    idle.next(&started(1)).unwrap()
+/// A run that has taken `events`.
+fn after(events: &[Event]) -> Run {
+    let mut run = walking();
+    take(&mut run, events);
+    run
 }
 
-fn running(at: Activity) -> Phase {
-    Phase::Running { at }
+fn fresh(kind: RunKind) -> Run {
+    let id = RunId::new("x-1-a").unwrap();
+    Run::create(id, Timestamp::from_ms(0), spec(kind))
 }
 
-fn before(node: &str) -> Phase {
-    running(Activity::Before { node: node.into() })
+fn running(kind: RunKind) -> Run {
+    let mut run = fresh(kind);
+    take(&mut run, &[RunEvent::RunStarted { epoch: Epoch(1) }.into()]);
+    run
 }
 
-fn parked_in(phase: &Phase) -> Phase {
-    phase.next(&suspended(SuspendReason::User)).unwrap()
+fn suspended_after(events: &[Event]) -> Run {
+    let mut run = after(events);
+    take(&mut run, &[suspended(SuspendReason::User)]);
+    run
 }
 
-/// What every live run takes, and what every running one takes besides.
-const LIVE: &str = "cancel completed error cancelled tool tool_cancelled killed";
-const RUNNING: &str = "run emitted warning parked ending";
+/// What every live run of a kind takes, and what every running one takes besides.
+const GRAPH: &str = "cancel killed completed error cancelled";
+const TOOL: &str = "cancel killed tool tool_cancelled";
+const RUNNING: &str = "run emitted warning suspended";
 
-/// For each phase, which of [`every_event`] it takes.
+/// Every place a run may stand at, and which of [`every_event`] it takes there.
+#[expect(clippy::too_many_lines, reason = "a table, one row for each place")]
+fn places() -> Vec<(&'static str, Run, String)> {
+    let hooks = "hooks ending";
+    let round = "hook hook_done";
+    let in_items = "step2 failed done left";
+    vec![
+        (
+            "created",
+            fresh(RunKind::Graph),
+            format!("{GRAPH} run suspended"),
+        ),
+        (
+            "new",
+            running(RunKind::Graph),
+            format!("{GRAPH} {RUNNING} graph ending"),
+        ),
+        (
+            "before n",
+            walking(),
+            format!("{GRAPH} {RUNNING} {hooks} step step2 failed limit done left"),
+        ),
+        (
+            "before m",
+            after(&[started(1), completed(Some("m"))]),
+            format!("{GRAPH} {RUNNING} {hooks} limit"),
+        ),
+        (
+            "asking",
+            after(&[hooks_begun(&[0])]),
+            format!("{GRAPH} {RUNNING} {hooks} {round} step step2 failed limit done left"),
+        ),
+        (
+            "asked",
+            after(&[hooks_begun(&[0]), hook_started(0)]),
+            format!(
+                "{GRAPH} {RUNNING} {hooks} {round} process:hook step step2 failed limit done left"
+            ),
+        ),
+        (
+            "action",
+            after(&[started(1)]),
+            format!("{GRAPH} {RUNNING} ending step2 process failed done left"),
+        ),
+        (
+            "items",
+            after(&[foreach(1, 2)]),
+            format!("{GRAPH} {RUNNING} ending {in_items} item item_done foreach"),
+        ),
+        (
+            "item",
+            after(&[foreach(1, 2), item_started(0, 1)]),
+            format!("{GRAPH} {RUNNING} ending {in_items} item item_done foreach process:item"),
+        ),
+        (
+            "failed",
+            after(&[started(1), failed(1)]),
+            format!("{GRAPH} {RUNNING} {hooks} retry done left"),
+        ),
+        (
+            "backoff",
+            after(&[started(1), failed(1), retried(1)]),
+            format!("{GRAPH} {RUNNING} ending step2 failed done left"),
+        ),
+        (
+            "over",
+            after(&[started(1), completed(None)]),
+            format!("{GRAPH} {RUNNING} {hooks}"),
+        ),
+        (
+            "ending",
+            after(&[ending()]),
+            format!("{GRAPH} {RUNNING} hooks"),
+        ),
+        (
+            "suspended in a step",
+            suspended_after(&[started(1)]),
+            format!("{GRAPH} resumed verdict"),
+        ),
+        (
+            "suspended with an item",
+            suspended_after(&[foreach(1, 1), item_started(0, 1)]),
+            format!("{GRAPH} resumed verdict:item"),
+        ),
+        (
+            "suspended behind a failure",
+            suspended_after(&[started(1), failed(1)]),
+            format!("{GRAPH} resumed"),
+        ),
+        ("ended", after(&[every_end()[0].1.clone()]), String::new()),
+        (
+            "tool: created",
+            fresh(RunKind::Tool),
+            format!("{TOOL} run suspended"),
+        ),
+        (
+            "tool: new",
+            running(RunKind::Tool),
+            format!("{TOOL} {RUNNING} step step2"),
+        ),
+    ]
+}
+
 #[test]
-fn every_phase_takes_exactly_its_events() {
-    let failed = in_step().next(&failed(1)).unwrap();
-    let waiting = failed.next(&retried(1)).unwrap();
-    let over = running(Activity::Idle).next(&ending()).unwrap();
-    let ended = Phase::Ended {
-        outcome: Outcome::Cancelled { cause: "u".into() },
-    };
-    let hooks = "hooks hook hook_done process:hook";
-    let in_step_takes = "step2 process process:item failed item item_done foreach done left";
-    for (phase, own) in [
-        (Phase::Created, format!("{LIVE} run parked")),
-        (
-            running(Activity::Idle),
-            format!("{LIVE} {RUNNING} graph step step2"),
-        ),
-        (
-            before("n"),
-            format!("{LIVE} {RUNNING} {hooks} step step2 failed limit done left"),
-        ),
-        (before("other"), format!("{LIVE} {RUNNING} {hooks} limit")),
-        (in_step(), format!("{LIVE} {RUNNING} {in_step_takes}")),
-        (
-            failed.clone(),
-            format!("{LIVE} {RUNNING} {hooks} retry done left"),
-        ),
-        (
-            waiting.clone(),
-            format!("{LIVE} {RUNNING} step2 failed done left"),
-        ),
-        (
-            running(Activity::Leaving),
-            format!("{LIVE} {RUNNING} {hooks}"),
-        ),
-        (
-            over.clone(),
-            format!("{LIVE} {hooks} run emitted warning parked"),
-        ),
-        (
-            parked_in(&in_step()),
-            format!("{LIVE} resumed verdict verdict:item"),
-        ),
-        (parked_in(&failed), format!("{LIVE} resumed")),
-        (parked_in(&waiting), format!("{LIVE} resumed")),
-        (parked_in(&over), format!("{LIVE} resumed")),
-        (ended, String::new()),
-    ] {
+fn a_run_takes_exactly_the_events_of_its_place() {
+    for (place, run, own) in places() {
         let taken: BTreeSet<_> = every_event()
             .into_iter()
-            .filter(|(_, event)| phase.next(event).is_ok())
+            .filter(|(_, event)| {
+                let mut next = run.clone();
+                let taken = next.apply(Timestamp::from_ms(20), event).is_ok();
+                assert!(taken || next == run, "a refused event changes nothing");
+                taken
+            })
             .map(|(word, _)| word)
             .collect();
-        assert_eq!(taken, own.split_whitespace().collect(), "{phase:?}");
+        assert_eq!(taken, own.split_whitespace().collect(), "{place}");
     }
+}
+
+#[test]
+fn names_of_events_are_unique_and_each_reads_back() {
+    let names: Vec<_> = Event::names().collect();
+    let distinct: BTreeSet<_> = names.iter().collect();
+    assert_eq!(names.len(), distinct.len(), "{names:?}");
+    let seen: BTreeSet<_> = every_event()
+        .iter()
+        .map(|(_, event)| event.name())
+        .collect();
+    assert_eq!(
+        seen,
+        names.into_iter().collect(),
+        "every event is in the table"
+    );
+    assert!(Event::read("tea_break", &json!({})).is_err());
 }
 
 #[test]
@@ -412,7 +504,8 @@ fn a_step_of_another_number_is_not_this_one() {
     if let Event::Graph(GraphEvent::StepCompleted { step, .. }) = &mut another {
         *step = 2;
     }
-    assert!(in_step().next(&another).is_err());
+    let mut run = after(&[started(1)]);
+    assert!(run.apply(Timestamp::from_ms(20), &another).is_err());
 }
 
 /// A run that stands before `n`.
@@ -444,311 +537,6 @@ fn foreach(attempt: u32, count: u32) -> Event {
 }
 
 #[test]
-fn items_are_counted_as_they_start_and_end() {
-    let mut run = walking();
-    take(
-        &mut run,
-        &[foreach(1, 3), item_started(0, 1), item_started(1, 1)],
-    );
-    let slots = |run: &Run| run.in_flight().map(|(slot, _)| slot).collect::<Vec<_>>();
-    assert_eq!(
-        slots(&run),
-        [Slot::Item(0), Slot::Item(1)],
-        "not the node itself"
-    );
-    take(
-        &mut run,
-        &[process_of(Slot::Item(0)), item_completed(1, None, false)],
-    );
-    let items = run.progress.items.as_ref().unwrap();
-    assert_eq!((items.count(), items.next, items.failed), (3, 2, 0));
-    assert_eq!(
-        (items.is_done(0), items.is_done(1), items.is_done(7)),
-        (false, true, false)
-    );
-    assert_eq!(
-        items.running[&0]
-            .process
-            .as_ref()
-            .map(|process| process.pid),
-        Some(7)
-    );
-    assert_eq!(slots(&run), [Slot::Item(0)]);
-    let why = Failure::permanent("c", "m");
-    take(&mut run, &[item_completed(0, Some(why), true)]);
-    assert_eq!(run.progress.items.as_ref().unwrap().failed, 1);
-    assert_eq!(run.progress.suppressed[0].error, "item 0: m");
-    take(&mut run, &[completed(None)]);
-    assert_eq!(run.progress.items, None);
-}
-
-#[test]
-fn a_retried_foreach_forgets_its_failed_items_and_counts_their_tries_on() {
-    let why = || Some(Failure::permanent("c", "m"));
-    let mut run = walking();
-    take(
-        &mut run,
-        &[
-            foreach(1, 3),
-            item_started(0, 1),
-            item_completed(0, None, false),
-            item_started(1, 1),
-            item_started(1, 2),
-            item_completed(1, why(), true),
-            failed(1),
-            retried(1),
-            foreach(2, 3),
-        ],
-    );
-    let items = run.progress.items.as_ref().unwrap();
-    assert_eq!((items.next, items.failed), (0, 0));
-    assert_eq!((items.is_done(0), items.is_done(1)), (true, false));
-    let next: Vec<_> = (1..3).map(|item| items.next_attempt(item)).collect();
-    assert_eq!(next, [3, 1]);
-    assert!(run.progress.suppressed.is_empty(), "it may still succeed");
-    take(&mut run, &[failed(2), retried(2), foreach(3, 4)]);
-    let items = run.progress.items.as_ref().unwrap();
-    assert_eq!(
-        (items.count(), items.is_done(0)),
-        (4, false),
-        "another list is begun anew"
-    );
-}
-
-#[test]
-fn hooks_answer_in_turn_and_the_first_answer_stays() {
-    let mut run = walking();
-    take(
-        &mut run,
-        &[
-            hooks_begun(&[0, 2, 3]),
-            hook_started(0),
-            process_of(Slot::Hook(0)),
-        ],
-    );
-    let slots: Vec<_> = run
-        .in_flight()
-        .map(|(slot, work)| (slot, work.process.is_some()))
-        .collect();
-    assert_eq!(slots, [(Slot::Hook(0), true)]);
-    take(&mut run, &[hook_completed(0, None)]);
-    assert_eq!(run.in_flight().count(), 0);
-    take(
-        &mut run,
-        &[
-            hook_completed(2, Some(Control::Skip)),
-            hook_completed(3, Some(Control::Abort)),
-        ],
-    );
-    let round = run.progress.hooks.as_ref().unwrap();
-    assert!(round.is_over());
-    assert_eq!(
-        (round.answer.as_ref(), round.by.as_deref()),
-        (Some(&Control::Skip), Some("h2"))
-    );
-}
-
-#[test]
-fn a_round_ends_with_what_follows_from_it() {
-    let asks = |answer| [hooks_begun(&[0]), hook_completed(0, Some(answer))];
-    let user = Control::Suspend {
-        reason: Some(SuspendReason::User),
-    };
-    for (answer, event, over) in [
-        (user.clone(), suspended(SuspendReason::User), true),
-        (user, suspended(SuspendReason::Storage), false),
-        (Control::Escalate, suspended(SuspendReason::Limit), true),
-        (Control::Skip, suspended(SuspendReason::User), false),
-        (Control::Skip, started(1), true),
-        (Control::Skip, failed(1), true),
-        (Control::Skip, completed(None), true),
-        (Control::Skip, ending(), true),
-        (
-            Control::Skip,
-            Event::Graph(GraphEvent::LimitExtended {
-                max_steps: 9,
-                by: "h".into(),
-            }),
-            true,
-        ),
-    ] {
-        let mut run = walking();
-        take(&mut run, &asks(answer));
-        take(&mut run, std::slice::from_ref(&event));
-        assert_eq!(run.progress.hooks.is_none(), over, "{}", event.name());
-    }
-    let mut unfinished = walking();
-    take(
-        &mut unfinished,
-        &[hooks_begun(&[0]), suspended(SuspendReason::User)],
-    );
-    assert!(unfinished.progress.hooks.is_some());
-}
-
-#[test]
-fn retries_are_counted_by_node_and_shown_until_an_edge_leads_there() {
-    let mut run = walking();
-    take(&mut run, &[started(1), failed(1)]);
-    assert_eq!(
-        run.progress.failed.as_ref().map(|failed| failed.repeatable),
-        Some(true)
-    );
-    take(&mut run, &[retried(1)]);
-    assert_eq!(run.progress.failed, None);
-    take(&mut run, &[started(2)]);
-    assert_eq!(
-        (run.progress.retries["n"], &run.progress.state["_retries"]),
-        (1, &json!({"n": 1}))
-    );
-    let mut elsewhere = run.clone();
-    take(&mut elsewhere, &[completed(Some("m"))]);
-    assert_eq!(elsewhere.progress.retries["n"], 1);
-    take(&mut run, &[completed(Some("n"))]);
-    assert_eq!(
-        (
-            run.progress.retries.get("n"),
-            &run.progress.state["_retries"]
-        ),
-        (None, &json!({}))
-    );
-}
-
-#[test]
-fn a_visit_counts_unless_the_run_ended_at_it() {
-    for (error, suppressed, next, visits) in [
-        (false, false, None, 1),
-        (true, true, None, 1),
-        (true, false, Some("m"), 1),
-        (true, false, None, 0),
-    ] {
-        let mut run = walking();
-        let mut event = completed(next);
-        if let Event::Graph(GraphEvent::StepCompleted {
-            error: why,
-            suppressed: goes_on,
-            ..
-        }) = &mut event
-        {
-            *why = error.then(|| Failure::permanent("c", "m"));
-            *goes_on = suppressed;
-        }
-        take(&mut run, &[started(1), event]);
-        assert_eq!(run.progress.visits.get("n").copied().unwrap_or(0), visits);
-        assert_eq!(run.progress.suppressed.len(), usize::from(suppressed));
-    }
-}
-
-#[test]
-fn a_verdict_is_kept_with_its_attempt_until_that_is_repeated() {
-    let mut run = walking();
-    take(
-        &mut run,
-        &[
-            started(1),
-            suspended(SuspendReason::Uncertain),
-            verdict_on(Slot::Action),
-            resumed(None),
-        ],
-    );
-    let verdict = |run: &Run| run.in_flight().next().unwrap().1.verdict;
-    assert_eq!(verdict(&run), Some(Verdict::Done));
-    take(&mut run, &[started(2)]);
-    assert_eq!(verdict(&run), None);
-    let mut items = walking();
-    take(
-        &mut items,
-        &[
-            foreach(1, 1),
-            item_started(0, 1),
-            suspended(SuspendReason::Uncertain),
-            verdict_on(Slot::Item(0)),
-        ],
-    );
-    assert_eq!(verdict(&items), Some(Verdict::Done));
-}
-
-#[test]
-fn an_ended_run_knows_where_it_stood_and_holds_nothing_in_hand() {
-    let end = || {
-        Event::Graph(GraphEvent::GraphCancelled {
-            cause: "u".into(),
-            steps: 0,
-            elapsed_ms: 1,
-        })
-    };
-    for ends in [vec![end()], vec![ending(), hooks_begun(&[0]), end()]] {
-        let mut run = walking();
-        take(&mut run, &[foreach(1, 2), item_started(0, 1)]);
-        take(&mut run, &ends);
-        assert_eq!(run.progress.stood_at.as_deref(), Some("n"));
-        let progress = &run.progress;
-        assert!(progress.items.is_none() && progress.hooks.is_none() && progress.failed.is_none());
-        assert_eq!(run.in_flight().count(), 0);
-    }
-}
-
-#[test]
-fn what_a_continuation_takes_over() {
-    let mut run = walking();
-    take(
-        &mut run,
-        &[
-            started(1),
-            failed(1),
-            retried(1),
-            started(2),
-            completed(Some("m")),
-            Event::Graph(GraphEvent::LimitExtended {
-                max_steps: 9,
-                by: "h".into(),
-            }),
-            Event::Graph(GraphEvent::GraphError {
-                error: Failure::permanent("c", "m"),
-                steps: 1,
-                elapsed_ms: 1,
-            }),
-        ],
-    );
-    let inherited = run.progress.inherited();
-    assert_eq!(
-        inherited.state,
-        json!({"inputs": {}, "_retries": {"n": 1}, "a": 1})
-    );
-    assert_eq!(
-        (
-            inherited.steps,
-            inherited.visits["n"],
-            inherited.retries["n"]
-        ),
-        (1, 1, 1)
-    );
-    assert_eq!(
-        (inherited.max_steps, inherited.stood_at, inherited.last_step),
-        (None, None, None)
-    );
-}
-
-#[test]
-fn a_raised_limit_replaces_the_one_before() {
-    let mut run = walking();
-    take(
-        &mut run,
-        &[suspended(SuspendReason::Limit), resumed(Some(7))],
-    );
-    assert_eq!(run.progress.max_steps, Some(7));
-    take(&mut run, &[suspended(SuspendReason::Limit), resumed(None)]);
-    assert_eq!(run.progress.max_steps, Some(7));
-    take(
-        &mut run,
-        &[Event::Graph(GraphEvent::LimitExtended {
-            max_steps: 57,
-            by: "h".into(),
-        })],
-    );
-    assert_eq!(run.progress.max_steps, Some(57));
-}
-
-#[test]
 fn time_counts_from_the_first_start_and_anew_from_a_resumption() {
     let mut run = walking();
     let at = |ms| Timestamp::from_ms(ms);
@@ -765,17 +553,13 @@ fn time_counts_from_the_first_start_and_anew_from_a_resumption() {
 
 #[test]
 fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
-    let process = process_of(Slot::Action);
-    let again = in_step().next(&process).unwrap().next(&started(2)).unwrap();
-    let Phase::Running {
-        at: Activity::InStep(step),
-    } = again
-    else {
-        unreachable!("{again:?}")
-    };
+    let process = process_of(Slot::Main);
+    let run = after(&[started(1), process, started(2)]);
+    let now = run.graph().unwrap().at.step().unwrap().now;
+    let attempt = run.attempts().next().unwrap();
     assert_eq!(
-        (step.work.attempt, step.now.ms(), step.work.process),
-        (2, 5, None)
+        (attempt.id.number, now.ms(), &attempt.process),
+        (2, 5, &None)
     );
 }
 
@@ -808,7 +592,7 @@ fn a_record_counts_what_its_events_say() {
         again.clone(),
         graph_started(),
         started(1),
-        process_of(Slot::Action),
+        process_of(Slot::Main),
         again,
         started(2),
     ];
@@ -816,17 +600,20 @@ fn a_record_counts_what_its_events_say() {
     take(&mut run, &[completed(Some("m"))]);
     assert_eq!(run.seq, Seq(8));
     assert_eq!(
-        (run.progress.steps, run.revivals),
+        (run.steps(), run.revivals),
         (1, 0),
         "a finished step forgives the restart before it"
     );
-    assert_eq!(run.progress.state, json!({"inputs": {}, "a": 1}));
-    assert_eq!(run.progress.visits["n"], 1);
+    assert_eq!(
+        run.vars().unwrap().to_value(),
+        json!({"inputs": {}, "a": 1})
+    );
+    assert_eq!(run.graph().unwrap().visits["n"], 1);
     let end = Event::Graph(GraphEvent::GraphCompleted {
         status: Status::Completed,
         steps: 1,
         elapsed_ms: 1,
-        output: json!({}),
+        output: Arc::new(json!({})),
     });
     run.apply(Timestamp::from_ms(20), &end).unwrap();
     assert_eq!(
@@ -836,52 +623,6 @@ fn a_record_counts_what_its_events_say() {
     let before = run.clone();
     assert!(run.apply(Timestamp::from_ms(30), &end).is_err());
     assert_eq!(run, before, "a refused event changes nothing");
-}
-
-#[test]
-fn a_graph_of_a_record_without_configuration_is_read() {
-    let old = json!({"text": "t", "category": "c", "version": "1.0.0", "nodes": 1});
-    let source: GraphSource = serde_json::from_value(old).unwrap();
-    assert_eq!(
-        (source.policy.as_str(), source.config_hash.as_str()),
-        ("", "")
-    );
-}
-
-#[test]
-fn records_and_events_without_later_fields_are_read() {
-    let mut run = walking();
-    take(&mut run, &[started(1)]);
-    let mut old = serde_json::to_value(&run).unwrap();
-    let record = old.as_object_mut().unwrap();
-    record.shift_remove("active_since");
-    let spec = record["spec"].as_object_mut().unwrap();
-    spec.shift_remove("depth");
-    let progress = record["progress"].as_object_mut().unwrap();
-    let later = [
-        "retries",
-        "max_steps",
-        "items",
-        "failed",
-        "hooks",
-        "stood_at",
-        "last_step",
-    ];
-    assert!(
-        later.iter().all(|key| !progress.contains_key(*key)),
-        "what is empty is not written"
-    );
-    run.active_since = None;
-    assert_eq!(serde_json::from_value::<Run>(old).unwrap(), run);
-
-    let done = json!({"event_type": "step_completed", "payload":
-        {"step": 1, "node": "n", "status": "ok", "elapsed_ms": 1, "next_node": null, "assigned": {"a": 1}}});
-    assert_eq!(read(&done), completed(None));
-    assert_eq!(serde_json::to_value(completed(None)).unwrap(), done);
-    let resume = json!({"event_type": "run_resumed", "payload": {"epoch": 1}});
-    assert_eq!(read(&resume), resumed(None));
-    let parked = json!({"event_type": "run_suspended", "payload": {"reason": "restart", "code": null, "node": null}});
-    assert_eq!(read(&parked), suspended(SuspendReason::Restart));
 }
 
 #[test]
@@ -900,7 +641,7 @@ fn records_survive_their_serialised_form_wherever_they_stand() {
         foreach(2, 2),
         item_started(0, 2),
         suspended(SuspendReason::Uncertain),
-        verdict_on(Slot::Item(0)),
+        verdict_on(Slot::Part(0)),
         resumed(Some(4)),
         completed(None),
         ending(),

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
+use std::sync::Arc;
+
 use super::event::Facets;
-use super::{Failure, Outcome};
+use super::{Attempt, AttemptId, Failure, Outcome, RunEvent, Slot};
 
 /// A fact about the call of a tool run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
@@ -15,7 +17,7 @@ pub enum ToolEvent {
     /// A tool run came to an end by itself.
     ToolCompleted {
         /// Its result (present on failure too, where the tool gave one).
-        result: Value,
+        result: Arc<Value>,
         /// Why it failed; absent on success.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
@@ -50,11 +52,78 @@ impl ToolEvent {
                 error: None,
                 ..
             } => Outcome::Completed {
-                output: result.clone(),
+                output: Arc::clone(result),
             },
             Self::ToolCancelled { cause } => Outcome::Cancelled {
                 cause: cause.clone(),
             },
         })
+    }
+}
+
+/// Where a tool run stands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing was called yet.
+    #[default]
+    New,
+    /// Its one call is in flight.
+    Calling(Attempt),
+    /// The call ended with this result, also if it failed.
+    Over(Arc<Value>),
+}
+
+impl State {
+    /// The call in flight.
+    pub const fn attempt(&self) -> Option<&Attempt> {
+        match self {
+            Self::Calling(attempt) => Some(attempt),
+            Self::New | Self::Over(_) => None,
+        }
+    }
+
+    pub(super) fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        match self {
+            Self::Calling(attempt) if (attempt.id.step, attempt.id.slot) == (step, slot) => {
+                Some(attempt)
+            }
+            Self::Calling(_) | Self::New | Self::Over(_) => None,
+        }
+    }
+
+    /// The call starts; `false` if it has before.
+    pub(super) fn start_step(&mut self, event: &RunEvent) -> bool {
+        let (
+            Self::New,
+            RunEvent::StepStarted {
+                step,
+                attempt,
+                effect,
+                key,
+                ..
+            },
+        ) = (&*self, event)
+        else {
+            return false;
+        };
+        let id = AttemptId {
+            step: *step,
+            slot: Slot::Main,
+            number: *attempt,
+        };
+        *self = Self::Calling(Attempt {
+            key: key.as_str().into(),
+            ..Attempt::new(id, *effect)
+        });
+        true
+    }
+
+    /// The only transition of the call; it may end wherever it stands.
+    pub(super) fn apply(&mut self, event: &ToolEvent) {
+        match event {
+            ToolEvent::ToolCompleted { result, .. } => *self = Self::Over(Arc::clone(result)),
+            ToolEvent::ToolCancelled { .. } => {}
+        }
     }
 }

@@ -1,18 +1,22 @@
 //! Ends and rests: requests to stop, limits, the terminal event, parking.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{Turn, Walker};
 use crate::clock::Timestamp;
 use crate::definition::{DEFAULT_MAX_STEPS, HookEvent};
 use crate::id::RunId;
-use crate::model::{
-    Activity, Event, Failure, GraphEvent, Outcome, RunEvent, SuspendReason, Suspension,
-};
+use crate::model::{Event, Failure, GraphEvent, Outcome, RunEvent, SuspendReason, Suspension};
 
 impl Walker {
-    /// What stands before any further attempt: an end, or a rest. `None` if the walk goes on.
-    pub(super) fn stand_still(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
+    /// Cancel, deadline or suspend request before any further attempt; `None` to continue.
+    pub(super) fn stop_if_requested(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) -> Option<Turn> {
         let stops = self.run.cancel.is_some() || self.is_overdue(now) || self.held.is_some();
         if !stops {
             return None;
@@ -40,12 +44,12 @@ impl Walker {
 
     /// The most steps the run may have taken in all.
     pub(super) fn max_steps(&self) -> u32 {
-        let limit = self.run.progress.max_steps.or(self.run.spec.limits.steps);
+        let limit = self.walk().max_steps.or(self.run.spec.limits.steps);
         limit.or(self.graph.max_steps).unwrap_or(DEFAULT_MAX_STEPS)
     }
 
     pub(super) fn at_limit(&mut self, now: Timestamp, node: &str, events: &mut Vec<Event>) -> Turn {
-        let (steps, max) = (self.run.progress.steps, self.max_steps());
+        let (steps, max) = (self.walk().steps, self.max_steps());
         let context = self.context([
             ("limit_code", json!("max_steps_exceeded")),
             ("current_value", json!(steps)),
@@ -59,7 +63,7 @@ impl Walker {
     }
 
     pub(super) fn limit_failure(&self) -> Failure {
-        let (steps, max) = (self.run.progress.steps, self.max_steps());
+        let (steps, max) = (self.walk().steps, self.max_steps());
         let text = format!(
             "the graph took {steps} steps, its limit (max_steps {max}); raise it in the graph, by `--limit steps=N` of `run`, or by `--raise steps=N` of `resume`"
         );
@@ -67,9 +71,9 @@ impl Walker {
     }
 
     pub(super) fn completed(&self) -> Outcome {
-        let progress = &self.run.progress;
-        let output = progress.output.clone().unwrap_or_else(|| json!({}));
-        if progress.suppressed.is_empty() {
+        let walk = self.walk();
+        let output = walk.output.clone().unwrap_or_else(|| Arc::new(json!({})));
+        if walk.suppressed.is_empty() {
             Outcome::Completed { output }
         } else {
             Outcome::CompletedWithErrors { output }
@@ -93,14 +97,14 @@ impl Walker {
             };
             let context = self.context([
                 ("graph_id", json!(self.run.spec.item.id)),
-                ("steps", json!(self.run.progress.steps)),
+                ("steps", json!(self.walk().steps)),
                 ("status", json!(outcome.status())),
                 ("error", error),
             ]);
             self.record(
                 now,
                 Event::Graph(GraphEvent::GraphEnding {
-                    outcome: outcome.clone(),
+                    outcome: Arc::new(outcome.clone()),
                 }),
                 events,
             );
@@ -117,32 +121,7 @@ impl Walker {
         outcome: Outcome,
         events: &mut Vec<Event>,
     ) -> Turn {
-        let steps = self.run.progress.steps;
-        let elapsed_ms = now.ms_since(self.run.created_at);
-        let status = outcome.status();
-        let event = match outcome {
-            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                Event::Graph(GraphEvent::GraphCompleted {
-                    status,
-                    steps,
-                    elapsed_ms,
-                    output,
-                })
-            }
-            Outcome::Error { error } => Event::Graph(GraphEvent::GraphError {
-                error,
-                steps,
-                elapsed_ms,
-            }),
-            Outcome::Cancelled { cause } => Event::Graph(GraphEvent::GraphCancelled {
-                cause,
-                steps,
-                elapsed_ms,
-            }),
-            Outcome::Killed { cause, receipt } => {
-                Event::Run(RunEvent::RunKilled { cause, receipt })
-            }
-        };
+        let event = self.run.ending(now, outcome);
         self.record(now, event, events);
         Turn::Again
     }
@@ -153,8 +132,7 @@ impl Walker {
         why: Suspension,
         events: &mut Vec<Event>,
     ) -> Turn {
-        let node = self.run.phase.activity().and_then(Activity::node);
-        let why = why.at(node);
+        let why = why.at(self.run.current_node());
         self.record(now, Event::Run(RunEvent::RunSuspended(why)), events);
         Turn::Again
     }
@@ -187,7 +165,7 @@ impl Walker {
 
     /// `failure`, at the node where the walk stands.
     pub(super) fn at_node(&self, failure: Failure) -> Failure {
-        match self.run.phase.activity().and_then(Activity::node) {
+        match self.run.current_node() {
             Some(node) => failure.at(node),
             None => failure,
         }

@@ -2,19 +2,20 @@
 
 use serde_json::{Value, json};
 
+use std::sync::Arc;
+
 use super::{Walker, interpolation_failure};
-use crate::bounds::{self, MANY_BYTES, MOST_BYTES};
+use crate::bounds::{self, Excess, MANY_BYTES, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Edge, Next, Node};
 use crate::error::with_sources;
-use crate::expr::{self, Names};
+use crate::expr::{self, Bound, Names, Vars};
 use crate::id::ItemRef;
-use crate::model::{Failure, Object, Run};
+use crate::model::{Failure, Object};
 
 /// Where templates may look.
 pub(super) struct View<'a> {
-    state: &'a Value,
-    inputs: Option<&'a Value>,
+    vars: &'a Vars,
     result: Option<&'a Value>,
     item: Option<(&'a str, &'a Value)>,
     now: Value,
@@ -22,11 +23,9 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(run: &'a Run, result: Option<&'a Value>, now: Timestamp) -> Self {
-        let state = &run.progress.state;
+    pub(super) fn new(vars: &'a Vars, result: Option<&'a Value>, now: Timestamp) -> Self {
         Self {
-            state,
-            inputs: state.get("inputs"),
+            vars,
             result,
             item: None,
             now: json!(now.to_string()),
@@ -34,34 +33,85 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The view of a foreach item: `state` with the loop variable in it, which also stands alone.
-    pub(super) fn item(
-        state: &'a Value,
-        variable: &'a str,
-        item: &'a Value,
-        now: Timestamp,
-    ) -> Self {
+    /// The view of a foreach item: `vars` with the loop variable in it, which also stands alone.
+    pub(super) fn item(vars: &'a Vars, variable: &'a str, item: &'a Value, now: Timestamp) -> Self {
         Self {
-            state,
-            inputs: state.get("inputs"),
-            result: None,
             item: Some((variable, item)),
-            now: json!(now.to_string()),
-            epoch_ms: json!(now.ms()),
+            ..Self::new(vars, None, now)
         }
     }
 
     pub(super) fn names(&self) -> Names<'_> {
-        let mut names = vec![
-            ("state", self.state),
-            ("_now", &self.now),
-            ("_timestamp", &self.epoch_ms),
+        let fixed: [(&str, Bound<'_>); 3] = [
+            ("state", self.vars.into()),
+            ("_now", (&self.now).into()),
+            ("_timestamp", (&self.epoch_ms).into()),
         ];
-        names.extend(self.inputs.map(|inputs| ("inputs", inputs)));
-        names.extend(self.result.map(|result| ("result", result)));
-        names.extend(self.item);
-        Names::new(names)
+        let inputs = self.vars.get("inputs").map(|inputs| ("inputs", inputs));
+        let result = self.result.map(|result| ("result", result));
+        let more = inputs.into_iter().chain(result).chain(self.item);
+        more.fold(Names::new(fixed), |names, (name, value)| {
+            names.with(name, value)
+        })
     }
+}
+
+/// A state with what a step assigns, and those assignments by themselves.
+pub(super) struct Assigned {
+    pub(super) vars: Vars,
+    pub(super) delta: Vars,
+}
+
+impl Assigned {
+    /// Nothing is assigned yet.
+    pub(super) fn nothing(vars: &Vars) -> Self {
+        Self {
+            vars: vars.clone(),
+            delta: Vars::default(),
+        }
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: impl Into<Arc<Value>>) {
+        let value = value.into();
+        self.vars.set(key, Arc::clone(&value));
+        self.delta.set(key, value);
+    }
+}
+
+/// The size of a state in bytes as JSON, roughly: it is kept in memory, and is no place for data without end.
+struct Weight(usize);
+
+impl Weight {
+    fn of(vars: &Vars) -> Self {
+        let entries = vars.iter();
+        Self(entries.map(|(key, value)| weight(key, value)).sum())
+    }
+
+    /// One value is replaced by another.
+    fn replace(&mut self, key: &str, old: Option<&Value>, new: &Value) {
+        self.0 -= old.map_or(0, |old| weight(key, old));
+        self.0 += weight(key, new);
+    }
+
+    fn check(&self, notes: &mut Vec<String>) -> Result<(), Failure> {
+        if self.0 > MOST_BYTES {
+            let text = format!(
+                "the state would be {}; keep large data in files and pass their paths",
+                Excess::Bytes
+            );
+            return Err(Failure::permanent("state_too_large", text));
+        }
+        if self.0 > MANY_BYTES {
+            let text =
+                "the state is larger than 1 MiB; keep large data in files and pass their paths";
+            notes.push(text.to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn weight(key: &str, value: &Value) -> usize {
+    key.len() + 4 + bounds::size(value)
 }
 
 /// Evaluates the templates of an action.
@@ -97,7 +147,8 @@ impl Walker {
         action: &Action,
         now: Timestamp,
     ) -> Result<(ItemRef, Object), Failure> {
-        let view = View::new(&self.run, None, now);
+        let vars = self.walk().vars.clone();
+        let view = View::new(&vars, None, now);
         resolve(action, &view.names(), &mut self.notes)
     }
 
@@ -110,89 +161,46 @@ impl Walker {
         let Some(template) = template else {
             return Ok(json!({}));
         };
-        let view = View::new(&self.run, None, now);
+        let vars = self.walk().vars.clone();
+        let view = View::new(&vars, None, now);
         expr::interpolate(template, &view.names(), &mut self.notes)
             .map_err(|error| interpolation_failure(&error))
     }
 
-    /// Evaluates `assign` in written order, each line seeing the ones before it and `assigned`, to which it adds.
+    /// Evaluates `assign` in written order, each line seeing the ones before it and `collected`, to which it adds.
     pub(super) fn assign(
         &mut self,
         node: &Node,
         result: Option<&Value>,
         now: Timestamp,
-        mut assigned: Object,
-    ) -> Result<Object, Failure> {
-        let mut undo = Vec::new();
-        for (key, value) in &assigned {
-            undo.push((key.clone(), self.run.progress.state.get(key).cloned()));
-            self.run.progress.set(key, value.clone());
+        collected: Vars,
+    ) -> Result<Assigned, Failure> {
+        let mut assigned = Assigned::nothing(&self.walk().vars);
+        if collected.is_empty() && node.assign.is_empty() {
+            return Ok(assigned);
         }
-        if !assigned.is_empty()
-            && let Err(failure) = self.weigh_state()
-        {
-            self.restore(undo);
-            return Err(failure);
-        }
+        assigned.vars.extend(&collected);
+        assigned.delta = collected;
+        let mut weight = Weight::of(&assigned.vars);
+        weight.check(&mut self.notes)?;
         for (key, template) in &node.assign {
             let value = {
-                let view = View::new(&self.run, result, now);
+                let view = View::new(&assigned.vars, result, now);
                 expr::interpolate(template, &view.names(), &mut self.notes)
+                    .map_err(|error| interpolation_failure(&error))?
             };
-            match value {
-                Ok(value) => {
-                    undo.push((key.clone(), self.run.progress.state.get(key).cloned()));
-                    self.run.progress.set(key, value.clone());
-                    assigned.insert(key.clone(), value);
-                }
-                Err(error) => {
-                    self.restore(undo);
-                    return Err(interpolation_failure(&error));
-                }
-            }
-            if let Err(failure) = self.weigh_state() {
-                self.restore(undo);
-                return Err(failure);
-            }
+            weight.replace(key, assigned.vars.get(key), &value);
+            weight.check(&mut self.notes)?;
+            assigned.set(key, value);
         }
         Ok(assigned)
     }
 
-    /// The state is kept in memory and copied for templates; it is no place for data without end.
-    fn weigh_state(&mut self) -> Result<(), Failure> {
-        match bounds::within(&self.run.progress.state, usize::MAX, MOST_BYTES) {
-            Ok(bytes) if bytes > MANY_BYTES => {
-                let text =
-                    "the state is larger than 1 MiB; keep large data in files and pass their paths";
-                self.notes.push(text.to_owned());
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-            Err(excess) => {
-                let text = format!(
-                    "the state would be {excess}; keep large data in files and pass their paths"
-                );
-                Err(Failure::permanent("state_too_large", text))
-            }
-        }
-    }
-
-    fn restore(&mut self, undo: Vec<(String, Option<Value>)>) {
-        let Value::Object(state) = &mut self.run.progress.state else {
-            return;
-        };
-        for (key, old) in undo.into_iter().rev() {
-            match old {
-                Some(old) => drop(state.insert(key, old)),
-                None => drop(state.shift_remove(&key)),
-            }
-        }
-    }
-
-    /// The node that follows: the first edge whose condition holds; none is an implicit return.
+    /// The node that follows in the state `vars`: the first edge whose condition holds; none is an implicit return.
     pub(super) fn edge(
         &mut self,
         node: &Node,
+        vars: &Vars,
         result: Option<&Value>,
         now: Timestamp,
     ) -> Option<String> {
@@ -202,7 +210,7 @@ impl Walker {
             Next::Edges(edges) => edges,
         };
         let nothing = json!({});
-        let view = View::new(&self.run, Some(result.unwrap_or(&nothing)), now);
+        let view = View::new(vars, Some(result.unwrap_or(&nothing)), now);
         let names = view.names();
         let notes = &mut self.notes;
         let open =

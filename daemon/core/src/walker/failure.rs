@@ -1,15 +1,20 @@
 //! What follows a failure: the node's `retry`, the hooks of `error`, the error edge, the graph's policy.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
+use super::evaluate::Assigned;
 use super::items::ITEM_FAILED;
 use super::step::Done;
 use super::{Certainty, Turn, Walker, jitter};
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
+use crate::expr::Vars;
+use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
-    Control, Effect, Event, FailedAttempt, Failure, GraphEvent, Object, Outcome, StepInFlight,
-    StepStatus, SuspendReason, Suspension,
+    Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus, SuspendReason,
+    Suspension,
 };
 use crate::policy::Classification;
 
@@ -63,41 +68,41 @@ impl Walker {
     pub(super) fn fail(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
+        step: &Step,
         failure: Failure,
-        result: &Value,
+        result: &Arc<Value>,
         repeat: Repeat,
         events: &mut Vec<Event>,
     ) {
         let failure = failure.at(&step.node);
         let class = self.classify(&failure, result);
         let event = Event::Graph(GraphEvent::StepFailed {
-            step: step.step,
-            node: step.node.clone(),
+            step: step.number,
+            node: step.node.to_string(),
             visit: step.visit,
-            attempt: step.work.attempt,
+            attempt: step.attempt,
             now: step.now,
             error: failure,
-            result: result.clone(),
+            result: Arc::clone(result),
             classification: class.to_json(),
             repeatable: repeat == Repeat::Possible,
             spent: repeat == Repeat::Harmful,
         });
         self.record(now, event, events);
-        let graph = std::sync::Arc::clone(&self.graph);
+        let graph = Arc::clone(&self.graph);
         let retry = graph.nodes.get(&step.node).and_then(|node| node.retry);
         if let Some(retry) = retry
             && self.may_retry(&step.node, retry.max)
         {
             self.retry(now, step, retry.backoff, "node", events);
         } else if !self.ask_about_failure(now, step, events) {
-            self.give_up(now, step, Onward::AsDeclared, events);
+            self.give_up(now, step, None, Onward::AsDeclared, events);
         }
     }
 
     /// What kind of failure it is; that of a node whose items failed is what the first failed item tells.
     fn classify(&self, failure: &Failure, result: &Value) -> Classification {
-        let items = self.run.progress.items.as_ref();
+        let items = self.walk().at.items();
         let items = items.filter(|_| failure.code == ITEM_FAILED);
         match items.and_then(|items| items.failures().next()) {
             Some((_, item, error)) => self.policy.classify(error, &item.value),
@@ -105,53 +110,37 @@ impl Walker {
         }
     }
 
-    fn ask_about_failure(
-        &mut self,
-        now: Timestamp,
-        step: &StepInFlight,
-        events: &mut Vec<Event>,
-    ) -> bool {
-        let Some(failed) = self.run.progress.failed.clone() else {
+    fn ask_about_failure(&mut self, now: Timestamp, step: &Step, events: &mut Vec<Event>) -> bool {
+        let Some(failed) = self.failed().cloned() else {
             return false;
         };
         let context = self.context([
             ("error", error_document(&failed.error, &failed.result)),
-            ("classification", failed.classification),
+            ("classification", failed.classification.clone()),
             ("node", json!(step.node)),
         ]);
         self.open_round(now, HookEvent::Error, context, events)
     }
 
     fn may_retry(&self, node: &str, max: u32) -> bool {
-        let progress = &self.run.progress;
-        let used = progress.retries.get(node).copied().unwrap_or(0);
-        progress
-            .failed
-            .as_ref()
-            .is_some_and(|failed| failed.repeatable)
-            && used < max
+        let used = self.walk().retries.get(node).copied().unwrap_or(0);
+        self.failed().is_some_and(|failed| failed.repeatable) && used < max
     }
 
     fn retry(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
+        step: &Step,
         backoff: Backoff,
         by: &str,
         events: &mut Vec<Event>,
     ) {
-        let used = self
-            .run
-            .progress
-            .retries
-            .get(&step.node)
-            .copied()
-            .unwrap_or(0);
-        let attempt = step.work.attempt + 1;
+        let used = self.walk().retries.get(&step.node).copied().unwrap_or(0);
+        let attempt = step.attempt + 1;
         let key = self.key(&step.node, step.visit, Some(attempt), Some("retry"));
         let event = Event::Graph(GraphEvent::RetryScheduled {
-            step: step.step,
-            node: step.node.clone(),
+            step: step.number,
+            node: step.node.to_string(),
             attempt,
             retries: used + 1,
             due: now.plus(backoff.delay(used, jitter(&key))),
@@ -164,12 +153,12 @@ impl Walker {
     pub(super) fn act_on_failure(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
+        step: &Step,
         answer: Option<(Control, String)>,
         events: &mut Vec<Event>,
     ) -> Turn {
         let Some((control, by)) = answer else {
-            self.give_up(now, step, Onward::AsDeclared, events);
+            self.give_up(now, step, None, Onward::AsDeclared, events);
             return Turn::Again;
         };
         match control {
@@ -179,14 +168,11 @@ impl Walker {
                 });
                 self.retry(now, step, backoff, &by, events);
             }
-            Control::Retry { .. } => self.give_up(now, step, Onward::AsDeclared, events),
+            Control::Retry { .. } => self.give_up(now, step, None, Onward::AsDeclared, events),
             Control::Fail { error } => {
-                if let (Some(error), Some(failed)) = (error, &mut self.run.progress.failed) {
-                    failed.error.message = error;
-                }
-                self.give_up(now, step, Onward::Fatal, events);
+                self.give_up(now, step, error, Onward::Fatal, events);
             }
-            Control::Abort => self.give_up(now, step, Onward::Fatal, events),
+            Control::Abort => self.give_up(now, step, None, Onward::Fatal, events),
             Control::Suspend { .. } | Control::Escalate => {
                 let reason = control.parks(HookEvent::Error.as_str());
                 let failure = self.failed().map(|failed| failed.error.clone());
@@ -198,8 +184,8 @@ impl Walker {
                 };
                 return self.suspend(now, why, events);
             }
-            Control::Continue { .. } => self.give_up(now, step, Onward::Suppressed, events),
-            Control::Skip => self.give_up(now, step, Onward::Skipped, events),
+            Control::Continue { .. } => self.give_up(now, step, None, Onward::Suppressed, events),
+            Control::Skip => self.give_up(now, step, None, Onward::Skipped, events),
         }
         Turn::Again
     }
@@ -208,30 +194,34 @@ impl Walker {
     pub(super) fn try_again_as_asked(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) -> Turn {
         self.retry(now, step, Backoff::None, "resume", events);
         Turn::Again
     }
 
-    fn failed(&self) -> Option<&FailedAttempt> {
-        self.run.progress.failed.as_ref()
+    fn failed(&self) -> Option<&Arc<FailedAttempt>> {
+        match &self.walk().at {
+            At::Failed { failure, .. } => Some(failure),
+            At::New | At::Between { .. } | At::Step(_) | At::Backoff { .. } | At::Ending { .. } => {
+                None
+            }
+        }
     }
 
-    /// The failure stands: it becomes the end of the step, and where it leads is decided.
+    /// The failure stands, with `message` if a hook gave one: it becomes the end of the step, and where it leads is decided.
     fn give_up(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
+        step: &Step,
+        message: Option<String>,
         onward: Onward,
         events: &mut Vec<Event>,
     ) {
-        let graph = std::sync::Arc::clone(&self.graph);
-        let (Some(failed), Some(node)) = (
-            self.run.progress.failed.clone(),
-            graph.nodes.get(&step.node),
-        ) else {
+        let graph = Arc::clone(&self.graph);
+        let (Some(failed), Some(node)) = (self.failed().cloned(), graph.nodes.get(&step.node))
+        else {
             return;
         };
         let onward = match (onward, &node.on_error, graph.on_error) {
@@ -239,23 +229,26 @@ impl Walker {
             (Onward::AsDeclared, None, OnError::Continue) => Onward::Suppressed,
             (other, _, _) => other,
         };
-        let last_error = json!({"node": node.name, "error": failed.error.message});
-        self.run.progress.set("_last_error", last_error.clone());
+        let mut error = failed.error.clone();
+        error.message = message.unwrap_or(error.message);
+        let mut assigned = Assigned::nothing(&self.walk().vars);
+        assigned.set(
+            "_last_error",
+            json!({"node": node.name, "error": error.message}),
+        );
         let next_node = match &onward {
             Onward::AsDeclared => node.on_error.clone(),
             Onward::Suppressed | Onward::Skipped => {
-                self.edge_of_failed(node, &failed.result, step.now)
+                self.edge_of_failed(node, &assigned.vars, &failed.result, step.now)
             }
             Onward::Fatal => None,
         };
-        let error = failed.error;
-        let assigned = Object::from_iter([("_last_error".to_owned(), last_error)]);
         let done = Done {
             error: Some(error.clone()),
             suppressed: matches!(onward, Onward::Suppressed),
             action_id: node.work.action().map(|action| action.id.clone()),
-            result: Some(failed.result),
-            ..Done::new(StepStatus::Error, assigned, next_node)
+            result: Some(Arc::clone(&failed.result)),
+            ..Done::new(StepStatus::Error, assigned.delta, next_node)
         };
         self.items = None;
         self.record(now, done.event(now, step), events);
@@ -264,12 +257,18 @@ impl Walker {
         }
     }
 
-    fn edge_of_failed(&mut self, node: &Node, result: &Value, now: Timestamp) -> Option<String> {
+    fn edge_of_failed(
+        &mut self,
+        node: &Node,
+        vars: &Vars,
+        result: &Value,
+        now: Timestamp,
+    ) -> Option<String> {
         let result = match &node.work {
             Work::Action(_) | Work::Foreach(_) => Some(result),
             Work::Gate | Work::Return { .. } => None,
         };
-        self.edge(node, result, now)
+        self.edge(node, vars, result, now)
     }
 }
 

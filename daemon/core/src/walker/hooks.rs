@@ -4,6 +4,8 @@
 //! holds when the round begins are asked, one after the other; the first answer of layers 1 and 2 counts. A hook that fails
 //! is a warning.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve};
@@ -12,9 +14,10 @@ use crate::clock::Timestamp;
 use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
+use crate::model::graph::At;
 use crate::model::{
-    Activity, Control, Effect, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot,
-    SuspendReason, Suspension,
+    Control, Effect, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot, SuspendReason,
+    Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
@@ -35,7 +38,7 @@ impl Walker {
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
-        context.insert("step_count".into(), json!(self.run.progress.steps));
+        context.insert("step_count".into(), json!(self.walk().steps));
         context
     }
 
@@ -57,8 +60,10 @@ impl Walker {
 
     /// The event of the round at hand.
     pub(super) fn hook_event(&self) -> String {
-        let round = self.run.progress.hooks.as_ref();
-        round.map(|round| round.event.clone()).unwrap_or_default()
+        let round = self.walk().at.round();
+        round
+            .map(|round| round.event.to_string())
+            .unwrap_or_default()
     }
 
     /// Begins to ask the hooks of `event` whose condition holds; `false` if there are none.
@@ -71,7 +76,7 @@ impl Walker {
     ) -> bool {
         let mut notes = Vec::new();
         let hooks: Vec<u32> = {
-            let view = View::new(&self.run, None, now);
+            let view = View::new(&self.walk().vars, None, now);
             let mut names = view.names();
             for (key, value) in &context {
                 names = names.with(key, value);
@@ -92,7 +97,7 @@ impl Walker {
         let begun = Event::Run(RunEvent::HooksBegun {
             event: event.as_str().to_owned(),
             hooks,
-            context,
+            context: Arc::new(context),
             now,
         });
         self.record(now, begun, events);
@@ -101,7 +106,7 @@ impl Walker {
 
     /// Goes on with the round at hand, or acts on its answer. `None` if there is none, or nothing follows from it.
     pub(super) fn ask_hooks(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
-        let round = self.run.progress.hooks.as_ref()?;
+        let round = self.walk().at.round()?;
         let Some(index) = round.waiting.front().copied() else {
             return self.act(now, events);
         };
@@ -113,8 +118,8 @@ impl Walker {
             self.hook_done(now, index, None, Some(failure), 0, events);
             return Some(Turn::Again);
         }
-        let ending = matches!(self.run.phase.activity(), Some(Activity::Ending { .. }));
-        if !ending && let Some(turn) = self.stand_still(now, events) {
+        let ending = matches!(self.walk().at, At::Ending { .. });
+        if !ending && let Some(turn) = self.stop_if_requested(now, events) {
             return Some(turn);
         }
         if let Some(child) = self.parked.remove(&Slot::Hook(index)) {
@@ -151,11 +156,11 @@ impl Walker {
 
     /// Hands the names that the hooks of the round at hand see to `look`.
     fn in_round<R>(&self, look: impl FnOnce(&Names<'_>) -> R) -> R {
-        let round = self.run.progress.hooks.as_ref();
+        let round = self.walk().at.round();
         let now = round.map_or(self.run.updated_at, |round| round.now);
-        let view = View::new(&self.run, None, now);
+        let view = View::new(&self.walk().vars, None, now);
         let mut names = view.names();
-        for (key, value) in round.into_iter().flat_map(|round| &round.context) {
+        for (key, value) in round.into_iter().flat_map(|round| &*round.context) {
             names = names.with(key, value);
         }
         look(&names)
@@ -168,14 +173,13 @@ impl Walker {
         action: &Action,
         (item, params): (ItemRef, Object),
     ) -> Call {
-        let round = self.run.progress.hooks.as_ref();
+        let round = self.walk().at.round();
         let running = round.and_then(|round| round.running.as_ref());
-        let step = self.run.progress.steps;
-        let node = self.run.phase.activity().and_then(Activity::node);
-        let node = node.unwrap_or_default();
+        let step = self.walk().steps;
+        let node = self.run.current_node().unwrap_or_default();
         let name = format!("{}/{}/{}", hook.event.as_str(), hook.layer, hook.id);
-        let tries = running.map_or(0, |work| work.attempt);
-        let attached = running.and_then(|work| work.child.clone());
+        let tries = running.map_or(0, |attempt| attempt.id.number);
+        let attached = running.and_then(|attempt| attempt.child.clone());
         Call {
             slot: Slot::Hook(index),
             step,
@@ -231,7 +235,7 @@ impl Walker {
                 .push(format!("hook `{id}` failed: {}", error.message));
         }
         let event = Event::Run(RunEvent::HookCompleted {
-            step: self.run.progress.steps,
+            step: self.walk().steps,
             event: self.hook_event(),
             hook: id,
             index,
@@ -244,17 +248,17 @@ impl Walker {
 
     /// Acts on the answer of a round in which every hook has answered.
     fn act(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
-        let round = self.run.progress.hooks.as_ref()?;
+        let round = self.walk().at.round()?;
         let event = HookEvent::parse(&round.event)?;
         let answer = round
             .answer
             .clone()
-            .map(|control| (control, round.by.clone().unwrap_or_default()));
+            .map(|(control, by)| (control, by.to_string()));
         match event {
             HookEvent::GraphStarted | HookEvent::AfterStep => self.act_on_step(now, answer, events),
             HookEvent::Limit => Some(self.act_on_limit(now, answer, events)),
             HookEvent::Error => {
-                let step = self.run.phase.activity()?.step()?.clone();
+                let step = self.walk().at.step()?.clone();
                 Some(self.act_on_failure(now, &step, answer, events))
             }
             HookEvent::GraphCompleted => None,
@@ -293,7 +297,7 @@ impl Walker {
         answer: Option<(Control, String)>,
         events: &mut Vec<Event>,
     ) -> Turn {
-        let (steps, max) = (self.run.progress.steps, self.max_steps());
+        let (steps, max) = (self.walk().steps, self.max_steps());
         let (control, by) = answer.unwrap_or((Control::Abort, String::new()));
         match control {
             Control::Continue { additional_steps } if additional_steps > 0 => {

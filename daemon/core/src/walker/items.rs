@@ -6,6 +6,8 @@
 
 use std::num::NonZeroU32;
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve};
@@ -15,11 +17,10 @@ use super::{Answer, Call, Certainty, Turn, Walker, interpolation_failure};
 use crate::bounds::{Excess, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
-use crate::expr::{self, parse_json};
+use crate::expr::{self, Vars, parse_json};
 use crate::id::RunId;
-use crate::model::{
-    Effect, Event, Failure, GraphEvent, Items, Object, RunEvent, Slot, StepInFlight, StepStatus,
-};
+use crate::model::graph::{Items, Step};
+use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
@@ -34,7 +35,7 @@ pub(super) struct ItemScope {
     /// The items.
     list: Vec<Value>,
     /// The state, with the loop variable of the last item looked at.
-    state: Value,
+    vars: Vars,
 }
 
 impl Walker {
@@ -44,21 +45,21 @@ impl Walker {
         now: Timestamp,
         node: &Node,
         foreach: &Foreach,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) {
         self.items = None;
         let count = match self.scope(foreach, step) {
             Ok(scope) => u32::try_from(scope.list.len()).unwrap_or(u32::MAX),
             Err(failure) => {
-                return self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+                return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
             }
         };
         let event = Event::Run(RunEvent::StepStarted {
-            step: step.step,
-            node: step.node.clone(),
+            step: step.number,
+            node: step.node.to_string(),
             visit: step.visit,
-            attempt: step.work.attempt,
+            attempt: step.attempt,
             action_id: foreach.action.id.clone(),
             effect: node.effect,
             key: self.key(&step.node, step.visit, None, None),
@@ -71,14 +72,15 @@ impl Walker {
     }
 
     /// The list and the state its items see; evaluated once for each step, and again after a restart, with the same `_now`.
-    fn scope(&mut self, foreach: &Foreach, step: &StepInFlight) -> Result<&mut ItemScope, Failure> {
+    fn scope(&mut self, foreach: &Foreach, step: &Step) -> Result<&mut ItemScope, Failure> {
         if self
             .items
             .as_ref()
-            .is_none_or(|scope| scope.step != step.step)
+            .is_none_or(|scope| scope.step != step.number)
         {
+            let vars = self.walk().vars.clone();
             let over = {
-                let view = View::new(&self.run, None, step.now);
+                let view = View::new(&vars, None, step.now);
                 expr::interpolate(&foreach.over, &view.names(), &mut self.notes)
                     .map_err(|error| interpolation_failure(&error))?
             };
@@ -89,9 +91,9 @@ impl Walker {
                 ));
             }
             self.items = Some(ItemScope {
-                step: step.step,
+                step: step.number,
                 list: list(over)?,
-                state: self.run.progress.state.clone(),
+                vars,
             });
         }
         Ok(self.items.as_mut().expect("it was filled just now"))
@@ -103,14 +105,14 @@ impl Walker {
         now: Timestamp,
         node: &Node,
         foreach: &Foreach,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) -> Turn {
         if let Err(failure) = self.scope(foreach, step) {
-            self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+            self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
             return Turn::Again;
         }
-        if let Some(turn) = self.stand_still(now, events) {
+        if let Some(turn) = self.stop_if_requested(now, events) {
             return turn;
         }
         if let Some(turn) = self.revive_item(now, node, foreach, step, events) {
@@ -136,13 +138,13 @@ impl Walker {
         Turn::Again
     }
 
-    fn progress_of_items(&self) -> Option<&Items> {
-        self.run.progress.items.as_ref()
+    fn items_in_hand(&self) -> Option<&Items> {
+        self.walk().at.items()
     }
 
     /// Whether a failed item, or results that fill the memory, keep others from starting.
     fn gives_up(&self, foreach: &Foreach) -> bool {
-        self.progress_of_items().is_some_and(|items| {
+        self.items_in_hand().is_some_and(|items| {
             items.bytes > MOST_BYTES
                 || (foreach.on_item_error == OnItemError::Fail && items.failed > 0)
         })
@@ -157,15 +159,13 @@ impl Walker {
                 .or(self.graph.max_concurrency)
                 .map_or(AT_ONCE, NonZeroU32::get),
         };
-        let busy = self
-            .progress_of_items()
-            .map_or(0, |items| items.running.len());
+        let busy = self.items_in_hand().map_or(0, |items| items.running.len());
         !self.gives_up(foreach) && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
     }
 
     /// The next item that has neither ended nor started.
     fn next_item(&self) -> Option<u32> {
-        let items = self.progress_of_items()?;
+        let items = self.items_in_hand()?;
         (items.next..items.count())
             .find(|item| !items.is_done(*item) && !items.running.contains_key(item))
     }
@@ -177,19 +177,15 @@ impl Walker {
         now: Timestamp,
         node: &Node,
         foreach: &Foreach,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) -> Option<Turn> {
-        let lost = self
-            .progress_of_items()?
-            .running
-            .iter()
-            .find(|(item, work)| {
-                let slot = Slot::Item(**item);
-                !self.running.contains_key(&slot)
-                    && !self.parked.contains_key(&slot)
-                    && !matches!(Revival::of(work), Revival::Uncertain)
-            });
+        let lost = self.items_in_hand()?.running.iter().find(|(item, work)| {
+            let slot = Slot::Part(**item);
+            !self.running.contains_key(&slot)
+                && !self.parked.contains_key(&slot)
+                && !matches!(Revival::of(work), Revival::Uncertain)
+        });
         let (item, work) = lost.map(|(item, work)| (*item, work.clone()))?;
         match Revival::of(&work) {
             Revival::Uncertain => None,
@@ -204,9 +200,9 @@ impl Walker {
         }
     }
 
-    fn uncertain_items(&self, step: &StepInFlight) -> Vec<String> {
-        let items = self.progress_of_items();
-        let running = items.into_iter().flat_map(|items| &items.running);
+    fn uncertain_items(&self, step: &Step) -> Vec<String> {
+        let items = self.items_in_hand();
+        let running = items.into_iter().flat_map(|items| items.running.iter());
         running
             .filter(|(_, work)| matches!(Revival::of(work), Revival::Uncertain))
             .map(|(item, _)| format!("{}[{item}]", step.node))
@@ -222,27 +218,27 @@ impl Walker {
         now: Timestamp,
         node: &Node,
         foreach: &Foreach,
-        step: &StepInFlight,
+        step: &Step,
         item: u32,
         attached: Option<RunId>,
         events: &mut Vec<Event>,
     ) -> Turn {
         let next = self
-            .progress_of_items()
+            .items_in_hand()
             .map_or(1, |items| items.next_attempt(item));
         let attempt = next - u32::from(attached.is_some());
         let continues = match attached {
             Some(_) => None,
             None => self
-                .progress_of_items()
-                .and_then(|items| items.below.get(&item).cloned()),
+                .items_in_hand()
+                .and_then(|items| items.child(item).cloned()),
         };
         let resolved = self.resolve_item(foreach, step, item);
         match resolved {
             Ok((target, params)) => Turn::Call(Box::new(Call {
-                slot: Slot::Item(item),
-                step: step.step,
-                node: step.node.clone(),
+                slot: Slot::Part(item),
+                step: step.number,
+                node: step.node.to_string(),
                 visit: step.visit,
                 attempt,
                 now: step.now,
@@ -259,7 +255,7 @@ impl Walker {
             })),
             Err(failure) => {
                 let answer = Answer {
-                    result: Value::Null,
+                    result: Arc::default(),
                     failure: Some(failure),
                     certainty: Certainty::NeverBegan,
                     cached: false,
@@ -274,7 +270,7 @@ impl Walker {
     fn resolve_item(
         &mut self,
         foreach: &Foreach,
-        step: &StepInFlight,
+        step: &Step,
         item: u32,
     ) -> Result<(crate::id::ItemRef, Object), Failure> {
         let lost = || Failure::permanent("item_gone", "the list of the node changed under it");
@@ -283,10 +279,8 @@ impl Walker {
             .ok()
             .and_then(|item| scope.list.get(item))
             .ok_or_else(lost)?;
-        if let Value::Object(state) = &mut scope.state {
-            state.insert(foreach.variable.clone(), value.clone());
-        }
-        let view = View::item(&scope.state, &foreach.variable, value, step.now);
+        scope.vars.set(&foreach.variable, value.clone());
+        let view = View::item(&scope.vars, &foreach.variable, value, step.now);
         resolve(&foreach.action, &view.names(), &mut self.notes)
     }
 
@@ -298,7 +292,7 @@ impl Walker {
         elapsed_ms: u64,
         events: &mut Vec<Event>,
     ) {
-        let graph = std::sync::Arc::clone(&self.graph);
+        let graph = Arc::clone(&self.graph);
         let Some((step, node)) = self.at_hand(&graph, now) else {
             return;
         };
@@ -315,13 +309,13 @@ impl Walker {
             (None, false) => StepStatus::Ok,
         };
         let event = Event::Graph(GraphEvent::ItemCompleted {
-            step: step.step,
-            node: step.node,
+            step: step.number,
+            node: step.node.to_string(),
             item,
             status,
             elapsed_ms,
-            result: answer.result.clone(),
-            collected: collected(answer),
+            result: Arc::clone(&answer.result),
+            collected: collected(answer).map(Arc::new),
             error: answer.failure.clone(),
             never_began: answer.certainty == Certainty::NeverBegan,
             cut_off: answer.certainty == Certainty::CutOff,
@@ -337,40 +331,39 @@ impl Walker {
         now: Timestamp,
         node: &Node,
         foreach: &Foreach,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) {
-        let Some(items) = self.progress_of_items() else {
+        let Some(items) = self.items_in_hand() else {
             return;
         };
         let (count, failed) = (items.count(), items.failed);
         let collected: Vec<Value> = items
-            .done
-            .iter()
-            .map(|done| done.as_ref().map_or(Value::Null, |done| done.value.clone()))
+            .results()
+            .map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)))
             .collect();
         let failure = self
             .gives_up(foreach)
             .then(|| item_failure(items, node.effect));
-        let result = json!({"results": collected, "count": count, "failed": failed});
+        let result = Arc::new(json!({"results": collected, "count": count, "failed": failed}));
         if let Some((failure, certainty)) = failure {
             let repeat = Repeat::of(node.effect, &failure, certainty);
             return self.fail(now, step, failure, &result, repeat, events);
         }
-        let collect = foreach
-            .collect
-            .iter()
-            .map(|key| (key.clone(), json!(collected)));
-        let assigned = match self.assign(node, Some(&result), step.now, collect.collect()) {
+        let mut collect = Vars::default();
+        if let Some(key) = &foreach.collect {
+            collect.set(key, Value::Array(collected));
+        }
+        let assigned = match self.assign(node, Some(&result), step.now, collect) {
             Ok(assigned) => assigned,
             Err(failure) => {
                 return self.fail(now, step, failure, &result, Repeat::Useless, events);
             }
         };
-        let next_node = self.edge(node, Some(&result), step.now);
+        let next_node = self.edge(node, &assigned.vars, Some(&result), step.now);
         let summary = Event::Graph(GraphEvent::ForeachCompleted {
-            step: step.step,
-            node: step.node.clone(),
+            step: step.number,
+            node: step.node.to_string(),
             items: count,
             failed,
             next_node: next_node.clone(),
@@ -378,7 +371,7 @@ impl Walker {
         self.record(now, summary, events);
         let done = Done {
             action_id: Some(foreach.action.id.clone()),
-            ..Done::new(StepStatus::Foreach, assigned, next_node)
+            ..Done::new(StepStatus::Foreach, assigned.delta, next_node)
         };
         self.step_done(now, step, done, Some(&result), events);
     }
@@ -418,14 +411,14 @@ fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
         error.message, error.code
     );
     failure.retryable = error.retryable;
-    let (mut cut_off, mut all_never_began) = (first.cut_off, first.never_began);
+    let (mut cut_off, mut none_started) = (first.child_unknown, first.never_started);
     for (_, done, _) in failed {
-        cut_off |= done.cut_off;
-        all_never_began &= done.never_began;
+        cut_off |= done.child_unknown;
+        none_started &= done.never_started;
     }
     let never_began = match effect {
-        Effect::AtMostOnce => all_never_began,
-        Effect::Idempotent | Effect::Pure => first.never_began,
+        Effect::AtMostOnce => none_started,
+        Effect::Idempotent | Effect::Pure => first.never_started,
     };
     let certainty = match (cut_off, never_began) {
         (true, _) => Certainty::CutOff,

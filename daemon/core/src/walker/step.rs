@@ -8,21 +8,22 @@ use super::failure::Repeat;
 use super::{Answer, Call, Certainty, Turn, Walker};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
+use crate::expr::Vars;
 use crate::id::RunId;
+use crate::model::graph::{Due, Step, StepWork};
 use crate::model::{
-    Effect, Event, Failure, GraphEvent, InFlight, Object, Outcome, Slot, StepInFlight, StepStatus,
-    Verdict,
+    Attempt, Effect, Event, Failure, GraphEvent, Outcome, Slot, StepStatus, Verdict,
 };
 
 impl Walker {
     /// Attempts the node ahead, unless the run is at its end or its limit.
     pub(super) fn before(&mut self, now: Timestamp, name: &str, events: &mut Vec<Event>) -> Turn {
         let single = self.run.spec.is_single_step();
-        if single && self.run.progress.last_step.is_some() {
+        if single && self.walk().last.is_some() {
             let outcome = self.completed();
             return self.finish(now, outcome, events);
         }
-        if self.run.progress.steps >= self.max_steps() && !single {
+        if self.walk().steps >= self.max_steps() && !single {
             return self.at_limit(now, name, events);
         }
         let graph = Arc::clone(&self.graph);
@@ -42,7 +43,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) -> Turn {
         match &node.work {
@@ -59,16 +60,16 @@ impl Walker {
         now: Timestamp,
         node: &Node,
         action: &Action,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) -> Turn {
         match self.resolve(action, step.now) {
             Ok((item, params)) => Turn::Call(Box::new(Call {
-                slot: Slot::Action,
-                step: step.step,
-                node: step.node.clone(),
+                slot: Slot::Main,
+                step: step.number,
+                node: step.node.to_string(),
                 visit: step.visit,
-                attempt: step.work.attempt,
+                attempt: step.attempt,
                 now: step.now,
                 primary: action.primary,
                 item,
@@ -79,22 +80,24 @@ impl Walker {
                 timeout: node.timeout,
                 authority: Authority::Run,
                 attached: None,
-                continues: self.run.progress.below.clone(),
+                continues: self.walk().at.child().cloned(),
             })),
             Err(failure) => {
-                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+                self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Arc::new(Value::Null),
+                    Repeat::Useless,
+                    events,
+                );
                 Turn::Again
             }
         }
     }
 
     /// A step is in flight: wait for it, or take it up again after a restart.
-    pub(super) fn in_step(
-        &mut self,
-        now: Timestamp,
-        step: &StepInFlight,
-        events: &mut Vec<Event>,
-    ) -> Turn {
+    pub(super) fn in_step(&mut self, now: Timestamp, step: &Step, events: &mut Vec<Event>) -> Turn {
         let graph = Arc::clone(&self.graph);
         let Some(node) = graph.nodes.get(&step.node) else {
             let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
@@ -108,18 +111,21 @@ impl Walker {
                 unreachable!("gates and returns are walked in one turn")
             }
         };
-        if self.running.contains_key(&Slot::Action) {
+        if self.running.contains_key(&Slot::Main) {
             return self.rest(now);
         }
-        if let Some(turn) = self.stand_still(now, events) {
+        if let Some(turn) = self.stop_if_requested(now, events) {
             return turn;
         }
-        if let Some(child) = self.parked.remove(&Slot::Action) {
+        if let Some(child) = self.parked.remove(&Slot::Main) {
             return self.suspend_for_child(now, child, events);
         }
-        match Revival::of(&step.work) {
+        let StepWork::Action(attempt) = &step.work else {
+            unreachable!("the step of an action is an attempt of it")
+        };
+        match Revival::of(attempt) {
             Revival::Uncertain => {
-                let what = vec![step.node.clone()];
+                let what = vec![step.node.to_string()];
                 self.suspend_uncertain(now, what, events)
             }
             Revival::Settled(answer) => {
@@ -134,19 +140,18 @@ impl Walker {
                 }
                 turn
             }
-            Revival::Repeat => {
-                self.call_action(now, node, action, &step.again(node.effect), events)
-            }
+            Revival::Repeat => self.call_action(now, node, action, &again(step), events),
         }
     }
 
     pub(super) fn wait_or_retry(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
-        due: Timestamp,
+        step: &Step,
+        due: &Due,
         events: &mut Vec<Event>,
     ) -> Turn {
+        let due = due.at;
         if now < due {
             let deadline = self.deadline();
             return Turn::Wait(Some(deadline.map_or(due, |deadline| due.min(deadline))));
@@ -156,7 +161,7 @@ impl Walker {
             let error = Failure::permanent("node_not_found", "the graph lost the node of its step");
             return self.finish(now, Outcome::Error { error }, events);
         };
-        self.attempt(now, node, &step.again(node.effect), events)
+        self.attempt(now, node, &again(step), events)
     }
 
     pub(super) fn conclude_action(
@@ -177,11 +182,9 @@ impl Walker {
             let repeat = Repeat::of(node.effect, failure, answer.certainty);
             return self.fail(now, &step, failure.clone(), &answer.result, repeat, events);
         }
-        let evaluated = self
-            .assign(node, Some(&answer.result), step.now, Object::new())
-            .map(|assigned| (assigned, self.edge(node, Some(&answer.result), step.now)));
-        match evaluated {
-            Ok((assigned, next_node)) => {
+        match self.assign(node, Some(&answer.result), step.now, Vars::default()) {
+            Ok(assigned) => {
+                let next_node = self.edge(node, &assigned.vars, Some(&answer.result), step.now);
                 let status = if answer.cached {
                     StepStatus::Cached
                 } else {
@@ -189,10 +192,10 @@ impl Walker {
                 };
                 let done = Done {
                     action_id: node.work.action().map(|action| action.id.clone()),
-                    result: Some(answer.result.clone()),
+                    result: Some(Arc::clone(&answer.result)),
                     cache_hit: answer.cached,
                     node_input_hash: answer.node_input_hash.clone(),
-                    ..Done::new(status, assigned, next_node)
+                    ..Done::new(status, assigned.delta, next_node)
                 };
                 self.step_done(now, &step, done, Some(&answer.result), events);
             }
@@ -208,17 +211,24 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) {
-        match self.assign(node, None, step.now, Object::new()) {
+        match self.assign(node, None, step.now, Vars::default()) {
             Ok(assigned) => {
-                let next_node = self.edge(node, None, step.now);
-                let done = Done::new(StepStatus::Gate, assigned, next_node);
+                let next_node = self.edge(node, &assigned.vars, None, step.now);
+                let done = Done::new(StepStatus::Gate, assigned.delta, next_node);
                 self.step_done(now, step, done, None, events);
             }
             Err(failure) => {
-                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+                self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Arc::new(Value::Null),
+                    Repeat::Useless,
+                    events,
+                );
             }
         }
     }
@@ -227,19 +237,26 @@ impl Walker {
         &mut self,
         now: Timestamp,
         template: Option<&Value>,
-        step: &StepInFlight,
+        step: &Step,
         events: &mut Vec<Event>,
     ) {
         match self.output(template, step.now) {
             Ok(output) => {
                 let done = Done {
-                    output: Some(output),
-                    ..Done::new(StepStatus::Return, Object::new(), None)
+                    output: Some(Arc::new(output)),
+                    ..Done::new(StepStatus::Return, Vars::default(), None)
                 };
                 self.step_done(now, step, done, None, events);
             }
             Err(failure) => {
-                self.fail(now, step, failure, &Value::Null, Repeat::Useless, events);
+                self.fail(
+                    now,
+                    step,
+                    failure,
+                    &Arc::new(Value::Null),
+                    Repeat::Useless,
+                    events,
+                );
             }
         }
     }
@@ -248,14 +265,14 @@ impl Walker {
     pub(super) fn step_done(
         &mut self,
         now: Timestamp,
-        step: &StepInFlight,
+        step: &Step,
         done: Done,
         result: Option<&Value>,
         events: &mut Vec<Event>,
     ) {
         self.items = None;
         self.record(now, done.event(now, step), events);
-        let Some(last) = self.run.progress.last_step.clone() else {
+        let Some(last) = self.walk().last.clone() else {
             return;
         };
         if !self.has_hooks(HookEvent::AfterStep) {
@@ -269,28 +286,34 @@ impl Walker {
         self.open_round(now, HookEvent::AfterStep, context, events);
     }
 
-    pub(super) fn fresh_step(&self, node: &Node, now: Timestamp) -> StepInFlight {
-        let visits = &self.run.progress.visits;
-        StepInFlight {
-            step: self.run.progress.steps + 1,
-            node: node.name.clone(),
-            visit: visits.get(&node.name).copied().unwrap_or(0),
+    pub(super) fn fresh_step(&self, node: &Node, now: Timestamp) -> Step {
+        let walk = self.walk();
+        Step {
+            number: walk.steps + 1,
+            node: node.name.as_str().into(),
+            visit: walk.visits.get(node.name.as_str()).copied().unwrap_or(0),
             now,
-            work: InFlight::new(1, node.effect),
+            attempt: 1,
+            child: walk.at.child().cloned(),
+            work: StepWork::NeverStarted(walk.at.items().cloned()),
         }
     }
 
     /// The step in flight or failed, or the one that the node ahead would be.
-    pub(super) fn at_hand<'g>(
-        &self,
-        graph: &'g Graph,
-        now: Timestamp,
-    ) -> Option<(StepInFlight, &'g Node)> {
-        let at = self.run.phase.activity()?;
+    pub(super) fn at_hand<'g>(&self, graph: &'g Graph, now: Timestamp) -> Option<(Step, &'g Node)> {
+        let at = &self.walk().at;
         let node = graph.nodes.get(at.node()?)?;
         let step = at.step().cloned();
         let since = self.ahead.unwrap_or(now);
         Some((step.unwrap_or_else(|| self.fresh_step(node, since)), node))
+    }
+}
+
+/// The same step, tried once more.
+fn again(step: &Step) -> Step {
+    Step {
+        attempt: step.attempt + 1,
+        ..step.clone()
     }
 }
 
@@ -307,17 +330,17 @@ pub(super) enum Revival {
 }
 
 impl Revival {
-    pub(super) fn of(work: &InFlight) -> Self {
+    pub(super) fn of(attempt: &Attempt) -> Self {
         let settled = |failure| {
             Self::Settled(Answer {
-                result: Value::Null,
+                result: Arc::default(),
                 failure,
                 certainty: Certainty::Answered,
                 cached: false,
                 node_input_hash: None,
             })
         };
-        match (work.verdict, &work.child, work.effect) {
+        match (attempt.verdict, &attempt.child, attempt.effect) {
             (Some(Verdict::Done), _, _) => settled(None),
             (Some(Verdict::Fail), _, _) => settled(Some(Failure::permanent(
                 "uncertain_failed",
@@ -335,23 +358,19 @@ impl Revival {
 /// How a node was done: what every kind of node has, and what only some have.
 pub(super) struct Done {
     pub(super) status: StepStatus,
-    pub(super) assigned: Object,
+    pub(super) assigned: Vars,
     pub(super) next_node: Option<String>,
     pub(super) error: Option<Failure>,
     pub(super) suppressed: bool,
-    pub(super) output: Option<Value>,
+    pub(super) output: Option<Arc<Value>>,
     pub(super) action_id: Option<String>,
-    pub(super) result: Option<Value>,
+    pub(super) result: Option<Arc<Value>>,
     pub(super) cache_hit: bool,
     pub(super) node_input_hash: Option<String>,
 }
 
 impl Done {
-    pub(super) const fn new(
-        status: StepStatus,
-        assigned: Object,
-        next_node: Option<String>,
-    ) -> Self {
+    pub(super) const fn new(status: StepStatus, assigned: Vars, next_node: Option<String>) -> Self {
         Self {
             status,
             assigned,
@@ -366,10 +385,10 @@ impl Done {
         }
     }
 
-    pub(super) fn event(self, now: Timestamp, step: &StepInFlight) -> Event {
+    pub(super) fn event(self, now: Timestamp, step: &Step) -> Event {
         Event::Graph(GraphEvent::StepCompleted {
-            step: step.step,
-            node: step.node.clone(),
+            step: step.number,
+            node: step.node.to_string(),
             status: self.status,
             elapsed_ms: now.ms_since(step.now),
             next_node: self.next_node,

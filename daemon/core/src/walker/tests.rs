@@ -18,7 +18,7 @@ use super::*;
 use crate::definition;
 use crate::id::{Epoch, ItemId, RunId};
 use crate::model::{
-    Durability, Extent, GraphSource, Limits, Outcome, Progress, Recovery, RunKind, Spec, StartFrom,
+    AttemptId, Durability, Extent, GraphSource, Left, Limits, Recovery, RunKind, Spec, StartFrom,
     Status, SuspendReason, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
@@ -48,7 +48,7 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
         depth: 0,
         detached: false,
         effect_scope: None,
-        seed: None,
+        start_from: None,
         chain_root: id,
         continuation_of: None,
         limits: Limits { steps, depth: None },
@@ -86,12 +86,13 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
 }
 
 /// A run that begins at `node` with what was done before.
-fn seeded(node: &str, progress: Progress, extent: Extent) -> Run {
-    let inputs = progress.state.get("inputs").cloned();
+fn seeded(node: &str, (state, left): (State, Left), extent: Extent) -> Run {
+    let inputs = state.vars.get("inputs").cloned();
     begun(Spec {
-        seed: Some(Arc::new(StartFrom {
+        start_from: Some(Arc::new(StartFrom {
             node: node.into(),
-            progress,
+            state,
+            left: Some(left),
             extent,
         })),
         ..spec(inputs.unwrap_or_else(|| json!({})), None)
@@ -108,7 +109,7 @@ fn policy() -> Arc<Policy> {
 
 fn answered(result: Value) -> Answer {
     Answer {
-        result,
+        result: Arc::new(result),
         failure: None,
         certainty: Certainty::Answered,
         cached: false,
@@ -223,7 +224,7 @@ impl Stage {
                 }
             }
         }
-        panic!("the walk does not end: {:?}", self.walker.run().phase);
+        panic!("the walk does not end: {:?}", self.walker.run().life);
     }
 
     /// Ends the call in flight that began first.
@@ -249,7 +250,7 @@ impl Stage {
                 Rest::Waits(Some(until)) => {
                     self.clock += i64::try_from(until.ms_since(self.now())).unwrap();
                 }
-                Rest::Waits(None) => panic!("it waits for nothing: {:?}", self.walker.run().phase),
+                Rest::Waits(None) => panic!("it waits for nothing: {:?}", self.walker.run().life),
                 rest @ (Rest::Parked | Rest::Ended) => {
                     self.check_record();
                     return rest;
@@ -334,20 +335,14 @@ impl Stage {
     }
 
     fn failure(&self) -> &Failure {
-        let Phase::Ended {
-            outcome: Outcome::Error { error },
-        } = &self.run().phase
-        else {
-            panic!("no failure: {:?}", self.run().phase)
+        let Some(Outcome::Error { error }) = self.run().outcome() else {
+            panic!("no failure: {:?}", self.run().life)
         };
         error
     }
 
     fn why_parked(&self) -> &Suspension {
-        let Phase::Suspended { why, .. } = &self.run().phase else {
-            panic!("not parked: {:?}", self.run().phase)
-        };
-        why
+        self.run().suspension().expect("a suspended run")
     }
 
     fn state(&self) -> Value {
@@ -357,8 +352,8 @@ impl Stage {
     /// The items that were attempted, in order.
     fn items(&self) -> Vec<u32> {
         let item = |call: &Call| match call.slot {
-            Slot::Item(item) => Some(item),
-            Slot::Action | Slot::Hook(_) => None,
+            Slot::Part(item) => Some(item),
+            Slot::Main | Slot::Hook(_) => None,
         };
         self.calls.iter().filter_map(item).collect()
     }
@@ -378,7 +373,7 @@ fn walk(config: &str, run: Run) -> (String, Run) {
 }
 
 fn state(run: &Run) -> Value {
-    let mut state = run.progress.state.clone();
+    let mut state = run.vars().unwrap().to_value();
     state.as_object_mut().unwrap().shift_remove("inputs");
     state
 }

@@ -53,7 +53,7 @@ fn completed(step: u32, node: &str, error: Option<&str>) -> Event {
         },
         elapsed_ms: 1234,
         next_node: None,
-        assigned: Object::new(),
+        assigned: Object::new().into(),
         error: error.map(|text| Failure::permanent("node_error", text)),
         suppressed: false,
         output: None,

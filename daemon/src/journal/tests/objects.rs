@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -21,7 +23,7 @@ fn gave(run: &RunId, step: u32, result: &Value) -> Change {
         ..
     }) = &mut event
     {
-        *slot = Some(result.clone());
+        *slot = Some(Arc::new(result.clone()));
         *node_input_hash = Some(format!("input-{step}"));
     }
     change(run, event)

@@ -60,7 +60,7 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
         };
         assert_eq!(&recovered.live[0], expected, "cut at byte {cut}");
         // And it can be written on.
-        let step = expected.progress.steps + 1;
+        let step = expected.steps() + 1;
         journal.put(turn(&run, step)).await;
     }
 }
@@ -204,7 +204,7 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
                 runs.push(run);
                 Some(changes)
             }
-            Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.progress.steps + 1)),
+            Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.steps() + 1)),
             Move::Park(number) => pick(number).map(|(run, _)| {
                 let why = Suspension::new(SuspendReason::Restart);
                 vec![change(&run, Event::Run(RunEvent::RunSuspended(why)))]

@@ -145,7 +145,7 @@ impl Rig {
             depth: 0,
             detached: false,
             effect_scope: None,
-            seed: None,
+            start_from: None,
             chain_root: id("run-a"),
             continuation_of: None,
             limits: Limits::default(),
@@ -203,7 +203,7 @@ pub(super) fn begin(run: &RunId) -> Vec<Change> {
             graph_id: "demo/graph".into(),
             graph_run_id: run.clone(),
             start_node: "n".into(),
-            state: Object::new(),
+            state: Object::new().into(),
         }),
         started(1),
     ];
@@ -229,7 +229,7 @@ pub(super) fn started(step: u32) -> Event {
 pub(super) fn process_started(step: u32, boot_id: &str) -> Event {
     Event::Run(RunEvent::ProcessStarted {
         step,
-        slot: Slot::Action,
+        slot: Slot::Main,
         process: ProcessIdentity {
             pid: 1,
             start_time: 1,
@@ -245,7 +245,7 @@ pub(super) fn completed(step: u32, value: Value) -> Event {
         status: StepStatus::Ok,
         elapsed_ms: 1,
         next_node: Some("n".into()),
-        assigned: Object::from_iter([("last".to_owned(), value)]),
+        assigned: Object::from_iter([("last".to_owned(), value)]).into(),
         error: None,
         suppressed: false,
         output: None,
@@ -269,7 +269,7 @@ pub(super) fn finish() -> Event {
         status: Status::Completed,
         steps: 1,
         elapsed_ms: 5,
-        output: json!({"done": true}),
+        output: Arc::new(json!({"done": true})),
     })
 }
 

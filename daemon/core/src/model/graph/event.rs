@@ -1,13 +1,16 @@
 //! Facts about the walk of a graph.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
 use crate::clock::Timestamp;
+use crate::expr::Vars;
 use crate::id::RunId;
 use crate::model::event::{Facets, Pages};
-use crate::model::{Effect, Failure, Object, Outcome, Status, StepStatus};
+use crate::model::{Effect, Failure, Outcome, Status, StepStatus};
 
 /// A fact about the walk of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
@@ -23,7 +26,7 @@ pub enum GraphEvent {
         /// The first node.
         start_node: String,
         /// `config.state` of the graph.
-        state: Object,
+        state: Vars,
     },
     /// An attempt of a node failed. What follows is decided by the node's `retry`, by hooks and by its error mode.
     StepFailed {
@@ -40,7 +43,7 @@ pub enum GraphEvent {
         /// Why.
         error: Failure,
         /// What the action gave back all the same.
-        result: Value,
+        result: Arc<Value>,
         /// What kind of failure: `{category, code, retryable, retry_policy}`.
         classification: Value,
         /// Whether another try does no harm and may help.
@@ -100,10 +103,10 @@ pub enum GraphEvent {
         /// Wall time in milliseconds.
         elapsed_ms: u64,
         /// What it gave back.
-        result: Value,
+        result: Arc<Value>,
         /// What is collected, if it is not the result: the id of its thread, or its error.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        collected: Option<Value>,
+        collected: Option<Arc<Value>>,
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
@@ -153,7 +156,7 @@ pub enum GraphEvent {
         /// The node that follows; none ends the graph.
         next_node: Option<String>,
         /// New values of state keys.
-        assigned: Object,
+        assigned: Vars,
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
@@ -162,13 +165,13 @@ pub enum GraphEvent {
         suppressed: bool,
         /// What a return node returns.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<Value>,
+        output: Option<Arc<Value>>,
         /// What was called.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         action_id: Option<String>,
         /// What the action gave back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<Value>,
+        result: Option<Arc<Value>>,
         /// Whether the result is one of an earlier run of the same inputs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cache_hit: bool,
@@ -179,7 +182,7 @@ pub enum GraphEvent {
     /// The walk is over and hooks are asked about it; the terminal event follows.
     GraphEnding {
         /// What the run comes to.
-        outcome: Outcome,
+        outcome: Arc<Outcome>,
     },
     /// The graph came to its end.
     GraphCompleted {
@@ -190,7 +193,7 @@ pub enum GraphEvent {
         /// Wall time since the run was created, in milliseconds.
         elapsed_ms: u64,
         /// What the return node returned; `{}` without one.
-        output: Value,
+        output: Arc<Value>,
     },
     /// The graph failed, or could not begin.
     GraphError {
@@ -237,7 +240,7 @@ impl GraphEvent {
     pub fn outcome(&self) -> Option<Outcome> {
         match self {
             Self::GraphCompleted { status, output, .. } => {
-                let output = output.clone();
+                let output = Arc::clone(output);
                 Some(if *status == Status::CompletedWithErrors {
                     Outcome::CompletedWithErrors { output }
                 } else {

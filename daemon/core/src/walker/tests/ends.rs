@@ -111,7 +111,7 @@ fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
     let mut abandoned = Stage::of(TWO, run(json!({}), None));
     abandoned.call();
     abandoned.walker.hold(Suspension::new(SuspendReason::User));
-    abandoned.walker.abandon(Slot::Action);
+    abandoned.walker.abandon(Slot::Main);
     assert_eq!(abandoned.settle(), Rest::Parked);
     abandoned.in_flight.clear();
     for mut stage in [at_start, in_step, abandoned] {
@@ -129,8 +129,8 @@ fn a_cancelled_run_leaves_a_step_that_was_stopped_as_it_was() {
     stage.walker.abandon(call.slot);
     assert_eq!(stage.settle(), Rest::Ended);
     assert_eq!(stage.run().status(), Status::Cancelled);
-    assert_eq!(stage.run().progress.stood_at.as_deref(), Some("a"));
-    let progress = stage.run().progress.inherited();
+    assert_eq!(stage.run().stood_at(), Some("a"));
+    let progress = stage.run().inherited().unwrap();
     let mut next = Stage::of(TWO, seeded("a", progress, Extent::Rest));
     assert_eq!(next.call().key, call.key, "the same visit: the same key");
 }
@@ -146,8 +146,8 @@ fn a_run_that_goes_on_after_an_error_begins_at_the_failed_node_with_the_same_key
     let mut first = Stage::of(&config, run(json!({"bad": "x"}), None));
     first.play();
     assert_eq!(first.path(), "a:ok b:error");
-    let mut progress = first.run().progress.inherited();
-    progress.set("bad", Value::Null);
+    let mut progress = first.run().inherited().unwrap();
+    progress.0.vars.set("bad", Value::Null);
     let mut second = Stage::of(&config, seeded("b", progress, Extent::Rest));
     second.play();
     assert_eq!(second.path(), "b:ok c:return");
@@ -167,7 +167,7 @@ fn a_run_begins_again_at_the_limit_of_its_own() {
     let mut first = Stage::of(TWO, run(json!({}), Some(1)));
     first.play();
     assert_eq!(first.failure().code, "max_steps_exceeded");
-    let progress = first.run().progress.inherited();
+    let progress = first.run().inherited().unwrap();
     let node = first.failure().node.clone().unwrap();
     let mut second = Stage::of(TWO, seeded(&node, progress, Extent::Rest));
     second.play();
@@ -176,10 +176,12 @@ fn a_run_begins_again_at_the_limit_of_its_own() {
 
 #[test]
 fn a_single_step_runs_one_node_and_names_what_would_follow() {
-    let progress = Progress {
-        state: json!({"x": 9, "inputs": {"n": 1}}),
-        ..Progress::default()
+    let vars = Object::from_iter([("x".into(), json!(9)), ("inputs".into(), json!({"n": 1}))]);
+    let before = State {
+        vars: vars.into(),
+        ..State::default()
     };
+    let progress = (before, Left::default());
     let config = TWO.replace(
         "b: {action: {item_id: rye/core/echo}, next: c}",
         "b: {action: {item_id: rye/core/echo, params: {fail: x}}, on_error: c, next: a}",
@@ -229,10 +231,11 @@ fn a_single_step_retries_and_has_no_limit() {
   nodes:
     a: {action: {item_id: rye/core/echo, params: {fail: x, n: '${state._retries.a}', below: 1}}, retry: 1, next: a}
 ";
-    let progress = Progress {
+    let before = State {
         steps: 5,
-        ..Progress::default()
+        ..State::default()
     };
+    let progress = (before, Left::default());
     let mut stage = Stage::of(config, seeded("a", progress, Extent::OneNode));
     stage.play();
     assert_eq!(stage.path(), "a:ok");

@@ -38,7 +38,7 @@ fn sequential_items_take_turns_and_are_collected_in_order() {
         json!([{"it": 1, "seen": 1}, {"it": "two", "seen": "two"}, {}]),
         "the variable stands alone and in the state"
     );
-    assert_eq!(stage.run().progress.items, None);
+    assert_eq!(stage.run().graph().unwrap().at.items(), None);
     let items = stage.names();
     assert_eq!(
         items
@@ -147,8 +147,18 @@ fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
         "an error is collected in its place"
     );
     assert_eq!(stage.run().status(), Status::CompletedWithErrors);
-    assert_eq!(stage.run().progress.suppressed.len(), 1);
-    assert_eq!(stage.run().progress.suppressed[0].error, "item 1: no");
+    assert_eq!(stage.run().graph().unwrap().suppressed.len(), 1);
+    assert_eq!(
+        stage
+            .run()
+            .graph()
+            .unwrap()
+            .suppressed
+            .get(0)
+            .unwrap()
+            .error,
+        "item 1: no"
+    );
 }
 
 #[test]
@@ -229,7 +239,7 @@ fn a_retry_of_the_node_repeats_the_failed_and_unstarted_items_only() {
         "the tries of an item are counted on"
     );
     assert_eq!(stage.calls[1].key, stage.calls[4].key);
-    assert_eq!(stage.run().progress.steps, 2, "a retry costs no step");
+    assert_eq!(stage.run().steps(), 2, "a retry costs no step");
     assert_eq!(stage.state()["all"][2]["it"], 2);
 }
 
@@ -318,9 +328,9 @@ fn a_request_to_stop_or_rest_is_looked_at_between_items() {
     assert_eq!(cancelled.run().status(), Status::Cancelled);
     assert_eq!(cancelled.items(), [0]);
     assert_eq!(
-        cancelled.run().progress.items,
-        None,
-        "an ended run holds no items"
+        cancelled.run().attempts().count(),
+        0,
+        "nothing of an ended run is in flight"
     );
 
     let mut held = each(
@@ -398,7 +408,7 @@ fn collected_errors_are_told_in_the_order_of_the_items() {
         ..echo(call)
     };
     assert_eq!(stage.play_with(fails), Rest::Ended);
-    let errors = stage.run().progress.suppressed.iter();
+    let errors = stage.run().graph().unwrap().suppressed.iter();
     let errors: Vec<_> = errors.map(|error| error.error.as_str()).collect();
     assert_eq!(errors, ["item 0: no", "item 1: no", "item 2: no"]);
 }

@@ -32,7 +32,7 @@ fn contexts(stage: &Stage) -> Vec<(String, Value)> {
         let Event::Run(RunEvent::HooksBegun { event, context, .. }) = event else {
             return None;
         };
-        Some((event.clone(), Value::Object(context.clone())))
+        Some((event.clone(), Value::Object(Object::clone(context))))
     });
     begun.collect()
 }
@@ -316,7 +316,7 @@ fn both_spellings_of_retry_do_the_same() {
     ] {
         let mut stage = Stage::of(&hooked(FAILING, &[&hook]), run(json!({}), None));
         stage.play();
-        let tries = stage.calls.iter().filter(|call| call.slot == Slot::Action);
+        let tries = stage.calls.iter().filter(|call| call.slot == Slot::Main);
         assert_eq!(tries.count(), 3, "{hook}");
         assert_eq!(stage.path(), "a:error");
     }
@@ -390,7 +390,7 @@ fn answers_at_a_limit_decide_what_follows() {
         );
         let mut stage = Stage::of(&hooked(LOOP, &[&hook]), run(json!({}), Some(2)));
         assert_eq!(stage.play(), Rest::Ended);
-        assert_eq!(stage.run().progress.steps, steps, "{answer}");
+        assert_eq!(stage.run().steps(), steps, "{answer}");
         assert_eq!(
             (
                 stage.failure().code.as_str(),
@@ -427,14 +427,14 @@ fn a_run_parked_at_its_limit_goes_on_with_a_higher_one() {
     );
     stage.resume(Some(4));
     assert_eq!(stage.play(), Rest::Parked);
-    assert_eq!(stage.run().progress.steps, 4);
+    assert_eq!(stage.run().steps(), 4);
     stage.resume(None);
     assert_eq!(
         stage.play(),
         Rest::Parked,
         "no higher limit: it is asked again"
     );
-    assert_eq!(stage.run().progress.steps, 4);
+    assert_eq!(stage.run().steps(), 4);
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn graph_completed_is_asked_at_every_end() {
     assert_eq!(told(&limit)["as"], "error");
     assert_eq!(limit.failure().code, "max_steps_exceeded");
     assert_eq!(
-        limit.run().progress.stood_at.as_deref(),
+        limit.run().stood_at(),
         Some("a"),
         "where a continuation begins"
     );
@@ -504,7 +504,7 @@ fn graph_completed_is_asked_at_every_end() {
     assert_eq!(cancelled.play(), Rest::Ended);
     assert_eq!(told(&cancelled), json!({"as": "cancelled"}));
     assert_eq!(cancelled.run().status(), Status::Cancelled);
-    assert_eq!(cancelled.run().progress.stood_at.as_deref(), Some("b"));
+    assert_eq!(cancelled.run().stood_at(), Some("b"));
 }
 
 #[test]

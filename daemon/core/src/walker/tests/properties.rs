@@ -149,7 +149,7 @@ fn any_graph() -> impl Strategy<Value = String> {
 /// [`echo`], which does not tell in which try an item was begun: that depends on the order of answers.
 fn steady(call: &Call) -> Answer {
     let mut answer = echo(call);
-    if let Value::Object(result) = &mut answer.result {
+    if let Value::Object(result) = Arc::make_mut(&mut answer.result) {
         result.shift_remove("n");
     }
     answer
@@ -254,10 +254,8 @@ impl Chance {
 
     /// Every attempt nobody knows about is declared not to have happened.
     fn go_on(&mut self) {
-        let step = self.record.phase.activity().and_then(Activity::step);
-        let step = step.map_or(0, |step| step.step);
-        let lost = self.record.in_flight().map(|(slot, _)| slot);
-        for slot in lost.collect::<Vec<_>>() {
+        let lost = self.record.attempts().map(|attempt| attempt.id);
+        for AttemptId { step, slot, .. } in lost.collect::<Vec<_>>() {
             let verdict = Event::Run(RunEvent::UncertainAnswered {
                 step,
                 slot,
@@ -344,7 +342,7 @@ impl Chance {
                 }
             }
         }
-        panic!("the walk does not end: {:?}", self.walker.run().phase);
+        panic!("the walk does not end: {:?}", self.walker.run().life);
     }
 
     /// Nothing that ended is started again, except what failed and is retried.
@@ -361,7 +359,7 @@ impl Chance {
             match event {
                 Event::Run(RunEvent::StepStarted { step, attempt, .. }) => {
                     assert!(!steps.contains(step), "step {step} again");
-                    let before = attempts.insert((*step, Slot::Action), *attempt);
+                    let before = attempts.insert((*step, Slot::Main), *attempt);
                     assert!(before.unwrap_or(0) < *attempt);
                 }
                 Event::Graph(GraphEvent::StepCompleted { step, .. }) => {
@@ -374,7 +372,7 @@ impl Chance {
                     ..
                 }) => {
                     assert!(!items.contains_key(&(*step, *item)), "item {item} again");
-                    let before = attempts.insert((*step, Slot::Item(*item)), *attempt);
+                    let before = attempts.insert((*step, Slot::Part(*item)), *attempt);
                     assert!(before.unwrap_or(0) < *attempt);
                 }
                 Event::Graph(GraphEvent::ItemCompleted {
@@ -454,11 +452,11 @@ proptest! {
         let shaken = Chance::new(&config, &dice).play();
         for walked in [&still, &shaken] {
             prop_assert!(walked.record.status().is_terminal());
-            prop_assert!(walked.record.progress.steps <= MOST_STEPS);
+            prop_assert!(walked.record.steps() <= MOST_STEPS);
             walked.check_starts();
             walked.check_keys();
         }
-        let told = |run: &Run| (run.phase.clone(), run.progress.state.clone(), run.progress.steps, run.progress.visits.clone());
+        let told = |run: &Run| (run.life.clone(), run.vars().cloned(), run.steps(), Arc::clone(&run.graph().unwrap().visits));
         prop_assert_eq!(told(&shaken.record), told(&still.record));
     }
 

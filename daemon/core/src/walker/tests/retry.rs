@@ -49,7 +49,7 @@ fn the_node_comes_before_the_graph_and_the_graph_before_the_configuration() {
         "one shared count: the first answer of the hooks is the graph's, and it is used up at 2"
     );
     assert_eq!(stage.path(), "a:error");
-    assert_eq!(stage.run().progress.steps, 1, "a retry costs no step");
+    assert_eq!(stage.run().steps(), 1, "a retry costs no step");
 
     let config = flaky("retry: 1", 9, "");
     let mut stage = Stage::under(&config, run(json!({}), None), &built_in(3));
@@ -76,7 +76,7 @@ fn a_retry_that_helps_shows_its_count_in_the_state_and_keeps_the_step() {
             .iter()
             .all(|call| call.key == stage.calls[0].key)
     );
-    assert_eq!(stage.run().progress.failed, None);
+    assert!(stage.run().graph().unwrap().at.step().is_none());
     assert!(stage.state().get("_last_error").is_none());
 }
 
@@ -109,9 +109,9 @@ fn a_continuation_goes_on_with_the_count_of_retries() {
     let config = flaky("retry: 2", 9, "");
     let mut first = Stage::of(&config, run(json!({}), None));
     first.play();
-    assert_eq!(first.run().progress.retries["a"], 2);
+    assert_eq!(first.run().graph().unwrap().retries["a"], 2);
     let node = first.failure().node.clone().unwrap();
-    let progress = first.run().progress.inherited();
+    let progress = first.run().inherited().unwrap();
     let mut second = Stage::of(&config, seeded(&node, progress, Extent::Rest));
     second.play();
     assert_eq!(second.calls.len(), 1, "the retries are used up");
@@ -139,7 +139,7 @@ fn pauses_are_waited_for_and_cancellable_and_survive_a_crash() {
     stage.cancel();
     assert_eq!(stage.settle(), Rest::Ended);
     assert_eq!(stage.run().status(), Status::Cancelled);
-    assert_eq!(stage.run().progress.stood_at.as_deref(), Some("a"));
+    assert_eq!(stage.run().stood_at(), Some("a"));
 }
 
 #[test]

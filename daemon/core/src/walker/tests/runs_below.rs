@@ -57,9 +57,9 @@ fn after_a_crash_the_run_below_is_attached_to_and_nothing_is_announced() {
         );
         assert_eq!(stage.walker.start(at, &call, None, None), []);
         assert_eq!(stage.log.len(), before);
-        let in_flight: Vec<_> = stage.run().in_flight().collect();
+        let in_flight: Vec<_> = stage.run().attempts().collect();
         assert_eq!(in_flight.len(), 1);
-        assert_eq!(in_flight[0].1.child, Some(below(1)));
+        assert_eq!(in_flight[0].child, Some(below(1)));
         stage.in_flight.push_back(*call);
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(stage.run().status(), Status::Completed);

@@ -25,12 +25,10 @@ fn results_are_assigned_in_order_and_choose_the_edge() {
         json!({"x": 9, "y": 9, "whole": {"x": 9}, "size": "big"})
     );
     assert_eq!(
-        ended.phase,
-        Phase::Ended {
-            outcome: Outcome::Completed {
-                output: json!({"size": "big", "n": 9})
-            }
-        }
+        ended.outcome(),
+        Some(&Outcome::Completed {
+            output: Arc::new(json!({"size": "big", "n": 9}))
+        })
     );
     assert_eq!(
         walk(config, run(json!({"n": 1}), None)).0,
@@ -50,10 +48,10 @@ fn no_edge_is_an_implicit_return() {
     let (path, ended) = walk(config, run(json!({}), None));
     assert_eq!(path, "a:ok");
     assert_eq!(
-        ended.phase,
-        Phase::Ended {
-            outcome: Outcome::Completed { output: json!({}) }
-        }
+        ended.outcome(),
+        Some(&Outcome::Completed {
+            output: Arc::new(json!({}))
+        })
     );
 }
 
@@ -147,11 +145,8 @@ fn steps_are_counted_and_limited() {
 ";
     for (limit, most) in [(None, 7), (Some(3), 3), (Some(0), 0)] {
         let (_, ended) = walk(config, run(json!({}), limit));
-        assert_eq!(ended.progress.steps, most);
-        let Phase::Ended {
-            outcome: Outcome::Error { error },
-        } = &ended.phase
-        else {
+        assert_eq!(ended.steps(), most);
+        let Some(Outcome::Error { error }) = ended.outcome() else {
             unreachable!()
         };
         assert_eq!(error.code, "max_steps_exceeded");
@@ -175,7 +170,7 @@ fn a_cancelled_run_ends_before_its_next_node() {
     assert!(
         matches!(stage.log.last(), Some((_, Event::Graph(GraphEvent::GraphCancelled { cause, steps: 1, .. }))) if cause == "ada")
     );
-    assert_eq!(stage.run().progress.stood_at.as_deref(), Some("b"));
+    assert_eq!(stage.run().stood_at(), Some("b"));
 }
 
 #[test]
@@ -199,7 +194,7 @@ fn a_step_in_flight_is_repeated_as_it_was() {
         "same key, same parameters, the next attempt"
     );
     assert_eq!(stage.play(), Rest::Ended);
-    assert_eq!(stage.run().progress.steps, 1);
+    assert_eq!(stage.run().steps(), 1);
 }
 
 #[test]
@@ -251,10 +246,7 @@ fn an_id_that_resolves_outside_its_space_fails_the_node() {
         (json!(null), "invalid_item_id"),
     ] {
         let (_, ended) = walk(config, run(json!({"name": name}), None));
-        let Phase::Ended {
-            outcome: Outcome::Error { error },
-        } = &ended.phase
-        else {
+        let Some(Outcome::Error { error }) = ended.outcome() else {
             unreachable!()
         };
         assert_eq!(

@@ -73,7 +73,7 @@ fn a_verdict_settles_an_action() {
         stage.call();
         stage.crash();
         stage.settle();
-        stage.say(Slot::Action, verdict);
+        stage.say(Slot::Main, verdict);
         stage.resume(None);
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(
@@ -105,8 +105,8 @@ fn items_are_settled_one_by_one_and_the_others_are_not_repeated() {
     stage.end_one(unknown);
     assert_eq!(stage.settle(), Rest::Parked);
     assert_eq!(stage.why_parked().uncertain, ["each[0]", "each[2]"]);
-    stage.say(Slot::Item(0), Verdict::Done);
-    stage.say(Slot::Item(2), Verdict::Retry);
+    stage.say(Slot::Part(0), Verdict::Done);
+    stage.say(Slot::Part(2), Verdict::Retry);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.items(), [0, 1, 2, 2]);
@@ -135,7 +135,7 @@ fn a_failed_item_does_not_hide_one_nobody_knows_about() {
     stage.end_one(unknown);
     assert_eq!(stage.settle(), Rest::Parked);
     assert_eq!(stage.why_parked().uncertain, ["each[1]"]);
-    stage.say(Slot::Item(1), Verdict::Fail);
+    stage.say(Slot::Part(1), Verdict::Fail);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(
@@ -150,7 +150,7 @@ fn nobody_says_what_becomes_of_a_running_attempt() {
     stage.call();
     let verdict = Event::Run(RunEvent::UncertainAnswered {
         step: 1,
-        slot: Slot::Action,
+        slot: Slot::Main,
         verdict: Verdict::Done,
         by: "ada".into(),
     });

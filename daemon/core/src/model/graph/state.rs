@@ -1,0 +1,396 @@
+//! Where a graph run stands, and the transitions of its walk.
+//!
+//! ```text
+//! New ─graph_started─► Between ─step_started─► Step ─step_completed─► Between{next: none} ─terminal event─► (run ended)
+//!                       ▲   │                   │ ▲ items start and end
+//!                       │   └─step_failed─┐     │ └────────────────────────────────┐
+//!                       │                 ▼     ▼                                  │
+//!                       └─step_completed─ Failed ─retry_scheduled─► Backoff ─step_started (attempt + 1)
+//! any of them ─graph_ending─► Ending ─terminal event─► (run ended)
+//! ```
+//!
+//! Hooks are asked between two nodes, behind a failure and at the end. When the run has ended, the state keeps the place
+//! where it stood.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Items;
+use crate::clock::Timestamp;
+use crate::expr::Vars;
+use crate::id::{Name, RunId};
+use crate::model::attempt::attempt_name;
+use crate::model::chunks::Chunks;
+use crate::model::{
+    Attempt, AttemptId, Effect, Failure, Outcome, Round, Slot, Spec, SuppressedError,
+};
+
+/// What a graph run has done, and where it stands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Where it stands.
+    #[serde(default, skip_serializing_if = "At::is_new")]
+    pub at: At,
+    /// The state of the graph, `inputs` included.
+    #[serde(rename = "state")]
+    pub vars: Vars,
+    /// Steps taken.
+    pub steps: u32,
+    /// A limit of steps that replaces that of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u32>,
+    /// How often each node was completed.
+    pub visits: Arc<BTreeMap<Name, u32>>,
+    /// Retries of each node since it was entered by an edge.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub retries: Arc<BTreeMap<Name, u32>>,
+    /// Errors the graph continued after.
+    pub suppressed: Chunks<SuppressedError>,
+    /// What the return node returned.
+    pub output: Option<Arc<Value>>,
+    /// The last step that was completed: its node and what followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Arc<LastStep>>,
+}
+
+/// Where a graph run stands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// The walk has not begun.
+    #[default]
+    New,
+    /// Between two nodes.
+    Between {
+        /// The node attempted next; none if the last one is done.
+        next: Option<Name>,
+        /// What an earlier attempt at that node left, by an earlier run of the chain or by the step that ended this one.
+        left: Option<Left>,
+        /// Hooks being asked.
+        round: Option<Round>,
+    },
+    /// A step is in flight: its action, or items of a foreach node.
+    Step(Step),
+    /// An attempt of the step failed; what follows is not decided yet.
+    Failed {
+        /// The step.
+        step: Step,
+        /// How it failed.
+        failure: Arc<FailedAttempt>,
+        /// Hooks being asked.
+        round: Option<Round>,
+    },
+    /// The failed step is tried again, but not yet.
+    Backoff {
+        /// The step, as it failed.
+        step: Step,
+        /// When it is tried again.
+        due: Due,
+    },
+    /// The walk is over and hooks are asked about it.
+    Ending {
+        /// What the run comes to.
+        outcome: Arc<Outcome>,
+        /// Where the walk stood.
+        stood: Arc<At>,
+        /// Hooks being asked.
+        round: Option<Round>,
+    },
+}
+
+/// A step that has started and not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Number of the step, from 1.
+    pub number: u32,
+    /// The node.
+    pub node: Name,
+    /// How often this node was entered before, in this run.
+    pub visit: u32,
+    /// `_now` of the step: the same in every try.
+    pub now: Timestamp,
+    /// Number of this try of the node, from 1.
+    pub attempt: u32,
+    /// The child run that carries out, or last carried out, its action; a further try continues it.
+    pub child: Option<RunId>,
+    /// What carries it out.
+    pub work: StepWork,
+}
+
+/// What carries a step out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepWork {
+    /// It failed before it started. With the items an earlier attempt left.
+    NeverStarted(Option<Items>),
+    /// One action.
+    Action(Attempt),
+    /// The items of a foreach node.
+    Items(Items),
+}
+
+/// When a failed step is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Due {
+    /// By the wall clock, for people and for a new life of the daemon.
+    pub at: Timestamp,
+    /// Milliseconds the delay was; no life waits longer than that.
+    pub delay_ms: u64,
+}
+
+/// What an attempt at a node left that was not brought to a good end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Left {
+    /// Items; those that succeeded are not repeated.
+    pub items: Option<Items>,
+    /// The child run that carried out its action.
+    pub child: Option<RunId>,
+    /// The names of its failed at-most-once attempts that may have executed.
+    pub unknown: Vec<String>,
+}
+
+/// The last step that was completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastStep {
+    /// Its node.
+    pub node: String,
+    /// The node that followed.
+    pub next_node: Option<String>,
+    /// Why it failed, wherever that led.
+    pub error: Option<Failure>,
+}
+
+/// An attempt that failed, while it is decided what follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailedAttempt {
+    /// Why.
+    pub error: Failure,
+    /// What the action gave back all the same.
+    pub result: Arc<Value>,
+    /// `{category, code, retryable, retry_policy}`.
+    pub classification: Value,
+    /// Whether another try does no harm and may help.
+    pub repeatable: bool,
+    /// Whether it is an at-most-once attempt that may have executed.
+    pub may_have_executed: bool,
+}
+
+fn is_empty(counts: &BTreeMap<Name, u32>) -> bool {
+    counts.is_empty()
+}
+
+impl At {
+    const fn is_new(&self) -> bool {
+        matches!(self, Self::New)
+    }
+
+    /// The node it stands at, if it stands at one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Self::Between { next, .. } => next.as_deref(),
+            Self::Step(step) | Self::Failed { step, .. } | Self::Backoff { step, .. } => {
+                Some(&step.node)
+            }
+            Self::New | Self::Ending { .. } => None,
+        }
+    }
+
+    /// The step it stands in, in flight or failed.
+    pub const fn step(&self) -> Option<&Step> {
+        match self {
+            Self::Step(step) | Self::Failed { step, .. } | Self::Backoff { step, .. } => Some(step),
+            Self::New | Self::Between { .. } | Self::Ending { .. } => None,
+        }
+    }
+
+    /// The hooks being asked.
+    pub const fn round(&self) -> Option<&Round> {
+        match self {
+            Self::Between { round, .. }
+            | Self::Failed { round, .. }
+            | Self::Ending { round, .. } => round.as_ref(),
+            Self::New | Self::Step(_) | Self::Backoff { .. } => None,
+        }
+    }
+
+    pub(super) fn round_mut(&mut self) -> Option<&mut Option<Round>> {
+        match self {
+            Self::Between { round, .. }
+            | Self::Failed { round, .. }
+            | Self::Ending { round, .. } => Some(round),
+            Self::New | Self::Step(_) | Self::Backoff { .. } => None,
+        }
+    }
+
+    /// The items of the node in hand, those included that an earlier attempt left.
+    pub fn items(&self) -> Option<&Items> {
+        match self {
+            Self::Between { left, .. } => left.as_ref()?.items.as_ref(),
+            Self::Step(step) | Self::Failed { step, .. } | Self::Backoff { step, .. } => {
+                step.items()
+            }
+            Self::New | Self::Ending { .. } => None,
+        }
+    }
+
+    /// The child run that carries out, or last carried out, the action of the node in hand.
+    pub fn child(&self) -> Option<&RunId> {
+        match self {
+            Self::Between { left, .. } => left.as_ref()?.child.as_ref(),
+            Self::Step(step) | Self::Failed { step, .. } | Self::Backoff { step, .. } => {
+                step.child.as_ref()
+            }
+            Self::New | Self::Ending { .. } => None,
+        }
+    }
+
+    /// The names of the at-most-once attempts of the node in hand that failed and may have executed.
+    pub(super) fn may_have_executed(&self) -> Vec<String> {
+        let node = self.node().unwrap_or_default();
+        let of_items = |items: &Items| {
+            let items = items.may_have_executed();
+            items
+                .map(|item| attempt_name(node, Slot::Part(item)))
+                .collect()
+        };
+        match self {
+            Self::Between {
+                left: Some(left), ..
+            } => left.unknown.clone(),
+            Self::New | Self::Between { left: None, .. } | Self::Ending { .. } => Vec::new(),
+            Self::Step(step) | Self::Backoff { step, .. } => {
+                step.items().map(of_items).unwrap_or_default()
+            }
+            Self::Failed { step, failure, .. } => match step.items() {
+                Some(items) => of_items(items),
+                None if failure.may_have_executed => vec![attempt_name(node, Slot::Main)],
+                None => Vec::new(),
+            },
+        }
+    }
+}
+
+impl Step {
+    /// Its items, if it has any.
+    pub const fn items(&self) -> Option<&Items> {
+        match &self.work {
+            StepWork::Items(items) | StepWork::NeverStarted(Some(items)) => Some(items),
+            StepWork::Action(_) | StepWork::NeverStarted(None) => None,
+        }
+    }
+}
+
+impl State {
+    /// The state of a run that has just been accepted.
+    pub fn create(spec: &Spec) -> Self {
+        let mut state = match &spec.start_from {
+            Some(start) => start.state.clone(),
+            None => Self::default(),
+        };
+        state.vars.set("inputs", Value::Object(spec.inputs.clone()));
+        state
+    }
+
+    /// Where the walk stands, or stood before its end.
+    pub fn stood(&self) -> &At {
+        match &self.at {
+            At::Ending { stood, .. } => stood,
+            At::New | At::Between { .. } | At::Step(_) | At::Failed { .. } | At::Backoff { .. } => {
+                &self.at
+            }
+        }
+    }
+
+    /// Attempts in flight: the action of the node, items, the action of a hook.
+    pub fn attempts(&self) -> impl Iterator<Item = &Attempt> {
+        let (action, items) = match &self.at {
+            At::Step(Step { work, .. }) => match work {
+                StepWork::Action(attempt) => (Some(attempt), None),
+                StepWork::Items(items) => (None, Some(items.running.values())),
+                StepWork::NeverStarted(_) => (None, None),
+            },
+            At::New
+            | At::Between { .. }
+            | At::Failed { .. }
+            | At::Backoff { .. }
+            | At::Ending { .. } => (None, None),
+        };
+        let hook = self.at.round().and_then(|round| round.running.as_ref());
+        action
+            .into_iter()
+            .chain(items.into_iter().flatten())
+            .chain(hook)
+    }
+
+    /// At-most-once attempts in flight that are `wanted`, by name. A run that has ended cut off those of the place where it
+    /// stood.
+    pub fn once(&self, wanted: impl Fn(&Attempt) -> bool) -> Vec<(String, AttemptId)> {
+        let At::Step(step) = self.stood() else {
+            return Vec::new();
+        };
+        let name = |attempt: &Attempt| (attempt_name(&step.node, attempt.id.slot), attempt.id);
+        let is_wanted =
+            |attempt: &&Attempt| attempt.effect == Effect::AtMostOnce && wanted(attempt);
+        match &step.work {
+            StepWork::Action(attempt) => Some(attempt)
+                .filter(is_wanted)
+                .map(name)
+                .into_iter()
+                .collect(),
+            StepWork::Items(items) => items.running.values().filter(is_wanted).map(name).collect(),
+            StepWork::NeverStarted(_) => Vec::new(),
+        }
+    }
+
+    /// The names of at-most-once attempts that failed after they had started, although their step is not completed.
+    pub fn may_have_executed(&self) -> Vec<String> {
+        self.stood().may_have_executed()
+    }
+
+    /// The child runs that carried out what is not completed of the node in hand, or of that at which the run ended.
+    pub fn unfinished_children(&self) -> Vec<(Slot, &RunId)> {
+        let at = self.stood();
+        let items = at.items().into_iter().flat_map(Items::unfinished_children);
+        let items = items.map(|(item, run)| (Slot::Part(item), run));
+        at.child()
+            .map(|run| (Slot::Main, run))
+            .into_iter()
+            .chain(items)
+            .collect()
+    }
+
+    /// What a run takes over that continues one which ended in this state: the state without its place, and what was left of
+    /// the node at which it ended.
+    pub fn inherited(&self) -> (Self, Left) {
+        let at = self.stood();
+        let left = Left {
+            items: at.items().cloned().map(Items::left),
+            child: at.child().cloned(),
+            unknown: Vec::new(),
+        };
+        let state = Self {
+            at: At::New,
+            // Items of the step that was cut off are tried again.
+            suppressed: self.suppressed_but(|error| error.step <= self.steps),
+            output: None,
+            max_steps: None,
+            last: None,
+            ..self.clone()
+        };
+        (state, left)
+    }
+
+    pub(super) fn suppressed_but(
+        &self,
+        kept: impl Fn(&SuppressedError) -> bool,
+    ) -> Chunks<SuppressedError> {
+        self.suppressed
+            .iter()
+            .filter(|error| kept(error))
+            .cloned()
+            .collect()
+    }
+}

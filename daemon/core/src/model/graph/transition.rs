@@ -1,0 +1,441 @@
+//! The transitions of a walk.
+//!
+//! Each function takes one event. `false` and `None` mean that it cannot happen here, and then nothing has changed.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork};
+use super::{GraphEvent, ItemResult, Items};
+use crate::clock::Timestamp;
+use crate::id::Name;
+use crate::model::{
+    Attempt, AttemptId, Failure, Round, RunEvent, Slot, Spec, SuppressedError, Suspension,
+};
+
+impl State {
+    /// The attempt in flight in `slot`.
+    pub(in crate::model) fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        if let Slot::Hook(_) = slot {
+            return self.at.round_mut()?.as_mut()?.running.as_mut();
+        }
+        let At::Step(here) = &mut self.at else {
+            return None;
+        };
+        match (&mut here.work, slot) {
+            _ if here.number != step => None,
+            (StepWork::Action(attempt), Slot::Main) => Some(attempt),
+            (StepWork::Items(items), Slot::Part(item)) => {
+                Arc::make_mut(&mut items.running).get_mut(&item)
+            }
+            (StepWork::Action(_) | StepWork::Items(_) | StepWork::NeverStarted(_), _) => None,
+        }
+    }
+
+    /// The round of hooks that may be asked here.
+    pub(in crate::model) fn round_mut(&mut self) -> Option<&mut Option<Round>> {
+        self.at.round_mut()
+    }
+
+    /// The run is suspended.
+    pub(in crate::model) fn suspend(&mut self, why: &Suspension) {
+        if let Some(failure) = &why.failure {
+            let error = json!({"node": failure.node, "error": failure.message});
+            self.vars.set("_last_error", error);
+        }
+        // The round that asked for it has had its will; any other resumes later.
+        if let Some(round) = self.at.round_mut()
+            && round.as_ref().is_some_and(|round| round.asked(why))
+        {
+            *round = None;
+        }
+    }
+
+    /// The run has ended where it stands: nobody is asked any more.
+    pub(in crate::model) fn end(&mut self) {
+        if let Some(round) = self.at.round_mut() {
+            *round = None;
+        }
+    }
+
+    /// A step starts, or is tried again.
+    pub(in crate::model) fn start_step(&mut self, event: &RunEvent) -> bool {
+        let RunEvent::StepStarted {
+            step: number,
+            node,
+            visit,
+            attempt,
+            effect,
+            key,
+            now,
+            items: count,
+            child,
+            ..
+        } = event
+        else {
+            return false;
+        };
+        let begins = match &self.at {
+            At::Between { next, .. } => next.as_deref() == Some(node),
+            At::Step(step) | At::Backoff { step, .. } => {
+                (*number, node.as_str(), *attempt) == (step.number, &*step.node, step.attempt + 1)
+            }
+            At::New | At::Failed { .. } | At::Ending { .. } => false,
+        };
+        if !begins {
+            return false;
+        }
+        let work = match count {
+            None => StepWork::Action(Attempt {
+                key: key.as_str().into(),
+                child: child.clone(),
+                ..Attempt::new(main(*number, *attempt), *effect)
+            }),
+            Some(count) => StepWork::Items(self.open_items(*number, *count)),
+        };
+        self.at = At::Step(Step {
+            number: *number,
+            node: node.as_str().into(),
+            visit: *visit,
+            now: *now,
+            attempt: *attempt,
+            child: child.clone().or_else(|| self.at.child().cloned()),
+            work,
+        });
+        true
+    }
+
+    /// The items of the step that starts: those an earlier attempt left, if there are as many, with the failed ones open again.
+    fn open_items(&mut self, step: u32, count: u32) -> Items {
+        let earlier = self.at.items().filter(|items| items.count() == count);
+        let Some(mut items) = earlier.cloned() else {
+            return Items::new(count);
+        };
+        items.reopen();
+        // Items that are tried again are no longer errors the graph continued after.
+        self.suppressed = self.suppressed_but(|error| error.step != step);
+        items
+    }
+
+    /// The only transition of the walk.
+    pub(in crate::model) fn apply(
+        &mut self,
+        at: Timestamp,
+        spec: &Spec,
+        event: &GraphEvent,
+    ) -> bool {
+        match event {
+            GraphEvent::GraphStarted {
+                start_node, state, ..
+            } => {
+                let At::New = self.at else { return false };
+                self.vars = state.clone();
+                self.vars.set("inputs", Value::Object(spec.inputs.clone()));
+                let start = spec.start_from.as_ref();
+                self.at = At::Between {
+                    next: Some(start_node.as_str().into()),
+                    left: start.and_then(|start| start.left.clone()),
+                    round: None,
+                };
+                true
+            }
+            GraphEvent::StepFailed { .. } => self.fail(event),
+            GraphEvent::RetryScheduled { .. } => self.back_off(at, event),
+            GraphEvent::ItemStarted { .. } => self.start_item(event),
+            GraphEvent::ItemCompleted { .. } => self.complete_item(event),
+            GraphEvent::ForeachCompleted { step, node, .. } => self.complete_items(*step, node),
+            GraphEvent::LimitExtended { max_steps, .. } => {
+                let At::Between {
+                    next: Some(_),
+                    round,
+                    ..
+                } = &mut self.at
+                else {
+                    return false;
+                };
+                *round = None;
+                self.max_steps = Some(*max_steps);
+                true
+            }
+            GraphEvent::StepCompleted { .. } => self.complete_step(event),
+            GraphEvent::GraphEnding { outcome } => {
+                if let At::Ending { .. } = self.at {
+                    return false;
+                }
+                self.end();
+                let stood = Arc::new(std::mem::take(&mut self.at));
+                self.at = At::Ending {
+                    outcome: Arc::clone(outcome),
+                    stood,
+                    round: None,
+                };
+                true
+            }
+            GraphEvent::GraphCompleted { .. }
+            | GraphEvent::GraphError { .. }
+            | GraphEvent::GraphCancelled { .. } => true,
+        }
+    }
+
+    /// Shows the retries in the state, where templates and hooks read them.
+    fn show_retries(&mut self) {
+        let retries = json!(self.retries);
+        self.vars.set("_retries", retries);
+    }
+
+    fn fail(&mut self, event: &GraphEvent) -> bool {
+        let GraphEvent::StepFailed {
+            step: number,
+            node,
+            visit,
+            attempt,
+            now,
+            error,
+            result,
+            classification,
+            repeatable,
+            spent,
+        } = event
+        else {
+            return false;
+        };
+        let step = match &mut self.at {
+            At::Between { next, left, .. } if next.as_deref() == Some(node) => {
+                let left = left.take().unwrap_or_default();
+                Step {
+                    number: *number,
+                    node: node.as_str().into(),
+                    visit: *visit,
+                    now: *now,
+                    attempt: *attempt,
+                    child: left.child,
+                    work: StepWork::NeverStarted(left.items),
+                }
+            }
+            At::Step(step) | At::Backoff { step, .. }
+                if (step.number, &*step.node) == (*number, node) =>
+            {
+                step.clone()
+            }
+            At::New
+            | At::Between { .. }
+            | At::Step(_)
+            | At::Failed { .. }
+            | At::Backoff { .. }
+            | At::Ending { .. } => return false,
+        };
+        let failure = FailedAttempt {
+            error: error.clone(),
+            result: Arc::clone(result),
+            classification: classification.clone(),
+            repeatable: *repeatable,
+            may_have_executed: *spent,
+        };
+        self.at = At::Failed {
+            step,
+            failure: Arc::new(failure),
+            round: None,
+        };
+        true
+    }
+
+    fn back_off(&mut self, at: Timestamp, event: &GraphEvent) -> bool {
+        let GraphEvent::RetryScheduled {
+            node, retries, due, ..
+        } = event
+        else {
+            return false;
+        };
+        let step = match &self.at {
+            At::Failed { step, .. } if *step.node == **node => step.clone(),
+            At::New
+            | At::Between { .. }
+            | At::Step(_)
+            | At::Failed { .. }
+            | At::Backoff { .. }
+            | At::Ending { .. } => return false,
+        };
+        Arc::make_mut(&mut self.retries).insert(Arc::clone(&step.node), *retries);
+        self.show_retries();
+        self.at = At::Backoff {
+            step,
+            due: Due {
+                at: *due,
+                delay_ms: due.ms_since(at),
+            },
+        };
+        true
+    }
+
+    /// The items of the step in flight, if it is that one.
+    fn items_of(&mut self, number: u32, node: &str) -> Option<&mut Items> {
+        let At::Step(step) = &mut self.at else {
+            return None;
+        };
+        match &mut step.work {
+            StepWork::Items(items) if (step.number, &*step.node) == (number, node) => Some(items),
+            StepWork::Items(_) | StepWork::Action(_) | StepWork::NeverStarted(_) => None,
+        }
+    }
+
+    fn start_item(&mut self, event: &GraphEvent) -> bool {
+        let GraphEvent::ItemStarted {
+            step,
+            node,
+            item,
+            attempt,
+            effect,
+            key,
+            child,
+            ..
+        } = event
+        else {
+            return false;
+        };
+        let Some(items) = self.items_of(*step, node) else {
+            return false;
+        };
+        let id = AttemptId {
+            step: *step,
+            slot: Slot::Part(*item),
+            number: *attempt,
+        };
+        let attempt = Attempt {
+            key: key.as_str().into(),
+            child: child.clone(),
+            ..Attempt::new(id, *effect)
+        };
+        items.start(*item, attempt);
+        true
+    }
+
+    fn complete_item(&mut self, event: &GraphEvent) -> bool {
+        let GraphEvent::ItemCompleted {
+            step,
+            node,
+            item,
+            result,
+            collected,
+            error,
+            never_began,
+            cut_off,
+            suppressed,
+            ..
+        } = event
+        else {
+            return false;
+        };
+        let Some(items) = self.items_of(*step, node) else {
+            return false;
+        };
+        let done = ItemResult {
+            value: Arc::clone(collected.as_ref().unwrap_or(result)),
+            error: error.clone(),
+            never_started: *never_began,
+            child_unknown: *cut_off,
+            may_have_executed: false,
+            attempt: 0,
+        };
+        items.end(*item, done);
+        if let (true, Some(error)) = (*suppressed, error) {
+            self.suppressed.push(item_error(*step, node, *item, error));
+        }
+        true
+    }
+
+    /// Errors of items are recorded as they occur, and reported in the order of the items.
+    fn complete_items(&mut self, step: u32, node: &str) -> bool {
+        let Some(items) = self.items_of(step, node) else {
+            return false;
+        };
+        let failed = items.failures();
+        let failed = failed.map(|(item, _, error)| item_error(step, node, item, error));
+        let failed: Vec<_> = failed.collect();
+        if !failed.is_empty() {
+            self.suppressed = self.suppressed_but(|error| error.step != step);
+            for error in failed {
+                self.suppressed.push(error);
+            }
+        }
+        true
+    }
+
+    fn complete_step(&mut self, event: &GraphEvent) -> bool {
+        let GraphEvent::StepCompleted {
+            step: number,
+            node,
+            next_node,
+            assigned,
+            error,
+            suppressed,
+            output,
+            ..
+        } = event
+        else {
+            return false;
+        };
+        let is_here = self.at.node() == Some(node);
+        if !is_here || self.at.step().is_some_and(|step| step.number != *number) {
+            return false;
+        }
+        // A visit that ended the run is taken again by the run that continues it, under the same key.
+        let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
+        let left = ended_the_run.then(|| Left {
+            items: self.at.items().cloned(),
+            child: self.at.child().cloned(),
+            unknown: self.at.may_have_executed(),
+        });
+        self.steps = *number;
+        if !ended_the_run {
+            *Arc::make_mut(&mut self.visits)
+                .entry(node.as_str().into())
+                .or_default() += 1;
+        }
+        self.vars.extend(assigned);
+        if let (true, Some(error)) = (*suppressed, error) {
+            self.suppressed.push(SuppressedError {
+                step: *number,
+                node: node.clone(),
+                error: error.message.clone(),
+            });
+        }
+        // The count of retries starts anew where an edge leads.
+        if let Some(next) = next_node
+            && self.retries.contains_key(next.as_str())
+        {
+            Arc::make_mut(&mut self.retries).remove(next.as_str());
+            self.show_retries();
+        }
+        if let Some(output) = output {
+            self.output = Some(Arc::clone(output));
+        }
+        self.last = Some(Arc::new(LastStep {
+            node: node.clone(),
+            next_node: next_node.clone(),
+            error: error.clone(),
+        }));
+        self.at = At::Between {
+            next: next_node.as_deref().map(Name::from),
+            left,
+            round: None,
+        };
+        true
+    }
+}
+
+const fn main(step: u32, number: u32) -> AttemptId {
+    AttemptId {
+        step,
+        slot: Slot::Main,
+        number,
+    }
+}
+
+fn item_error(step: u32, node: &str, item: u32, error: &Failure) -> SuppressedError {
+    SuppressedError {
+        step,
+        node: node.to_owned(),
+        error: format!("item {item}: {}", error.message),
+    }
+}

@@ -1,0 +1,103 @@
+//! A run as the documents that callers get.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Failure, Life, Outcome, Run, Work, tool};
+
+impl Run {
+    /// Why it did not succeed, or behind which failure it is suspended.
+    pub fn failure(&self) -> Option<Failure> {
+        let stopped = |code: &str, message: String| Failure {
+            node: self.stood_at().map(str::to_owned),
+            ..Failure::permanent(code, message)
+        };
+        match &self.life {
+            Life::Ended(outcome) => match &**outcome {
+                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+                Outcome::Error { error } => Some(error.clone()),
+                Outcome::Cancelled { cause } => {
+                    Some(stopped("cancelled", format!("cancelled by {cause}")))
+                }
+                Outcome::Killed { cause, .. } if cause.is_empty() => {
+                    Some(stopped("killed", "killed".to_owned()))
+                }
+                Outcome::Killed { cause, .. } => {
+                    Some(stopped("killed", format!("killed by {cause}")))
+                }
+            },
+            Life::Suspended(why) => why.failure.as_deref().cloned(),
+            Life::Created | Life::Running => None,
+        }
+    }
+
+    /// What it returned, or what a failed tool gave back all the same.
+    pub fn output(&self) -> Option<&Arc<Value>> {
+        let result = match &self.work {
+            Work::Tool(tool::State::Over(result)) => Some(result),
+            Work::Tool(tool::State::New | tool::State::Calling(_)) | Work::Graph(_) => None,
+        };
+        match self.outcome() {
+            Some(Outcome::Completed { output } | Outcome::CompletedWithErrors { output }) => {
+                Some(output)
+            }
+            Some(Outcome::Error { .. }) => result,
+            Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }) | None => None,
+        }
+    }
+
+    /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
+    /// child run would be; for a tool run `output` is the tool's result.
+    pub fn result(&self) -> Value {
+        let status = self.status();
+        let success = status.is_success();
+        // A step that could not be taken has no place to begin at, only its mark.
+        if self.spec.is_single_step() || self.id.is_single_step() {
+            return self.single_step(success);
+        }
+        let mut document = json!({"success": success, "status": status.as_str()});
+        document["output"] = self
+            .output()
+            .map_or_else(|| json!({}), |output| Value::clone(output));
+        match &self.work {
+            Work::Graph(state) => {
+                document["state"] = state.vars.to_value();
+                document["steps"] = json!(state.steps);
+                document["graph_run_id"] = json!(self.id);
+            }
+            Work::Tool(_) => document["run_id"] = json!(self.id),
+        }
+        if let Some(error) = self.failure() {
+            document["error"] = json!(error.message);
+            document["code"] = json!(error.code);
+            document["node"] = json!(error.node);
+        }
+        if let Some(errors) = self.suppressed() {
+            document["errors_suppressed"] = json!(errors.len());
+            document["errors"] = json!(errors);
+        }
+        document
+    }
+
+    /// The result of a run over one node: always this shape, a node that failed included.
+    fn single_step(&self, success: bool) -> Value {
+        let last = self.graph().and_then(|state| state.last.as_ref());
+        let failed = match self.outcome() {
+            Some(Outcome::Error { error }) => Some(error),
+            Some(_) | None => last.and_then(|last| last.error.as_ref()),
+        };
+        let mut document = json!({
+            "success": success && failed.is_none(),
+            "state": self.vars(),
+            "executed_node": last.map(|last| &last.node),
+            "next_node": last.and_then(|last| last.next_node.as_ref()),
+            "step_count": self.steps(),
+        });
+        if let Some(error) = failed {
+            document["error"] = json!(error.message);
+            document["code"] = json!(error.code);
+        }
+        document
+    }
+}

@@ -1,0 +1,95 @@
+//! A round of hooks: all that are asked about one event of a run, one after the other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Attempt, AttemptId, Control, Effect, Object, RunEvent, Slot, Suspension};
+use crate::clock::Timestamp;
+use crate::id::Name;
+
+/// Hooks that are being asked about an event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// The event.
+    pub event: Name,
+    /// Hooks that have not answered, by their place in the list.
+    pub waiting: VecDeque<u32>,
+    /// What they are told, without the state.
+    pub context: Arc<Object>,
+    /// `_now` of their templates.
+    pub now: Timestamp,
+    /// The first answer that counts, and the hook that gave it.
+    pub answer: Option<(Control, Name)>,
+    /// The attempt of the first waiting one.
+    pub running: Option<Attempt>,
+}
+
+impl Round {
+    /// Whether every hook has answered.
+    pub fn is_over(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether the run is suspended for `why` because the answer of this round says so.
+    pub(super) fn asked(&self, why: &Suspension) -> bool {
+        let wanted = self.answer.as_ref();
+        let wanted = wanted.and_then(|(answer, _)| answer.parks(&self.event));
+        self.is_over() && wanted == Some(why.reason)
+    }
+
+    /// Takes in what happens to the round at `slot`; `false` if `event` is none of a round, or this one cannot take it.
+    pub(super) fn take(slot: &mut Option<Self>, event: &RunEvent) -> bool {
+        if let RunEvent::HooksBegun {
+            event,
+            hooks,
+            context,
+            now,
+        } = event
+        {
+            *slot = Some(Self {
+                event: event.as_str().into(),
+                waiting: hooks.iter().copied().collect(),
+                context: Arc::clone(context),
+                now: *now,
+                answer: None,
+                running: None,
+            });
+            return true;
+        }
+        let Some(round) = slot else { return false };
+        if let RunEvent::HookStarted {
+            step,
+            index,
+            attempt,
+            key,
+            child,
+            ..
+        } = event
+        {
+            round.running = Some(Attempt {
+                key: key.as_str().into(),
+                child: child.clone(),
+                ..Attempt::new(
+                    AttemptId {
+                        step: *step,
+                        slot: Slot::Hook(*index),
+                        number: *attempt,
+                    },
+                    Effect::Idempotent,
+                )
+            });
+            return true;
+        }
+        if let RunEvent::HookCompleted { control, hook, .. } = event {
+            round.waiting.pop_front();
+            round.running = None;
+            if let (None, Some(control)) = (&round.answer, control) {
+                round.answer = Some((control.clone(), hook.as_str().into()));
+            }
+            return true;
+        }
+        false
+    }
+}
