@@ -22,7 +22,7 @@ impl Supervisor {
             .await
             .is_some()
         {
-            let runs = self.shared.journal.live(|run| {
+            let runs = self.journal().live(|run| {
                 let open = run.cancel.is_none();
                 open.then(|| (run.id.clone(), run.spec.files.clone()))
             });

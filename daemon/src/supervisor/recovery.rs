@@ -77,7 +77,7 @@ impl Supervisor {
             ..Suspension::new(reason)
         };
         let event = Change::event(&run.id, Event::RunSuspended(why));
-        self.shared.journal.commit(vec![event]).await?;
+        self.journal().commit(vec![event]).await?;
         // It may have been asked to stop, before the daemon went down or just now.
         self.end_parked(&run.id).await
     }
