@@ -12,7 +12,7 @@ use rye_core::definition::Authority;
 use rye_core::error::with_sources;
 use rye_core::id::ItemRef;
 use rye_core::model::{
-    Activity, Effect, Event, Failure, Phase, Run, Slot, SuspendReason, Suspension,
+    Activity, Effect, Event, Failure, KillReceipt, Phase, Run, Slot, SuspendReason, Suspension,
 };
 use rye_core::walker::idempotency_key;
 
@@ -76,8 +76,13 @@ pub async fn drive(
         span: tracing::Span::current(),
         services: Arc::clone(services),
     };
-    let mut prepared = services.dispatch.prepare(vec![order]).await;
-    let prepared = prepared.pop().expect("each order is answered");
+    let prepared = tokio::select! {
+        mut prepared = services.dispatch.prepare(vec![order]) => prepared.pop(),
+        () = stop.due() => None,
+    };
+    let Some(prepared) = prepared else {
+        return Ok((record.end_unprepared().await?, None));
+    };
     let reply = services.dispatch.carry_out(prepared, &cx).await;
     let (now, caller) = (services.journal.now(), run.spec.item.to_string());
     async_log::keep(
@@ -153,6 +158,17 @@ impl Record<'_> {
             if left.is_some() {
                 return Ok(left);
             }
+        }
+    }
+
+    /// The call was to stop while it waited for the files of its project: nothing of it has happened.
+    async fn end_unprepared(&mut self) -> Result<DriverExit, journal::Error> {
+        match self.stop.cancel_cause() {
+            Some(cause) if !self.stop.is_shutdown() => {
+                let left = self.keep(Begins::Before, Event::ToolCancelled { cause });
+                Ok(left.await?.unwrap_or(DriverExit::Ended))
+            }
+            Some(_) | None => Ok(DriverExit::Interrupted(KillReceipt::default())),
         }
     }
 

@@ -10,7 +10,7 @@
 mod outcome;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
@@ -34,11 +34,8 @@ use crate::process::{self, Exit, Spawner, StopReason, Stopper};
 use crate::services::{
     AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply, TraceMode, timed_out,
 };
-use crate::stop::{Stop, Urgency};
+use crate::stop::Stop;
 use crate::task;
-
-/// How long the call in flight of a cancelled run may go on to end by itself (design §8).
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// Compiled schemas that are kept; more tools than this in use at once are compiled again.
 const MOST_SCHEMAS: usize = 1000;
@@ -264,7 +261,7 @@ async fn native_call(
         () = task::sleep(call.timeout) => {
             return Err(timed_out(call.timeout.unwrap_or_default()).into());
         }
-        () = stop_due(&cx.stop) => {
+        () = cx.stop.due() => {
             work.stopped = true;
             return Err(Failure::permanent("stopped", "stopped on request").into());
         }
@@ -282,21 +279,9 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
         && order.origin.spec.kind == RunKind::Graph
 }
 
-/// Resolves when the call in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
-async fn stop_due(stop: &Stop) {
-    let cancelled = async {
-        stop.at_least(Urgency::Cancel).await;
-        tokio::time::sleep(CANCEL_GRACE).await;
-    };
-    tokio::select! {
-        () = cancelled => {}
-        () = stop.at_least(Urgency::Shutdown) => {}
-    }
-}
-
 /// Carries the run's stop signal to the process of its call, as it grows more urgent.
 async fn forward_stop(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
-    stop_due(stop).await;
+    stop.due().await;
     let mut signal = stop.changes();
     loop {
         stopper.stop(match stop.grace() {

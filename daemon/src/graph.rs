@@ -225,7 +225,12 @@ impl<'a> Drive<'a> {
             let left = Duration::from_millis(deadline.ms_since(self.services.journal.now()));
             call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
         }
-        let job = attend::look_up(&self.context, self.walker.run(), &call).await;
+        let job = tokio::select! {
+            job = attend::look_up(&self.context, self.walker.run(), &call) => job,
+            // Its project may hang. What is asked of the run is heeded before the call is looked up again.
+            () = self.signal.changed() => return,
+            () = self.stop.due() => return self.walker.abandon(call.slot),
+        };
         let now = self.services.journal.now();
         match job {
             Job::Answered(answer, announced) => {

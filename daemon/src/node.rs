@@ -380,3 +380,6 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

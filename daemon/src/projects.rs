@@ -8,6 +8,9 @@
 //! **Order.** A directory that somebody names has a gate of its own until it is known which project it belongs to; runs pass
 //! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it.
 
+#[cfg(test)]
+pub(crate) mod hang;
+
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,6 +85,8 @@ pub struct Project {
     pub files: PathBuf,
     library: Arc<Library>,
     gate: Gate,
+    #[cfg(test)]
+    hang: Arc<hang::Hang>,
 }
 
 impl Project {
@@ -101,6 +106,8 @@ impl Project {
     }
 
     fn library(&self) -> &Library {
+        #[cfg(test)]
+        self.hang.touch(&self.directory);
         &self.library
     }
 }
@@ -125,6 +132,8 @@ pub struct Projects {
     libraries: Mutex<HashMap<PathBuf, Opened>>,
     gates: Mutex<HashMap<PathBuf, Gate>>,
     policies: Arc<Memo<Policy>>,
+    #[cfg(test)]
+    pub(crate) hang: Arc<hang::Hang>,
 }
 
 impl Projects {
@@ -136,6 +145,8 @@ impl Projects {
             libraries: Mutex::default(),
             gates: Mutex::default(),
             policies: Arc::new(Memo::new(MOST_POLICIES)),
+            #[cfg(test)]
+            hang: Arc::default(),
         }
     }
 
@@ -169,7 +180,7 @@ impl Projects {
     }
 
     /// The gate of `directory`, spelt like that; no file is looked at.
-    fn gate_of(&self, directory: &Path) -> Gate {
+    pub fn gate_of(&self, directory: &Path) -> Gate {
         let mut gates = lock(&self.gates);
         if gates.len() >= MOST_IDLE && !gates.contains_key(directory) {
             gates.retain(|_, gate| !gate.is_unused());
@@ -187,6 +198,8 @@ impl Projects {
             path: directory.to_owned(),
             source,
         };
+        #[cfg(test)]
+        self.hang.touch(directory);
         let real = directory.canonicalize().map_err(unusable)?;
         if real.to_str().is_none() {
             let why = "its path is not valid UTF-8";
@@ -207,6 +220,8 @@ impl Projects {
             directory,
             files,
             library,
+            #[cfg(test)]
+            hang: Arc::clone(&self.hang),
         })
     }
 
@@ -308,7 +323,7 @@ mod tests {
             projects.open(&directory).await.unwrap()
         };
         let in_use = open(0).await;
-        for project in 1..3 * MOST_IDLE {
+        for project in 1..MOST_IDLE + 9 {
             drop(open(project).await);
         }
         let kept = projects.libraries.lock().unwrap().len();

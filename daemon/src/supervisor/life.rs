@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rye_core::error::with_sources;
-use rye_core::model::{Event, Failure, Run, RunKind};
+use rye_core::model::{Event, Failure, KillReceipt, Run, RunKind};
 
 use super::{Asker, Begin, Beginner, Supervisor};
 use crate::journal::{self, Change};
-use crate::stop::{DriverExit, Stop};
+use crate::stop::{DriverExit, Stop, Urgency};
 use crate::{call, graph, task};
 
 impl Supervisor {
@@ -120,6 +120,20 @@ impl Supervisor {
         }
     }
 
+    /// A run that is to stop while it waits for the files of its project.
+    async fn leave_unopened(&self, run: &Run, stop: &Stop) -> Result<DriverExit, journal::Error> {
+        match stop.cancel_cause() {
+            Some(cause) if !stop.is_shutdown() => {
+                let record = self.journal().run(&run.id).await?;
+                let run = record.as_deref().unwrap_or(run);
+                self.end(run, run.end_by_cancel(self.journal().now(), &cause))
+                    .await;
+                Ok(DriverExit::Ended)
+            }
+            Some(_) | None => Ok(DriverExit::Interrupted(KillReceipt::default())),
+        }
+    }
+
     async fn drive(
         &self,
         run: &Run,
@@ -128,7 +142,11 @@ impl Supervisor {
     ) -> Result<DriverExit, journal::Error> {
         let services = &self.shared.services;
         let (journal, projects) = (&services.journal, &services.projects);
-        let project = match projects.open(Path::new(&run.spec.project)).await {
+        let opened = tokio::select! {
+            opened = projects.open(Path::new(&run.spec.project)) => opened,
+            () = stop.at_least(Urgency::Cancel) => return self.leave_unopened(run, stop).await,
+        };
+        let project = match opened {
             Ok(project) => project,
             Err(error) => {
                 let error = Failure::permanent("project_gone", with_sources(&error));
