@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use rye_core::capability::Layer;
-use rye_core::clock::{Clock, Timestamp};
+use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::model::{
@@ -48,6 +48,10 @@ impl Clock for Wall {
             .duration_since(SystemTime::UNIX_EPOCH)
             .expect("the clock is set");
         Timestamp::from_ms(i64::try_from(since.as_millis()).expect("a date in our time"))
+    }
+
+    fn up(&self) -> Uptime {
+        Uptime::default()
     }
 
     fn random(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! What the tools of a run write to stderr: it goes to `async.log` beside the transcript of the run.
 //!
 //! **Owns** `state/threads/<run>/async.log` below the run's `files` directory, which is there once a tool had something to say, and
-//! which its user alone may read. **Failure**: what cannot be written is lost, with a warning; a run never waits for it.
+//! which its user alone may read. **Order**: through the gate of the project. **Failure**: what cannot be written is lost, with a warning; a run never waits for it.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,13 +11,20 @@ use rye_core::id::RunId;
 use rye_core::model::Spec;
 
 use crate::beneath::Dir;
-use crate::task;
+use crate::gate::Gate;
 
 /// Longest file; what comes after is dropped.
 const MOST_BYTES: u64 = 8 << 20;
 
 /// Appends what a tool of the run `run` wrote, below a line that says that `caller` had ended its call at `now`.
-pub async fn keep(run: &RunId, spec: &Spec, now: Timestamp, caller: &str, stderr: &[u8]) {
+pub async fn keep(
+    gate: &Gate,
+    run: &RunId,
+    spec: &Spec,
+    now: Timestamp,
+    caller: &str,
+    stderr: &[u8],
+) {
     if stderr.is_empty() {
         return;
     }
@@ -27,7 +34,7 @@ pub async fn keep(run: &RunId, spec: &Spec, now: Timestamp, caller: &str, stderr
         text.push(b'\n');
     }
     let (files, id) = (spec.files.clone(), run.clone());
-    let appended = task::blocking("append to async.log", move || {
+    let appended = gate.pass("append to async.log", move || {
         append(Path::new(&files), &id, &text)
     });
     if let Err(error) = appended.await {

@@ -19,9 +19,9 @@ use rye_core::model::Object;
 use rye_core::seal;
 use serde_json::{Value, json};
 
+use crate::gate::Gate;
 use crate::journal::Signer;
 use crate::object::{Digest, InvalidDigest, ProjectObjects, ProjectObjectsError};
-use crate::task;
 
 /// Why something about a project's objects cannot be answered.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,7 @@ pub enum Which {
     All,
 }
 
-/// The objects of all projects. Cheap to clone; every call leaves the async workers alone.
+/// The objects of all projects. Cheap to clone; every call passes the gate of the project whose files it is about.
 #[derive(Clone)]
 pub struct Store {
     signer: Arc<dyn Signer>,
@@ -113,10 +113,10 @@ impl Store {
 
     /// The result stored under `key` in the project whose files are below `files`. Everything that is not exactly what this
     /// node stored is a miss.
-    pub async fn find(&self, files: &str, key: &str) -> Option<Value> {
+    pub async fn find(&self, gate: &Gate, files: &str, key: &str) -> Option<Value> {
         let this = self.clone();
         let (files, key) = (files.to_owned(), key.to_owned());
-        let found = task::blocking("look into the node cache", move || {
+        let found = gate.pass("look into the node cache", move || {
             this.look(&files, &key).map_err(|error| (key, error))
         });
         match found.await {
@@ -149,7 +149,15 @@ impl Store {
     }
 
     /// Stores the `result` of `node` under `key`. The next look that finds it may come from another run.
-    pub async fn store(&self, files: &str, key: &str, node: &str, result: &Value, at: Timestamp) {
+    pub async fn store(
+        &self,
+        gate: &Gate,
+        files: &str,
+        key: &str,
+        node: &str,
+        result: &Value,
+        at: Timestamp,
+    ) {
         let object = cas::node_result(result);
         let pointer = Object::from_iter([
             ("key".to_owned(), json!(key)),
@@ -159,7 +167,7 @@ impl Store {
         ]);
         let this = self.clone();
         let (files, key) = (files.to_owned(), key.to_owned());
-        let stored = task::blocking("store into the node cache", move || {
+        let stored = gate.pass("store into the node cache", move || {
             let digest: Digest = key.parse()?;
             let pointer = text(&this.signer.sign_json(&pointer, at));
             let vault =
@@ -175,10 +183,10 @@ impl Store {
     }
 
     /// Every entry of the cache of a project, by key.
-    pub async fn list(&self, files: &str) -> Result<Vec<Entry>, Error> {
+    pub async fn list(&self, gate: &Gate, files: &str) -> Result<Vec<Entry>, Error> {
         let this = self.clone();
         let files = files.to_owned();
-        task::blocking("list the node cache", move || {
+        gate.pass("list the node cache", move || {
             let Some(vault) = open(&files)? else {
                 return Ok(Vec::new());
             };
@@ -195,9 +203,9 @@ impl Store {
     }
 
     /// Forgets entries of the cache of a project, and says how many. Their results stay as objects: receipts name them.
-    pub async fn drop(&self, files: &str, which: Which) -> Result<u64, Error> {
+    pub async fn drop(&self, gate: &Gate, files: &str, which: Which) -> Result<u64, Error> {
         let files = files.to_owned();
-        task::blocking("drop from the node cache", move || {
+        gate.pass("drop from the node cache", move || {
             let Some(vault) = open(&files)? else {
                 return Ok(0);
             };
@@ -216,10 +224,10 @@ impl Store {
     }
 
     /// The object named `hash` of a project, verified.
-    pub async fn object(&self, files: &str, hash: &str) -> Result<Value, Error> {
+    pub async fn object(&self, gate: &Gate, files: &str, hash: &str) -> Result<Value, Error> {
         let digest: Digest = hash.parse()?;
         let files = files.to_owned();
-        task::blocking("read an object", move || {
+        gate.pass("read an object", move || {
             let Some(vault) = open(&files)? else {
                 return Err(Error::Empty { files });
             };
@@ -229,10 +237,15 @@ impl Store {
     }
 
     /// The name of the newest `execution_snapshot` of `run`, verified; `None` if the run has neither parked nor ended yet.
-    pub async fn snapshot_of(&self, files: &str, run: &RunId) -> Result<Option<String>, Error> {
+    pub async fn snapshot_of(
+        &self,
+        gate: &Gate,
+        files: &str,
+        run: &RunId,
+    ) -> Result<Option<String>, Error> {
         let this = self.clone();
         let (files, run) = (files.to_owned(), run.clone());
-        task::blocking("read a ref", move || {
+        gate.pass("read a ref", move || {
             let Some(vault) = open(&files)? else {
                 return Ok(None);
             };
@@ -361,9 +374,19 @@ mod tests {
     async fn stored() -> (Project, Store) {
         let (project, store) = (Project::new(), store(1));
         let at = Timestamp::from_ms(1_771_840_801_234);
-        assert_eq!(store.find(project.files(), KEY).await, None);
+        assert_eq!(
+            store.find(&Gate::default(), project.files(), KEY).await,
+            None
+        );
         store
-            .store(project.files(), KEY, "a", &json!({"n": 1}), at)
+            .store(
+                &Gate::default(),
+                project.files(),
+                KEY,
+                "a",
+                &json!({"n": 1}),
+                at,
+            )
             .await;
         (project, store)
     }
@@ -372,11 +395,19 @@ mod tests {
     async fn what_is_stored_is_found_under_its_key_and_no_other() {
         let (project, store) = stored().await;
         assert_eq!(
-            store.find(project.files(), KEY).await,
+            store.find(&Gate::default(), project.files(), KEY).await,
             Some(json!({"n": 1}))
         );
-        assert_eq!(store.find(project.files(), OTHER).await, None);
-        assert_eq!(store.find(project.files(), "no hash").await, None);
+        assert_eq!(
+            store.find(&Gate::default(), project.files(), OTHER).await,
+            None
+        );
+        assert_eq!(
+            store
+                .find(&Gate::default(), project.files(), "no hash")
+                .await,
+            None
+        );
     }
 
     #[tokio::test]
@@ -394,32 +425,55 @@ mod tests {
             "[]".to_owned(),
         ] {
             fs::write(project.pointer(KEY), &forged).unwrap();
-            assert_eq!(ours.find(project.files(), KEY).await, None, "{forged}");
+            assert_eq!(
+                ours.find(&Gate::default(), project.files(), KEY).await,
+                None,
+                "{forged}"
+            );
         }
         // A good one of another key.
         fs::write(project.pointer(OTHER), &good).unwrap();
-        assert_eq!(ours.find(project.files(), OTHER).await, None);
+        assert_eq!(
+            ours.find(&Gate::default(), project.files(), OTHER).await,
+            None
+        );
         // A good one of another node.
         fs::write(project.pointer(KEY), &good).unwrap();
-        assert_eq!(store(2).find(project.files(), KEY).await, None);
-        assert_eq!(ours.find(project.files(), KEY).await, Some(json!({"n": 1})));
+        assert_eq!(
+            store(2).find(&Gate::default(), project.files(), KEY).await,
+            None
+        );
+        assert_eq!(
+            ours.find(&Gate::default(), project.files(), KEY).await,
+            Some(json!({"n": 1}))
+        );
     }
 
     #[tokio::test]
     async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
         let (project, store) = stored().await;
-        let entry = store.list(project.files()).await.unwrap().remove(0);
+        let entry = store
+            .list(&Gate::default(), project.files())
+            .await
+            .unwrap()
+            .remove(0);
         let object = project.object(&entry.node_result_hash);
         let text = fs::read_to_string(&object).unwrap();
         fs::write(&object, text.replace('1', "2")).unwrap();
-        assert_eq!(store.find(project.files(), KEY).await, None);
+        assert_eq!(
+            store.find(&Gate::default(), project.files(), KEY).await,
+            None
+        );
         let error = store
-            .object(project.files(), &entry.node_result_hash)
+            .object(&Gate::default(), project.files(), &entry.node_result_hash)
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
         fs::remove_file(&object).unwrap();
-        assert_eq!(store.find(project.files(), KEY).await, None);
+        assert_eq!(
+            store.find(&Gate::default(), project.files(), KEY).await,
+            None
+        );
     }
 
     #[tokio::test]
@@ -427,9 +481,11 @@ mod tests {
         let (project, store) = stored().await;
         let files = project.files();
         let at = Timestamp::from_ms(0);
-        store.store(files, OTHER, "b", &json!(2), at).await;
+        store
+            .store(&Gate::default(), files, OTHER, "b", &json!(2), at)
+            .await;
         fs::write(project.pointer(&"9".repeat(64)), "{}").unwrap();
-        let entries = store.list(files).await.unwrap();
+        let entries = store.list(&Gate::default(), files).await.unwrap();
         let told: Vec<_> = entries
             .iter()
             .map(|entry| (entry.node.as_str(), entry.trusted))
@@ -439,33 +495,65 @@ mod tests {
             entries[0].cached_at,
             Some(Timestamp::from_ms(1_771_840_801_234))
         );
-        assert_eq!(store.drop(files, Which::Key(KEY.into())).await.unwrap(), 1);
-        assert_eq!(store.drop(files, Which::Key(KEY.into())).await.unwrap(), 0);
-        assert_eq!(store.find(files, KEY).await, None);
+        assert_eq!(
+            store
+                .drop(&Gate::default(), files, Which::Key(KEY.into()))
+                .await
+                .unwrap(),
+            1
+        );
+        assert_eq!(
+            store
+                .drop(&Gate::default(), files, Which::Key(KEY.into()))
+                .await
+                .unwrap(),
+            0
+        );
+        assert_eq!(store.find(&Gate::default(), files, KEY).await, None);
         let result = store
-            .object(files, &entries[0].node_result_hash)
+            .object(&Gate::default(), files, &entries[0].node_result_hash)
             .await
             .unwrap();
         assert_eq!(result["result"], json!({"n": 1}));
-        assert_eq!(store.drop(files, Which::All).await.unwrap(), 2);
-        assert_eq!(store.list(files).await.unwrap(), []);
-        assert!(store.drop(files, Which::Key("../x".into())).await.is_err());
+        assert_eq!(
+            store
+                .drop(&Gate::default(), files, Which::All)
+                .await
+                .unwrap(),
+            2
+        );
+        assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
+        assert!(
+            store
+                .drop(&Gate::default(), files, Which::Key("../x".into()))
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test]
     async fn a_project_where_no_graph_ran_has_an_empty_cache_and_no_objects() {
         let (project, store) = (Project::new(), store(1));
         let files = project.files();
-        assert_eq!(store.list(files).await.unwrap(), []);
-        assert_eq!(store.drop(files, Which::All).await.unwrap(), 0);
+        assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
         assert_eq!(
             store
-                .snapshot_of(files, &RunId::new("r-1").unwrap())
+                .drop(&Gate::default(), files, Which::All)
+                .await
+                .unwrap(),
+            0
+        );
+        assert_eq!(
+            store
+                .snapshot_of(&Gate::default(), files, &RunId::new("r-1").unwrap())
                 .await
                 .unwrap(),
             None
         );
-        let error = store.object(files, KEY).await.unwrap_err();
+        let error = store
+            .object(&Gate::default(), files, KEY)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
 }

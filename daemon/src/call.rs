@@ -12,39 +12,41 @@ use rye_core::definition::Authority;
 use rye_core::error::with_sources;
 use rye_core::id::ItemRef;
 use rye_core::model::{
-    Effect, Event, Failure, Run, RunEvent, Slot, SuspendReason, Suspension, ToolEvent,
+    Effect, Event, Failure, KillReceipt, Run, RunEvent, Slot, SuspendReason, Suspension, ToolEvent,
 };
 use rye_core::walker::idempotency_key;
 
 use crate::async_log;
 use crate::chain::Origin;
-use crate::dispatch::{Envelope, Order, Ports, TraceMode};
 use crate::journal::{self, Change};
+use crate::projects::Project;
+use crate::services::{AttemptCtx, Envelope, Order, Services, TraceMode};
 use crate::stop::{DriverExit, Stop};
 use crate::storage_backoff;
 
 /// Carries out `run`; the envelope is there if the tool was called in this life of the daemon.
 pub async fn drive(
-    ports: Ports<'_>,
+    services: &Arc<Services>,
+    project: Arc<Project>,
     run: &Run,
     stop: &Stop,
     trace: TraceMode,
 ) -> Result<(DriverExit, Option<Envelope>), journal::Error> {
     let mut record = Record {
-        ports,
+        services,
         run,
         stop,
         parked: run.suspension().is_some(),
         pauses: storage_backoff::Pauses::default(),
     };
     if run.step().is_some() {
-        let end = run.end_by_failure(ports.journal.now(), interrupted());
+        let end = run.end_by_failure(services.journal.now(), interrupted());
         let left = record.keep(Begins::Now, end).await?;
         return Ok((left.unwrap_or(DriverExit::Ended), None));
     }
     let item = run.spec.item.clone();
     let key = idempotency_key(run.spec.effect_scope(), item.id.as_str(), 0, None, None);
-    let started = announcement(ports, &item, &key);
+    let started = announcement(services, &item, &key);
     if let Some(left) = record.keep(Begins::Now, started).await? {
         return Ok((left, None));
     }
@@ -54,8 +56,9 @@ pub async fn drive(
             run: run.id.clone(),
             spec: Arc::clone(&run.spec),
             attempt: 1,
-            key,
+            key: key.clone(),
         },
+        project: Arc::clone(&project),
         primary: Primary::Execute,
         item,
         params: run.spec.inputs.clone(),
@@ -63,14 +66,34 @@ pub async fn drive(
         authority: Authority::Run,
         timeout: None,
     };
-    let note_process = ports.note_process(&run.id, 1, Slot::Main);
-    let prepared = ports.dispatcher.prepare(order, ports.library);
-    let carried_out = ports
-        .dispatcher
-        .carry_out(prepared, ports.runs, stop, &note_process);
-    let reply = carried_out.await;
-    let (now, caller) = (ports.journal.now(), run.spec.item.to_string());
-    async_log::keep(&run.id, &run.spec, now, &caller, &reply.stderr).await;
+    let cx = AttemptCtx {
+        run: run.id.clone(),
+        spec: Arc::clone(&run.spec),
+        step: 1,
+        slot: Slot::Main,
+        key,
+        stop: stop.clone(),
+        span: tracing::Span::current(),
+        services: Arc::clone(services),
+    };
+    let prepared = tokio::select! {
+        mut prepared = services.dispatch.prepare(vec![order]) => prepared.pop(),
+        () = stop.due() => None,
+    };
+    let Some(prepared) = prepared else {
+        return Ok((record.end_unprepared().await?, None));
+    };
+    let reply = services.dispatch.carry_out(prepared, &cx).await;
+    let (now, caller) = (services.journal.now(), run.spec.item.to_string());
+    async_log::keep(
+        project.gate(),
+        &run.id,
+        &run.spec,
+        now,
+        &caller,
+        &reply.stderr,
+    )
+    .await;
     if reply.stopped && stop.is_shutdown() {
         return Ok((DriverExit::Interrupted(reply.receipt), Some(reply.envelope)));
     }
@@ -99,7 +122,7 @@ enum Begins {
 
 /// Writes the run down.
 struct Record<'a> {
-    ports: Ports<'a>,
+    services: &'a Services,
     run: &'a Run,
     stop: &'a Stop,
     parked: bool,
@@ -132,15 +155,29 @@ impl Record<'_> {
                     return Ok(None);
                 }
             }
-            let left = self.pauses.pass(self.ports.journal, self.stop).await?;
+            let left = self.pauses.pass(&self.services.journal, self.stop).await?;
             if left.is_some() {
                 return Ok(left);
             }
         }
     }
 
+    /// The call was to stop while it waited for the files of its project: nothing of it has happened.
+    async fn end_unprepared(&mut self) -> Result<DriverExit, journal::Error> {
+        match self.stop.cancel_cause() {
+            Some(cause) if !self.stop.is_shutdown() => {
+                let left = self.keep(
+                    Begins::Before,
+                    Event::Tool(ToolEvent::ToolCancelled { cause }),
+                );
+                Ok(left.await?.unwrap_or(DriverExit::Ended))
+            }
+            Some(_) | None => Ok(DriverExit::Interrupted(KillReceipt::default())),
+        }
+    }
+
     fn taken_up(&self) -> Event {
-        let epoch = self.ports.epoch;
+        let epoch = self.services.epoch;
         if self.parked {
             let max_steps = None;
             Event::Run(RunEvent::RunResumed { epoch, max_steps })
@@ -154,12 +191,12 @@ impl Record<'_> {
             .into_iter()
             .map(|event| Change::event(&self.run.id, event))
             .collect();
-        let ticket = self.ports.journal.commit(changes).await?;
-        self.ports.journal.durable(ticket).await
+        let ticket = self.services.journal.commit(changes).await?;
+        self.services.journal.durable(ticket).await
     }
 }
 
-fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {
+fn announcement(services: &Services, item: &ItemRef, key: &str) -> Event {
     Event::Run(RunEvent::StepStarted {
         step: 1,
         node: item.id.to_string(),
@@ -168,7 +205,7 @@ fn announcement(ports: Ports<'_>, item: &ItemRef, key: &str) -> Event {
         action_id: item.to_string(),
         effect: Effect::Idempotent,
         key: key.to_owned(),
-        now: ports.journal.now(),
+        now: services.journal.now(),
         items: None,
         child: None,
         node_input_hash: None,

@@ -29,7 +29,7 @@ use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
 pub use self::environment::Offer;
-pub use self::plan::{Answer, Plan, plan, tag};
+pub use self::plan::{Answer, NativeCall, Plan, ProcessPlan, plan, tag};
 use crate::native;
 
 /// Most elements of a chain, the primitive included.

@@ -28,18 +28,19 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use rye_core::cas::InputScope;
 use rye_core::clock::Timestamp;
-use rye_core::definition::{self, Graph};
+use rye_core::definition::Graph;
 use rye_core::error::with_sources;
 use rye_core::model::{
-    Durability, Effect, Event, Failure, KillReceipt, Life, Run, RunEvent, SuspendReason, Suspension,
+    Durability, Effect, Event, KillReceipt, Life, Run, RunEvent, SuspendReason, Suspension,
 };
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
 
 use self::attend::{CallContext, Ended, Job, PendingCall};
 use crate::cache;
-use crate::dispatch::Ports;
 use crate::journal::{self, Change};
+use crate::projects::Project;
+use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop};
 use crate::{storage_backoff, task};
 
@@ -49,14 +50,15 @@ const MOST_PLANNED: usize = 256;
 
 /// Walks `run` under `policy` to its end, until it parks, or until the daemon stops.
 pub async fn drive(
-    ports: Ports<'_>,
+    services: &Arc<Services>,
+    project: Arc<Project>,
     policy: Arc<Policy>,
     run: &Run,
     stop: &Stop,
 ) -> Result<DriverExit, journal::Error> {
-    let journal = ports.journal;
-    let graph = match read(run) {
-        Ok(graph) => Arc::new(graph),
+    let journal = &services.journal;
+    let graph = match services.graphs.of_run(&run.spec).await {
+        Ok(graph) => graph,
         Err(failure) => {
             let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
             let ticket = journal.commit(vec![end]).await?;
@@ -65,14 +67,15 @@ pub async fn drive(
         }
     };
     let context = CallContext {
-        ports,
+        services: Arc::clone(services),
+        project,
         cache: cache::Store::new(journal.signer()),
         run: run.id.clone(),
         spec: Arc::clone(&run.spec),
         inputs: inputs(&graph, run),
     };
     let mut drive = Drive {
-        ports,
+        services: Arc::clone(services),
         context: Arc::new(context),
         stop,
         signal: stop.changes(),
@@ -108,21 +111,6 @@ pub async fn drive(
     }
 }
 
-/// The graph as it was verified when the run was accepted.
-fn read(run: &Run) -> Result<Graph, Failure> {
-    let source = run
-        .spec
-        .graph
-        .as_ref()
-        .ok_or_else(|| Failure::permanent("graph_missing", "the run holds no graph"))?;
-    let parsed = definition::parse(&source.text).map_err(|findings| {
-        let first = findings.into_iter().next();
-        let first = first.map(|finding| finding.to_string());
-        Failure::permanent("graph_validation_failed", first.unwrap_or_default())
-    });
-    parsed.map(|(graph, _)| graph)
-}
-
 /// What the results of all nodes of the run depend on.
 fn inputs(graph: &Graph, run: &Run) -> InputScope {
     let source = run.spec.graph.as_ref();
@@ -134,8 +122,8 @@ fn inputs(graph: &Graph, run: &Run) -> InputScope {
 type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
 
 struct Drive<'a> {
-    ports: Ports<'a>,
-    context: Arc<CallContext<'a>>,
+    services: Arc<Services>,
+    context: Arc<CallContext>,
     stop: &'a Stop,
     /// What has changed about `stop` since the last wait: a request that comes between the look at it and the wait ends the wait.
     signal: Changes,
@@ -157,7 +145,7 @@ struct Drive<'a> {
 impl<'a> Drive<'a> {
     /// The run is ours from here on.
     fn take_up(&mut self) {
-        let epoch = self.ports.epoch;
+        let epoch = self.services.epoch;
         let run = self.walker.run();
         let event = match &run.life {
             Life::Suspended(_) => Event::Run(RunEvent::RunResumed {
@@ -171,7 +159,7 @@ impl<'a> Drive<'a> {
             }
         };
         self.walker
-            .observe(self.ports.journal.now(), &event)
+            .observe(self.services.journal.now(), &event)
             .expect("a run that is driven may start");
         self.facts.push(event);
     }
@@ -182,7 +170,7 @@ impl<'a> Drive<'a> {
                 return self.leave(calls).await;
             }
             self.heed_stop();
-            let next = self.walker.next(self.ports.journal.now());
+            let next = self.walker.next(self.services.journal.now());
             match next {
                 Move::Note(events) => {
                     self.plan(events);
@@ -205,7 +193,7 @@ impl<'a> Drive<'a> {
                 Move::Park(events) | Move::End(events) => {
                     self.plan(events);
                     let ticket = self.commit().await?;
-                    self.ports.journal.durable(ticket).await?;
+                    self.services.journal.durable(ticket).await?;
                     return Ok(DriverExit::Ended);
                 }
             }
@@ -214,7 +202,7 @@ impl<'a> Drive<'a> {
 
     /// Requests to stop or to park were made elsewhere; the walker learns of them here.
     fn heed_stop(&mut self) {
-        let now = self.ports.journal.now();
+        let now = self.services.journal.now();
         if let (None, Some(cause)) = (&self.walker.run().cancel, self.stop.cancel_cause()) {
             self.walker
                 .observe(now, &Event::Run(RunEvent::CancelRequested { cause }))
@@ -234,11 +222,16 @@ impl<'a> Drive<'a> {
     /// Looks a call up, announces it, and makes ready what carries it out; or concludes it on the spot.
     async fn admit(&mut self, mut call: Box<Call>) {
         if let Some(deadline) = self.walker.deadline() {
-            let left = Duration::from_millis(deadline.ms_since(self.ports.journal.now()));
+            let left = Duration::from_millis(deadline.ms_since(self.services.journal.now()));
             call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
         }
-        let job = attend::look_up(&self.context, self.walker.run(), &call).await;
-        let now = self.ports.journal.now();
+        let job = tokio::select! {
+            job = attend::look_up(&self.context, self.walker.run(), &call) => job,
+            // Its project may hang. What is asked of the run is heeded before the call is looked up again.
+            () = self.signal.changed() => return,
+            () = self.stop.due() => return self.walker.abandon(call.slot),
+        };
+        let now = self.services.journal.now();
         match job {
             Job::Answered(answer, announced) => {
                 let mut events = Vec::new();
@@ -277,7 +270,7 @@ impl<'a> Drive<'a> {
         let ticket = self.commit().await?;
         let strict = self.walker.run().spec.durability == Durability::Strict || self.strict;
         if strict && !self.pending.is_empty() {
-            self.ports.journal.durable(ticket).await?;
+            self.services.journal.durable(ticket).await?;
         }
         self.strict = false;
         for call in self.pending.drain(..) {
@@ -290,7 +283,7 @@ impl<'a> Drive<'a> {
     /// Waits for the end of a call, for a time, or for somebody who wants the run to stop.
     async fn wait(&mut self, calls: &mut Calls<'a>, until: Option<Timestamp>) {
         let pause = until.map(|until| {
-            let ms = until.ms_since(self.ports.journal.now());
+            let ms = until.ms_since(self.services.journal.now());
             Duration::from_millis(ms)
         });
         let ended = tokio::select! {
@@ -310,7 +303,7 @@ impl<'a> Drive<'a> {
     /// What a call came to. One that was stopped for a cancel leaves nothing behind: it did not complete.
     fn take(&mut self, call: &Call, ended: Ended) {
         self.heed_stop();
-        let now = self.ports.journal.now();
+        let now = self.services.journal.now();
         match ended {
             Ended::Stopped(_) => self.walker.abandon(call.slot),
             Ended::Parked(child) => self.walker.park(call.slot, child),
@@ -356,7 +349,7 @@ impl<'a> Drive<'a> {
             .map(|event| Change::event(id, event))
             .chain(self.plans.drain(..))
             .collect();
-        let ticket = self.ports.journal.commit(changes).await?;
+        let ticket = self.services.journal.commit(changes).await?;
         self.facts.clear();
         self.pauses = storage_backoff::Pauses::default();
         Ok(ticket)
@@ -381,12 +374,12 @@ impl<'a> Drive<'a> {
         self.facts.retain(|fact| {
             !matches!(
                 fact,
-                Event::Run(RunEvent::RunStarted { .. } | RunEvent::RunResumed { .. })
+                Event::Run(RunEvent::RunStarted { .. }) | Event::Run(RunEvent::RunResumed { .. })
             )
         });
         self.park().await?;
         loop {
-            let left = self.pauses.pass(self.ports.journal, self.stop).await?;
+            let left = self.pauses.pass(&self.services.journal, self.stop).await?;
             if left.is_some() {
                 return Ok(left);
             }
@@ -420,7 +413,7 @@ impl<'a> Drive<'a> {
         if self.record().await?.suspension().is_some() {
             return Ok(());
         }
-        let journal = self.ports.journal;
+        let journal = Arc::clone(&self.services.journal);
         let parks = Event::Run(RunEvent::RunSuspended(Suspension::new(
             SuspendReason::Storage,
         )));
@@ -439,12 +432,12 @@ impl<'a> Drive<'a> {
     /// Lets the run go on from its record and the facts that it does not hold yet, if there is room for these.
     async fn go_on(&mut self) -> Result<(), journal::Error> {
         let resumes = Event::Run(RunEvent::RunResumed {
-            epoch: self.ports.epoch,
+            epoch: self.services.epoch,
             max_steps: None,
         });
         let facts = self.facts.iter().cloned();
         let changes = self.changes([resumes].into_iter().chain(facts));
-        self.ports.journal.commit(changes).await?;
+        self.services.journal.commit(changes).await?;
         self.facts.clear();
         self.walk_on_from_the_record().await
     }
@@ -464,7 +457,7 @@ impl<'a> Drive<'a> {
 
     async fn record(&self) -> Result<Arc<Run>, journal::Error> {
         let id = &self.walker.run().id;
-        let run = self.ports.journal.run(id).await?;
+        let run = self.services.journal.run(id).await?;
         run.ok_or_else(|| journal::Error::Unknown { run: id.clone() })
     }
 }

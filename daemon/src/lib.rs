@@ -2,13 +2,16 @@
 //!
 //! Rows of modules are separated by blank lines; a row uses the rows above it (ARCHITECTURE.md, "Rows").
 
+pub mod clock;
 pub mod config;
 pub mod exit;
 pub mod logging;
+pub mod memo;
 pub mod stop;
 pub mod task;
 
 pub mod beneath;
+pub mod gate;
 
 pub mod async_log;
 pub mod object;
@@ -16,18 +19,20 @@ pub mod object;
 pub mod journal;
 
 pub mod cache;
-pub mod libraries;
+pub mod graphs;
 pub mod port;
 pub mod process;
+pub mod projects;
 pub mod storage_backoff;
 
 pub mod native;
 
 pub mod chain;
 
-pub mod dispatch;
+pub mod services;
 
 pub mod call;
+pub mod dispatch;
 pub mod graph;
 
 pub mod supervisor;

@@ -10,7 +10,6 @@
 //! **Failure.** A state directory in use, an unreadable log or a socket that cannot be bound stops the start with an error
 //! that names it; nothing is overwritten. A journal that fails later ends the processes and the daemon at once, exit 70.
 
-mod host;
 mod identity;
 
 use std::ffi::OsStr;
@@ -31,15 +30,15 @@ use rye_core::model::Run;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use self::host::HostClock;
 use self::identity::NodeKey;
 use crate::chain;
+use crate::clock::HostClock;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::journal::{self, Journal};
-use crate::libraries::Libraries;
 use crate::process::{self, Leftover, Spawner};
+use crate::projects::Projects;
 use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::Scope;
@@ -214,11 +213,11 @@ fn answers(lock: &mut File) -> bool {
 
 async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
-    let clock: Arc<dyn Clock> = Arc::new(HostClock);
-    let key = Arc::new(NodeKey::open(&config, clock.as_ref()).map_err(Error::Identity)?);
+    let clock = Arc::new(HostClock);
+    let key = Arc::new(NodeKey::open(&config, &HostClock).map_err(Error::Identity)?);
     let fingerprint = key.fingerprint().to_string();
-    let mut options = journal::Options::new(config.state_dir.clone(), Arc::clone(&clock), key);
-    options.segment_bytes = config.segment_bytes;
+    let wall: Arc<dyn Clock> = Arc::<HostClock>::clone(&clock);
+    let options = journal::Options::new(config.state_dir.clone(), Arc::clone(&wall), key);
     let (journal, recovered) = Journal::open(options).await?;
     let journal = Arc::new(journal);
     end_leftovers(&recovered.live);
@@ -226,8 +225,9 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
     let listener = bind(&config.socket).await?;
     let (supervisor, launches) = Supervisor::new(
         Arc::clone(&journal),
-        Dispatcher::new(Arc::clone(&config), spawner),
-        Libraries::new(Arc::clone(&config), clock),
+        Arc::new(Dispatcher::new(Arc::clone(&config), spawner)),
+        Arc::new(Projects::new(Arc::clone(&config), wall)),
+        clock,
         Arc::clone(&config),
         recovered.epoch,
     );
@@ -380,3 +380,6 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

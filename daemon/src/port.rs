@@ -5,20 +5,16 @@
 //! asks `native::reach` before.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Failure, Object, Run, Spec, Verdict};
 use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
-
-/// An answer that is on its way.
-pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What whoever does not wait for a graph run is told of it.
 pub fn launched(run: &Run) -> Value {
@@ -34,34 +30,34 @@ pub fn launched(run: &Run) -> Value {
 /// The owner of all runs, as drivers and native tools see it.
 pub trait Runs: fmt::Debug + Send + Sync {
     /// Fixes everything about a run that an action of `order.parent` asks for; nothing is committed yet.
-    fn nest(&self, order: Nest<'_>) -> Result<Nested, Failure>;
+    fn nest<'a>(&'a self, order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>>;
 
     /// Gives a run that was created in a commit of its parent its own task. If the daemon stops in between, its next life
     /// does so.
-    fn launch(&self, run: RunId) -> Answering<'_, ()>;
+    fn launch(&self, run: RunId) -> BoxFuture<'_, ()>;
 
     /// The record of a run, once it has ended or parked; a run parked for lack of space to write goes on by itself and is waited
     /// for.
-    fn settled(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    fn settled(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// The record of a run as it is now.
-    fn get(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    fn get(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// All runs that pass, newest first.
-    fn list(&self, filter: Filter) -> Answering<'_, Result<Vec<Summary>, Refusal>>;
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Summary>, Refusal>>;
 
     /// The steps a run has taken, as `steps --json` prints them.
-    fn steps(&self, run: RunId) -> Answering<'_, Result<Vec<Value>, Refusal>>;
+    fn steps(&self, run: RunId) -> BoxFuture<'_, Result<Vec<Value>, Refusal>>;
 
     /// The run that `run` was continued by, and so on to the last one; `run` itself if it was not.
-    fn newest(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    fn newest(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// Whether something that must not happen twice was cut off in this ended run, or in a run below that it waited for, and
     /// nobody has said what became of it.
-    fn is_unsettled(&self, run: RunId) -> Answering<'_, bool>;
+    fn is_unsettled(&self, run: RunId) -> BoxFuture<'_, bool>;
 
     /// Asks a run and those below it to stop.
-    fn cancel(&self, run: RunId, cause: String) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// Ends a run and those below it by force; answers when they are over.
     fn kill(
@@ -69,13 +65,13 @@ pub trait Runs: fmt::Debug + Send + Sync {
         run: RunId,
         cause: String,
         grace: Duration,
-    ) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// Appends an event of a tool's own making to the run that called it.
-    fn emit(&self, run: RunId, name: String, content: Value) -> Answering<'_, Result<(), Refusal>>;
+    fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// Lets a parked run go on, or makes a run that goes on where an ended one failed; answers with the one that runs.
-    fn resume(&self, run: RunId, request: Resume) -> Answering<'_, Result<Arc<Run>, Refusal>>;
+    fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 }
 
 /// A run that an action of another run asks for.

@@ -10,6 +10,9 @@ use std::time::Duration;
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
+/// How long the call in flight of a cancelled run may go on to end by itself (design §8).
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
 /// How urgently a run is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Urgency {
@@ -161,6 +164,19 @@ impl Stop {
             .is_err()
         {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Resolves when what is in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
+    /// Cancel safe.
+    pub async fn due(&self) {
+        let cancelled = async {
+            self.at_least(Urgency::Cancel).await;
+            tokio::time::sleep(CANCEL_GRACE).await;
+        };
+        tokio::select! {
+            () = cancelled => {}
+            () = self.at_least(Urgency::Shutdown) => {}
         }
     }
 }

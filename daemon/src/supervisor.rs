@@ -31,7 +31,7 @@ mod validate;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -49,10 +49,13 @@ pub use self::inspect::Reach;
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
 pub use self::validate::Checked;
+use crate::clock::Timer;
 use crate::config::Config;
-use crate::dispatch::{Dispatcher, Envelope, TraceMode};
+use crate::graphs::Graphs;
 use crate::journal::{self, Change, FeedError, Journal};
-use crate::libraries::Libraries;
+use crate::port::Runs;
+use crate::projects::Projects;
+use crate::services::{Dispatch, Envelope, Services, TraceMode};
 use crate::stop::Stop;
 use crate::task::{self, Scope};
 
@@ -65,7 +68,7 @@ const KEY_BYTES: usize = 255;
 /// What the start keys of runs that continue another one begin with.
 const CONTINUES: &str = "continues:";
 
-/// The owner of all runs; clones share it.
+/// The owner of all runs; clones share it, and what it hands to tasks does not keep it alive.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
     shared: Arc<Shared>,
@@ -73,11 +76,10 @@ pub struct Supervisor {
 
 #[derive(Debug)]
 struct Shared {
-    journal: Arc<Journal>,
-    dispatcher: Dispatcher,
-    libraries: Libraries,
+    /// This very value, for the handles that tasks hold.
+    this: Weak<Self>,
+    services: Arc<Services>,
     config: Arc<Config>,
-    epoch: Epoch,
     live: Mutex<HashMap<RunId, Stop>>,
     holds: Mutex<Vec<Hold>>,
     launches: mpsc::Sender<Launch>,
@@ -134,29 +136,35 @@ impl Supervisor {
     /// A supervisor without runs; [`Supervisor::own`] must be polled with the launches.
     pub fn new(
         journal: Arc<Journal>,
-        dispatcher: Dispatcher,
-        libraries: Libraries,
+        dispatch: Arc<dyn Dispatch>,
+        projects: Arc<Projects>,
+        clock: Arc<dyn Timer>,
         config: Arc<Config>,
         epoch: Epoch,
     ) -> (Self, Launches) {
         let (launches, receiver) = mpsc::channel(LAUNCH_QUEUE);
-        let shared = Shared {
-            journal,
-            dispatcher,
-            libraries,
-            config,
-            epoch,
-            live: Mutex::default(),
-            holds: Mutex::default(),
-            launches,
-            stopping: CancellationToken::new(),
-        };
-        (
-            Self {
-                shared: Arc::new(shared),
-            },
-            Launches(receiver),
-        )
+        let shared = Arc::new_cyclic(|this: &Weak<Shared>| {
+            let runs: Weak<dyn Runs> = Weak::<Shared>::clone(this);
+            let services = Services {
+                journal,
+                dispatch,
+                projects,
+                graphs: Graphs::default(),
+                runs,
+                clock,
+                epoch,
+            };
+            Shared {
+                this: Weak::clone(this),
+                services: Arc::new(services),
+                config,
+                live: Mutex::default(),
+                holds: Mutex::default(),
+                launches,
+                stopping: CancellationToken::new(),
+            }
+        });
+        (Self { shared }, Launches(receiver))
     }
 
     /// Owns the tasks of all runs until the daemon stops; returns when the last one has been left.
@@ -227,14 +235,18 @@ impl Supervisor {
         self.shared.stopping.cancelled().await;
     }
 
+    fn projects(&self) -> &Arc<Projects> {
+        &self.shared.services.projects
+    }
+
     /// The journal, for reading.
     pub fn journal(&self) -> &Journal {
-        &self.shared.journal
+        &self.shared.services.journal
     }
 
     /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
     pub fn live_count(&self) -> usize {
-        let runs = self.shared.journal.live(|run| match run.life {
+        let runs = self.journal().live(|run| match run.life {
             Life::Created | Life::Running => Some(()),
             Life::Suspended(_) | Life::Ended(_) => None,
         });
@@ -250,7 +262,7 @@ impl Supervisor {
             // Its inputs were looked at when it was started.
             StartAt::Continue { .. } => {}
             StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => {
-                self.refuse_control_inputs(&request)?;
+                self.refuse_control_inputs(&request).await?;
             }
         }
         self.admit_and_launch(request, None).await
@@ -262,15 +274,15 @@ impl Supervisor {
         request: Start,
         asker: Option<Asker>,
     ) -> Result<Started, Error> {
-        let journal = &self.shared.journal;
+        let journal = self.journal();
         if self.shared.stopping.is_cancelled() {
             return Err(Error::Stopping);
         }
         if let Some(key) = &request.start_key
             && let Some(run) = journal.by_start_key(request.principal(), key).await?
         {
-            let place = self.shared.libraries.place(&request.directory)?;
-            let project = place.directory.to_string_lossy();
+            let project = self.projects().open(&request.directory).await?;
+            let project = project.directory.to_string_lossy();
             let item = request.item.canonical();
             return self
                 .started_before(run, &item, &project, &request.digest())
@@ -281,7 +293,7 @@ impl Supervisor {
             StartAt::Node { .. } => id.single_step(),
             StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => id,
         };
-        let admitted = admission::admit(&self.shared.libraries, &self.shared.config, &id, request)?;
+        let admitted = self.admit(&id, request).await?;
         let (reply, created) = oneshot::channel();
         let begin = Begin::Create {
             run: id,
@@ -344,7 +356,7 @@ impl Supervisor {
         id: RunId,
         admitted: Admitted,
     ) -> Result<(Started, Option<Arc<Run>>), Error> {
-        let journal = &self.shared.journal;
+        let journal = self.journal();
         let spec = Arc::new(admitted.spec);
         let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
         let fails = admitted.fault.is_some();
@@ -375,17 +387,13 @@ impl Supervisor {
         let run = self.run_of(id).await?;
         match run.life {
             Life::Suspended(_) | Life::Ended(_) => Ok(()),
-            Life::Created | Life::Running => Ok(self.shared.journal.rested(id, run.seq).await?),
+            Life::Created | Life::Running => Ok(self.journal().rested(id, run.seq).await?),
         }
     }
 
     /// Resolves when the run has moved on from where `run` stands.
     async fn moved_on(&self, run: &Run) -> Result<(), Error> {
-        let mut feed = self
-            .shared
-            .journal
-            .subscribe(&run.id, run.seq.next())
-            .await?;
+        let mut feed = self.journal().subscribe(&run.id, run.seq.next()).await?;
         match feed.next().await {
             None | Some(Ok(_) | Err(FeedError::Lagged { .. })) => Ok(()),
             Some(Err(FeedError::Closed { .. })) => Err(journal::Error::Closed.into()),
@@ -394,8 +402,7 @@ impl Supervisor {
 
     /// The record of a run.
     pub async fn run_of(&self, id: &RunId) -> Result<Arc<Run>, Error> {
-        self.shared
-            .journal
+        self.journal()
             .run(id)
             .await?
             .ok_or_else(|| Error::UnknownRun { run: id.clone() })
@@ -423,7 +430,7 @@ impl Supervisor {
             .into_iter()
             .map(|event| Change::event(id, event))
             .collect();
-        match self.shared.journal.commit(changes).await {
+        match self.journal().commit(changes).await {
             Ok(ticket) => Ok(ticket),
             Err(error) => {
                 self.live_run(id, wanted).await?;

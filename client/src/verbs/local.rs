@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_client::Error;
-use rye_core::clock::{Clock, Timestamp};
+use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::ItemKind;
 use rye_core::seal::{Fingerprint, SecretKey};
 use rye_item::keys::KeyDir;
@@ -109,6 +109,10 @@ struct Invocation(Timestamp);
 impl Clock for Invocation {
     fn now(&self) -> Timestamp {
         self.0
+    }
+
+    fn up(&self) -> Uptime {
+        Uptime::default()
     }
 
     fn random(&self) -> u64 {

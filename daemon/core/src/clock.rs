@@ -1,6 +1,7 @@
 //! Time and randomness as ports: the core is given them, it never takes them.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ impl Timestamp {
 
     /// This point, later by `pause`; the far end of time if that is beyond it.
     #[must_use]
-    pub fn plus(self, pause: std::time::Duration) -> Self {
+    pub fn plus(self, pause: Duration) -> Self {
         let ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
         Self::from_ms(self.ms.saturating_add(ms))
     }
@@ -66,10 +67,38 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// A reading of a clock that only goes forward, at an even pace, while the machine sleeps too: for delays and deadlines
+/// within one life of the daemon. Nanoseconds since some moment that nobody knows; never written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Uptime {
+    ns: u64,
+}
+
+impl Uptime {
+    /// From nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self { ns }
+    }
+
+    /// This point, later by `pause`; the far end of time if that is beyond it.
+    #[must_use]
+    pub fn plus(self, pause: Duration) -> Self {
+        let ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        Self::from_ns(self.ns.saturating_add(ns))
+    }
+
+    /// The time from `earlier` to this point; none if that is later.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
+    }
+}
+
 /// Where the daemon gets the time and its random bits.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Now, in UTC.
     fn now(&self) -> Timestamp;
+    /// Now, for delays.
+    fn up(&self) -> Uptime;
     /// 64 unpredictable bits.
     fn random(&self) -> u64;
 }
@@ -87,5 +116,13 @@ mod tests {
         assert_eq!(Timestamp::parse("2026-13-23T10:00:01Z"), None);
         assert_eq!(at.ms_since(Timestamp::from_ms(1_771_840_801_230)), 4);
         assert_eq!(Timestamp::from_ms(0).ms_since(at), 0);
+    }
+    #[test]
+    fn the_far_end_of_uptime_is_never_passed() {
+        let start = Uptime::from_ns(5);
+        let later = start.plus(Duration::from_millis(2));
+        assert_eq!(later.since(start), Duration::from_millis(2));
+        assert_eq!(start.since(later), Duration::ZERO);
+        assert_eq!(later.plus(Duration::MAX), Uptime::from_ns(u64::MAX));
     }
 }

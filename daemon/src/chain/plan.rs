@@ -1,4 +1,4 @@
-//! A verified chain and parameters as plain data about one process.
+//! A verified chain and parameters as plain data about what its primitive will do.
 //!
 //! Templates of a runtime are typed: an argument is a literal, or exactly one slot (`{tool_path}`, `{project_path}`,
 //! `{params_json}`, `{name}` of a key of the merged `config`, `${VAR}` of the interpreter). Nothing is replaced inside a text, and nothing
@@ -14,8 +14,9 @@ use rye_item::Space;
 use serde_json::Value;
 
 use super::environment::{self, Environment};
-use super::{Chain, Error, Origin};
+use super::{Chain, Error, Origin, Terminal};
 use crate::config::Config;
+use crate::native;
 use crate::process::{self, file_path};
 
 /// Keys of `config` that this version carries out; any other key of a runtime is refused.
@@ -32,7 +33,29 @@ pub enum Answer {
 
 /// What the primitive will do.
 #[derive(Debug)]
-pub struct Plan {
+pub enum Plan {
+    /// A call of a tool inside the daemon.
+    Native(NativeCall),
+    /// A process.
+    Process(Box<ProcessPlan>),
+    /// A graph run, which is not carried out as a call.
+    Graph,
+}
+
+/// A call of a tool inside the daemon.
+#[derive(Debug)]
+pub struct NativeCall {
+    /// The tool.
+    pub tool: native::Tool,
+    /// With which parameters.
+    pub params: Object,
+    /// Longest time it may take, if it is limited.
+    pub timeout: Option<Duration>,
+}
+
+/// A process, and how its end is read.
+#[derive(Debug)]
+pub struct ProcessPlan {
     /// The process.
     pub process: process::Plan,
     /// The tag of the attempt, for finding its processes.
@@ -41,13 +64,38 @@ pub struct Plan {
     pub answer: Answer,
 }
 
-/// The plan of `chain` with `params`, which have been checked against the tool's schema.
+/// The plan of `chain` with `params`, which have been checked against the tool's schema. It may take no longer than
+/// `timeout`, nor than the tool itself allows. Reads the project's `.env`, and looks for what is to be started.
 pub fn plan(
+    chain: &Chain,
+    params: Object,
+    origin: &Origin,
+    config: &Config,
+    timeout: Option<Duration>,
+) -> Result<Plan, Error> {
+    match chain.terminal {
+        Terminal::Native(tool) => Ok(Plan::Native(NativeCall {
+            tool,
+            params,
+            timeout,
+        })),
+        Terminal::Graph => Ok(Plan::Graph),
+        Terminal::Process => {
+            let mut plan = process(chain, &params, origin, config)?;
+            if let Some(timeout) = timeout {
+                plan.process.timeout = plan.process.timeout.min(timeout);
+            }
+            Ok(Plan::Process(Box::new(plan)))
+        }
+    }
+}
+
+fn process(
     chain: &Chain,
     params: &Object,
     origin: &Origin,
     config: &Config,
-) -> Result<Plan, Error> {
+) -> Result<ProcessPlan, Error> {
     let mut environment = Environment::of(origin, config);
     for element in chain.elements.iter().rev() {
         environment.overlay(element)?;
@@ -80,7 +128,7 @@ pub fn plan(
     let timeout = settings
         .seconds("timeout")?
         .unwrap_or(config.limits.tool_timeout);
-    Ok(Plan {
+    Ok(ProcessPlan {
         process: process::Plan {
             program: PathBuf::from(slots.fill("config.command", command)?),
             args: args
@@ -112,7 +160,7 @@ fn shell(
     origin: &Origin,
     config: &Config,
     mut environment: Environment,
-) -> Result<Plan, Error> {
+) -> Result<ProcessPlan, Error> {
     let path = &chain.tool().path;
     let malformed = |field: &str, problem: String| Error::Malformed {
         path: path.clone(),
@@ -161,7 +209,7 @@ fn shell(
         .and_then(Value::as_f64)
         .and_then(seconds)
         .unwrap_or(config.limits.bash_timeout);
-    Ok(Plan {
+    Ok(ProcessPlan {
         process: process::Plan {
             program: program.to_owned(),
             args,

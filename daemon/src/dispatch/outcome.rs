@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::Unsuccessful;
 use crate::chain;
 use crate::process::{Exit, Exited, StopReason};
+use crate::services::timed_out;
 
 /// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
@@ -94,17 +95,6 @@ pub(super) fn judge(
             retryable,
         },
     }))
-}
-
-/// The failure of what took longer than `timeout`.
-pub fn timed_out(timeout: Duration) -> Failure {
-    Failure {
-        retryable: true,
-        ..Failure::permanent(
-            "timeout",
-            format!("timed out after {} s", timeout.as_secs_f64()),
-        )
-    }
 }
 
 fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {

@@ -16,9 +16,10 @@ use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
 use crate::chain::Origin;
-use crate::dispatch::{Order, Ports, Prepared, Reply, TraceMode, timed_out};
 use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal, launched};
+use crate::projects::Project;
+use crate::services::{AttemptCtx, Order, Prepared, Reply, Services, TraceMode, timed_out};
 use crate::stop::{Stop, Urgency};
 use crate::{async_log, cache, task};
 
@@ -26,8 +27,9 @@ use crate::{async_log, cache, task};
 const THREAD: &str = "rye/agent/threads/thread_directive";
 
 /// What all calls of a run work with.
-pub(super) struct CallContext<'a> {
-    pub(super) ports: Ports<'a>,
+pub(super) struct CallContext {
+    pub(super) services: Arc<Services>,
+    pub(super) project: Arc<Project>,
     pub(super) cache: cache::Store,
     pub(super) run: RunId,
     pub(super) spec: Arc<Spec>,
@@ -85,8 +87,8 @@ pub(super) enum Ended {
 }
 
 /// Finds out what `call` needs. Nothing is committed and nothing begins here.
-pub(super) async fn look_up(context: &CallContext<'_>, run: &Run, call: &Call) -> Job {
-    let ports = context.ports;
+pub(super) async fn look_up(context: &CallContext, run: &Run, call: &Call) -> Job {
+    let services = &context.services;
     if let Some(child) = &call.attached {
         return Job::Begin {
             carrier: Carrier::Attach(child.clone()),
@@ -101,6 +103,7 @@ pub(super) async fn look_up(context: &CallContext<'_>, run: &Run, call: &Call) -
             attempt: call.attempt,
             key: call.key.clone(),
         },
+        project: Arc::clone(&context.project),
         primary: call.primary,
         item: call.item.clone(),
         params: call.params.clone(),
@@ -108,13 +111,14 @@ pub(super) async fn look_up(context: &CallContext<'_>, run: &Run, call: &Call) -
         authority: call.authority,
         timeout: call.timeout,
     };
-    let prepared = ports.dispatcher.prepare(order, ports.library);
+    let mut prepared = services.dispatch.prepare(vec![order]).await;
+    let prepared = prepared.pop().expect("each order is answered");
     let node_input_hash = context.input_hash(call, &prepared);
     if prepared.is_graph() {
         if call.caching == Caching::On {
             tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that calls a graph");
         }
-        return nest(ports, run, call, node_input_hash).await;
+        return nest(services, run, call, node_input_hash).await;
     }
     if let Some(answer) = context.remembered(call, node_input_hash.as_deref()).await {
         return Job::Answered(Box::new(answer), false);
@@ -126,7 +130,7 @@ pub(super) async fn look_up(context: &CallContext<'_>, run: &Run, call: &Call) -
     }
 }
 
-impl CallContext<'_> {
+impl CallContext {
     /// The key of the result of `call`; of hooks, and of what is refused, there is none.
     fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
         match call.slot {
@@ -136,17 +140,20 @@ impl CallContext<'_> {
         let input = NodeInput {
             node: &call.node,
             primary: call.primary,
-            item: prepared.item(),
+            item: &prepared.item,
             params: &call.params,
         };
         let chain = prepared.content_hashes();
-        prepared.is_ready().then(|| self.inputs.key(&input, chain))
+        prepared.is_ready.then(|| self.inputs.key(&input, chain))
     }
 
     /// The answer an earlier call with the same key gave.
     async fn remembered(&self, call: &Call, key: Option<&str>) -> Option<Answer> {
         let key = key.filter(|_| call.caching == Caching::On)?;
-        let result = self.cache.find(&self.spec.files, key).await?;
+        let result = self
+            .cache
+            .find(self.project.gate(), &self.spec.files, key)
+            .await?;
         Some(Answer {
             cached: true,
             node_input_hash: Some(key.to_owned()),
@@ -159,10 +166,17 @@ impl CallContext<'_> {
         let key = answer.node_input_hash.as_deref();
         let good = answer.failure.is_none() && answer.certainty == Certainty::Answered;
         if let Some(key) = key.filter(|_| call.caching == Caching::On && good) {
-            let now = self.ports.journal.now();
+            let now = self.services.journal.now();
             let files = &self.spec.files;
             self.cache
-                .store(files, key, &call.node, &answer.result, now)
+                .store(
+                    self.project.gate(),
+                    files,
+                    key,
+                    &call.node,
+                    &answer.result,
+                    now,
+                )
                 .await;
         }
     }
@@ -179,12 +193,12 @@ enum Earlier {
 }
 
 impl Earlier {
-    async fn of(ports: Ports<'_>, call: &Call) -> Result<Self, Failure> {
+    async fn of(services: &Arc<Services>, call: &Call) -> Result<Self, Failure> {
         let Some(first) = &call.continues else {
             return Ok(Self::None);
         };
         let gone = |error: Refusal| Failure::permanent("child_lost", error.message);
-        let first = ports.runs.get(first.clone()).await.map_err(gone)?;
+        let first = services.runs().get(first.clone()).await.map_err(gone)?;
         let same_call = first.spec.effect_scope.as_ref() == Some(&call.key);
         if !same_call || first.spec.item != call.item.canonical() {
             return Ok(Self::None);
@@ -197,7 +211,11 @@ impl Earlier {
                 Self::None
             });
         }
-        let last = ports.runs.newest(first.id.clone()).await.map_err(gone)?;
+        let last = services
+            .runs()
+            .newest(first.id.clone())
+            .await
+            .map_err(gone)?;
         match &last.life {
             Life::Ended(outcome) => Ok(match &**outcome {
                 Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
@@ -231,8 +249,13 @@ impl Earlier {
 }
 
 /// A graph within a graph becomes a run of its own, which goes on with that of an earlier try.
-async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<String>) -> Job {
-    let nested = match Earlier::of(ports, call).await {
+async fn nest(
+    services: &Arc<Services>,
+    run: &Run,
+    call: &Call,
+    node_input_hash: Option<String>,
+) -> Job {
+    let nested = match Earlier::of(services, call).await {
         Ok(Earlier::Counts(child)) => {
             return Job::Begin {
                 carrier: Carrier::Attach(child),
@@ -244,15 +267,19 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
         Ok(Earlier::Continues(earlier)) => Ok(Some(earlier)),
         Err(failure) => Err(failure),
     };
-    let nested = nested.and_then(|continues| {
-        ports.runs.nest(Nest {
-            parent: run,
-            item: &call.item,
-            params: call.params.clone(),
-            key: &call.key,
-            continues,
-        })
-    });
+    let nested = match nested {
+        Ok(continues) => {
+            let nest = Nest {
+                parent: run,
+                item: &call.item,
+                params: call.params.clone(),
+                key: &call.key,
+                continues,
+            };
+            services.runs().nest(nest).await
+        }
+        Err(failure) => Err(failure),
+    };
     match nested {
         Err(failure) => {
             let answer = Answer {
@@ -284,7 +311,7 @@ async fn nest(ports: Ports<'_>, run: &Run, call: &Call, node_input_hash: Option<
 
 /// Carries a call out.
 pub(super) async fn attend(
-    context: Arc<CallContext<'_>>,
+    context: Arc<CallContext>,
     stop: &Stop,
     pending: PendingCall,
 ) -> (Box<Call>, Ended) {
@@ -293,15 +320,15 @@ pub(super) async fn attend(
         carrier,
         node_input_hash,
     } = pending;
-    let ports = context.ports;
+    let services = &context.services;
     let by_a_tool = matches!(carrier, Carrier::Effect(_));
     let mut ended = match carrier {
         Carrier::Effect(prepared) => effect(&context, stop, &call, *prepared).await,
         Carrier::Launch(child) => {
-            ports.runs.launch(child.clone()).await;
-            child_run(ports, stop, &context.run, &call, child).await
+            services.runs().launch(child.clone()).await;
+            child_run(services, stop, &context.run, &call, child).await
         }
-        Carrier::Attach(child) => child_run(ports, stop, &context.run, &call, child).await,
+        Carrier::Attach(child) => child_run(services, stop, &context.run, &call, child).await,
     };
     if let Ended::Answered(answer) = &mut ended {
         answer.node_input_hash = node_input_hash;
@@ -312,23 +339,30 @@ pub(super) async fn attend(
     (call, ended)
 }
 
-async fn effect(context: &CallContext<'_>, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
-    let CallContext { ports, run, .. } = context;
-    let note_process = ports.note_process(run, call.step, call.slot);
-    let reply = ports
-        .dispatcher
-        .carry_out(prepared, ports.runs, stop, &note_process)
-        .await;
+async fn effect(context: &CallContext, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
+    let CallContext { services, run, .. } = context;
+    let cx = AttemptCtx {
+        run: run.clone(),
+        spec: Arc::clone(&context.spec),
+        step: call.step,
+        slot: call.slot,
+        key: call.key.clone(),
+        stop: stop.clone(),
+        span: tracing::Span::current(),
+        services: Arc::clone(services),
+    };
+    let reply = services.dispatch.carry_out(prepared, &cx).await;
     let caller = format!("step {} {} {}", call.step, call.node, call.item);
-    let now = ports.journal.now();
-    async_log::keep(run, &context.spec, now, &caller, &reply.stderr).await;
+    let now = services.journal.now();
+    let gate = context.project.gate();
+    async_log::keep(gate, run, &context.spec, now, &caller, &reply.stderr).await;
     if reply.stopped && stop.urgency() >= Urgency::Cancel {
         return Ended::Stopped(reply.receipt);
     }
     let continues = reply.envelope.item.id.as_str() == THREAD;
     let mut answer = answer_of(reply);
     if continues {
-        follow(*ports, &mut answer).await;
+        follow(services, &mut answer).await;
     }
     Ended::Answered(Box::new(answer))
 }
@@ -352,7 +386,7 @@ fn answered(result: impl Into<Arc<Value>>) -> Answer {
 }
 
 /// A thread that was continued by another one: the result is that of the last.
-async fn follow(ports: Ports<'_>, answer: &mut Answer) {
+async fn follow(services: &Arc<Services>, answer: &mut Answer) {
     if answer.result.get("status") != Some(&json!("continued")) {
         return;
     }
@@ -364,7 +398,7 @@ async fn follow(ports: Ports<'_>, answer: &mut Answer) {
         return;
     };
     let last = match RunId::new(next.as_str()) {
-        Ok(id) => ports.runs.newest(id).await.ok(),
+        Ok(id) => services.runs().newest(id).await.ok(),
         Err(_) => None,
     };
     match last {
@@ -387,15 +421,16 @@ async fn follow(ports: Ports<'_>, answer: &mut Answer) {
 ///
 /// The supervisor tells a run below to stop together with its parent; one that was created at that very moment is told here.
 async fn child_run(
-    ports: Ports<'_>,
+    services: &Arc<Services>,
     stop: &Stop,
     parent: &RunId,
     call: &Call,
     child: RunId,
 ) -> Ended {
-    if let Some(answer) = detached(ports, &child).await {
+    if let Some(answer) = detached(services, &child).await {
         return Ended::Answered(Box::new(answer));
     }
+    let runs = services.runs();
     let mut remaining = call.timeout;
     let (mut overdue, mut told) = (false, false);
     let settled = loop {
@@ -403,7 +438,7 @@ async fn child_run(
             // First: a kill is more than a cancel, and must not leave one on the record of the child before its own end is.
             biased;
             () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
-            settled = ports.runs.settled(child.clone()) => break settled,
+            settled = runs.settled(child.clone()) => break settled,
             () = task::sleep(remaining) => {
                 (overdue, remaining) = (true, None);
                 let seconds = call.timeout.unwrap_or_default().as_secs_f64();
@@ -414,7 +449,7 @@ async fn child_run(
                 format!("its parent {parent}")
             }
         };
-        if let Err(error) = ports.runs.cancel(child.clone(), cause).await {
+        if let Err(error) = runs.cancel(child.clone(), cause).await {
             tracing::debug!(%error, "a run below had ended before it was told to");
         }
     };
@@ -439,7 +474,7 @@ async fn child_run(
         Some(timeout) if overdue => timed_out(timeout),
         Some(_) | None => failure,
     });
-    let certainty = if failure.is_some() && ports.runs.is_unsettled(run.id.clone()).await {
+    let certainty = if failure.is_some() && services.runs().is_unsettled(run.id.clone()).await {
         Certainty::CutOff
     } else {
         Certainty::Answered
@@ -452,8 +487,8 @@ async fn child_run(
 }
 
 /// What is told at once of a run that its parent does not wait for; `None` if it does.
-async fn detached(ports: Ports<'_>, child: &RunId) -> Option<Answer> {
-    let run = ports.runs.get(child.clone()).await.ok()?;
+async fn detached(services: &Arc<Services>, child: &RunId) -> Option<Answer> {
+    let run = services.runs().get(child.clone()).await.ok()?;
     if !run.spec.detached {
         return None;
     }

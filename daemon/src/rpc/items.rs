@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use super::decode;
-use crate::dispatch::{Envelope, TraceMode};
 use crate::port::launched;
+use crate::services::{Envelope, TraceMode};
 use crate::supervisor::{Executed, Supervisor};
 
 #[derive(Debug)]

@@ -30,8 +30,13 @@ impl Objects for ObjectsService {
         request: Request<v1::GetObjectRequest>,
     ) -> Result<Response<v1::GetObjectResponse>, Status> {
         let request = request.into_inner();
-        let files = self.supervisor.files_of(request.project.as_ref())?;
-        let object_json = match self.store.object(&files, &request.hash).await {
+        let project = self.supervisor.project_of(request.project.as_ref()).await?;
+        let files = project.files.to_string_lossy();
+        let object_json = match self
+            .store
+            .object(project.gate(), &files, &request.hash)
+            .await
+        {
             Ok(object) => object.to_string(),
             Err(missing) if missing.kind() == ErrorKind::NotFound => {
                 // A transcript of the project names long payloads, which the journal keeps.
@@ -48,10 +53,10 @@ impl Objects for ObjectsService {
         &self,
         request: Request<v1::ListCacheRequest>,
     ) -> Result<Response<v1::ListCacheResponse>, Status> {
-        let files = self
-            .supervisor
-            .files_of(request.into_inner().project.as_ref())?;
-        let entries = self.store.list(&files).await?;
+        let directory = request.into_inner().project;
+        let project = self.supervisor.project_of(directory.as_ref()).await?;
+        let files = project.files.to_string_lossy();
+        let entries = self.store.list(project.gate(), &files).await?;
         Ok(Response::new(v1::ListCacheResponse {
             entries: entries.into_iter().map(encode::cache_entry).collect(),
         }))
@@ -65,7 +70,8 @@ impl Objects for ObjectsService {
         if request.all != request.keys.is_empty() {
             return Err(invalid("keys", "name entries, or ask for all"));
         }
-        let files = self.supervisor.files_of(request.project.as_ref())?;
+        let project = self.supervisor.project_of(request.project.as_ref()).await?;
+        let files = project.files.to_string_lossy();
         let which: Vec<Which> = if request.all {
             vec![Which::All]
         } else {
@@ -73,7 +79,7 @@ impl Objects for ObjectsService {
         };
         let mut dropped = 0;
         for which in which {
-            dropped += self.store.drop(&files, which).await?;
+            dropped += self.store.drop(project.gate(), &files, which).await?;
         }
         Ok(Response::new(v1::DropCacheResponse {
             dropped: encode::number(dropped),

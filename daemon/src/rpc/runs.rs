@@ -211,7 +211,10 @@ impl Runs for RunsService {
     ) -> Answer<v1::ValidateResponse> {
         let request = request.into_inner();
         let item = decode::item(request.item)?;
-        let checked = self.supervisor.validate(&item, request.project.as_ref())?;
+        let checked = self
+            .supervisor
+            .validate(&item, request.project.as_ref())
+            .await?;
         Ok(Response::new(encode::checked(checked)))
     }
 

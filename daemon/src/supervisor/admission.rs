@@ -4,24 +4,27 @@
 //! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
 //! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made. A run that is
 //! to continue an ended one and would fail so is not made either: the ended one stays as it is, and can be continued later.
+//!
+//! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::{self, Layer, Primary};
-use rye_core::definition::{self, Action, Finding, Graph};
+use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom};
 use rye_item::Library;
 
-use super::{Error, Start, StartAt};
+use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
-use crate::libraries::Libraries;
+use crate::projects::Inside;
+use crate::services::Services;
 
 /// A run that may be created.
 pub(super) struct Admitted {
@@ -33,69 +36,198 @@ pub(super) struct Admitted {
     pub(super) warnings: Vec<String>,
 }
 
-/// Verifies the item and fixes everything about the run `id`.
-pub(super) fn admit(
-    libraries: &Libraries,
-    config: &Config,
-    id: &RunId,
-    request: Start,
-) -> Result<Admitted, Error> {
-    let item = request.item.canonical();
-    if item.kind != ItemKind::Tool {
-        return Err(Error::NotRunnable { item });
+impl Supervisor {
+    /// Verifies the item and fixes everything about the run `id`, away from the runtime's workers.
+    pub(super) async fn admit(&self, id: &RunId, request: Start) -> Result<Admitted, Error> {
+        let item = runnable(&request.item)?;
+        let admission = Admission {
+            services: Arc::clone(&self.shared.services),
+            config: Arc::clone(&self.shared.config),
+        };
+        let (id, directory) = (id.clone(), request.directory.clone());
+        let work = move |inside: &Inside<'_>| admission.admit(inside, &id, item, request);
+        self.projects().visit(&directory, "admit a run", work).await
     }
-    let place = libraries.place(&request.directory)?;
-    let resolved =
-        chain::resolve(&place.library, &item, None).map_err(|source| refused(&item, source))?;
-    let lineage = request.lineage.as_ref();
-    let continued = match &request.start_at {
-        StartAt::Continue { run, .. } => Some(run),
-        StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
-    };
-    let spec = Spec {
-        kind: match resolved.terminal {
-            Terminal::Graph => RunKind::Graph,
-            Terminal::Native(_) | Terminal::Process => RunKind::Tool,
-        },
-        item,
-        project: place.directory.to_string_lossy().into_owned(),
-        files: place.files.to_string_lossy().into_owned(),
-        principal: request.principal().to_owned(),
-        parent: lineage.map(|lineage| lineage.parent.clone()),
-        depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
-        detached: lineage.is_some_and(|lineage| lineage.detached),
-        effect_scope: match (lineage, continued) {
-            (Some(lineage), _) => Some(lineage.key.clone()),
-            (None, Some(run)) => run.spec.effect_scope.clone(),
-            (None, None) => None,
-        },
-        start_from: None,
-        chain_root: continued.map_or_else(|| id.clone(), |run| run.spec.chain_root.clone()),
-        continuation_of: continued.map(|run| run.id.clone()),
-        limits: request.limits.clone(),
-        layers: inherited_layers(&request),
-        durability: request.durability.unwrap_or(config.durability),
-        recovery: config.recovery,
-        inputs: Object::new(),
-        content_hash: resolved.tool().content_hash.clone(),
-        graph: None,
-        start_key: request.start_key.clone(),
-        start_digest: request.start_key.is_some().then(|| request.digest()),
-    };
-    if spec.kind == RunKind::Tool && !matches!(request.start_at, StartAt::Start) {
-        return Err(Error::NotAGraph { item: spec.item });
+}
+
+/// The item without aliases, if its type is one that runs.
+pub(super) fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
+    let item = item.canonical();
+    if item.kind == ItemKind::Tool {
+        Ok(item)
+    } else {
+        Err(Error::NotRunnable { item })
     }
-    let continued = spec.continuation_of.clone();
-    let admitted = match spec.kind {
-        RunKind::Graph => admit_graph(spec, &resolved, libraries, &place.library, config, request)?,
-        RunKind::Tool => admit_tool(spec, &resolved, request)?,
-    };
-    match (continued, &admitted.fault) {
-        (Some(run), Some(fault)) => Err(Error::Unfit {
-            run,
-            problem: format!("it cannot go on as things are: {}", fault.message),
-        }),
-        (Some(_) | None, _) => Ok(admitted),
+}
+
+/// What runs are admitted with.
+struct Admission {
+    services: Arc<Services>,
+    config: Arc<Config>,
+}
+
+impl Admission {
+    fn admit(
+        &self,
+        inside: &Inside<'_>,
+        id: &RunId,
+        item: ItemRef,
+        request: Start,
+    ) -> Result<Admitted, Error> {
+        let (project, config) = (inside.project, &self.config);
+        let resolved =
+            chain::resolve(inside.library, &item, None).map_err(|source| refused(&item, source))?;
+        let lineage = request.lineage.as_ref();
+        let continued = match &request.start_at {
+            StartAt::Continue { run, .. } => Some(run),
+            StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
+        };
+        let spec = Spec {
+            kind: match resolved.terminal {
+                Terminal::Graph => RunKind::Graph,
+                Terminal::Native(_) | Terminal::Process => RunKind::Tool,
+            },
+            item,
+            project: project.directory.to_string_lossy().into_owned(),
+            files: project.files.to_string_lossy().into_owned(),
+            principal: request.principal().to_owned(),
+            parent: lineage.map(|lineage| lineage.parent.clone()),
+            depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
+            detached: lineage.is_some_and(|lineage| lineage.detached),
+            effect_scope: match (lineage, continued) {
+                (Some(lineage), _) => Some(lineage.key.clone()),
+                (None, Some(run)) => run.spec.effect_scope.clone(),
+                (None, None) => None,
+            },
+            start_from: None,
+            chain_root: continued.map_or_else(|| id.clone(), |run| run.spec.chain_root.clone()),
+            continuation_of: continued.map(|run| run.id.clone()),
+            limits: request.limits.clone(),
+            layers: inherited_layers(&request),
+            durability: request.durability.unwrap_or(config.durability),
+            recovery: config.recovery,
+            inputs: Object::new(),
+            content_hash: resolved.tool().content_hash.clone(),
+            graph: None,
+            start_key: request.start_key.clone(),
+            start_digest: request.start_key.is_some().then(|| request.digest()),
+        };
+        if spec.kind == RunKind::Tool && !matches!(request.start_at, StartAt::Start) {
+            return Err(Error::NotAGraph { item: spec.item });
+        }
+        let continued = spec.continuation_of.clone();
+        let admitted = match spec.kind {
+            RunKind::Graph => self.admit_graph(spec, &resolved, inside.library, request)?,
+            RunKind::Tool => admit_tool(spec, &resolved, request)?,
+        };
+        match (continued, &admitted.fault) {
+            (Some(run), Some(fault)) => Err(Error::Unfit {
+                run,
+                problem: format!("it cannot go on as things are: {}", fault.message),
+            }),
+            (Some(_) | None, _) => Ok(admitted),
+        }
+    }
+
+    /// A graph run: parsed and validated, with its own declaration as a further layer.
+    fn admit_graph(
+        &self,
+        mut spec: Spec,
+        resolved: &Chain,
+        library: &Library,
+        request: Start,
+    ) -> Result<Admitted, Error> {
+        let path = resolved.tool().path.display();
+        let text = resolved.tool().text.to_string();
+        spec.inputs = request.inputs;
+        let messages = |findings: &[Finding]| -> Vec<String> {
+            let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
+            placed.collect()
+        };
+        let (graph, findings) = match self.read_graph(&text, library) {
+            Ok(read) => read,
+            Err(findings) => {
+                let text = messages(&findings).join("\n");
+                return Ok(Admitted {
+                    spec,
+                    fault: Some(Failure::permanent("graph_validation_failed", text)),
+                    warnings: Vec::new(),
+                });
+            }
+        };
+        refuse_tampered(&graph, library)?;
+        let snapshot = library
+            .snapshot()
+            .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
+        self.services.projects.read_policy(&snapshot.policy)?;
+        let mut warnings = messages(&findings);
+        spec.graph = Some(GraphSource {
+            text,
+            category: graph.category.clone(),
+            version: graph.version.clone(),
+            nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
+            policy: snapshot.policy.to_string(),
+            config_hash: snapshot.hash.to_string(),
+        });
+        spec.recovery = graph.recovery.unwrap_or(spec.recovery);
+        spec.durability = request
+            .durability
+            .or(graph.durability)
+            .or(request
+                .lineage
+                .as_ref()
+                .map(|lineage| lineage.spec.durability))
+            .unwrap_or(spec.durability);
+        let default_steps = graph
+            .max_steps
+            .unwrap_or(self.config.limits.max_steps.get());
+        let granted = continued_limit(&request.start_at).max(default_steps);
+        let limit = *spec.limits.steps.get_or_insert(granted);
+        let used_up = used_up(&request.start_at, limit);
+        let undeclared =
+            declare(&mut spec, &graph, request.capabilities.is_some()).map_err(|mend| {
+                Failure::permanent("graph_validation_failed", format!("{path}: {mend}"))
+            });
+        let misfit = match inputs(&graph, spec.inputs, request.text_inputs, &request.start_at) {
+            Ok((inputs, undeclared)) => {
+                spec.inputs = inputs;
+                warnings.extend(undeclared);
+                None
+            }
+            Err((given, failure)) => {
+                spec.inputs = given;
+                Some(*failure)
+            }
+        };
+        let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
+        spec.start_from = seed.map(Arc::new);
+        let unset = unset_variables(&spec, &graph, library, &self.config);
+        Ok(Admitted {
+            spec,
+            fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
+            warnings,
+        })
+    }
+
+    /// The graph that `text` holds, and what its author should know of it among the items of `library`.
+    fn read_graph(
+        &self,
+        text: &str,
+        library: &Library,
+    ) -> Result<(Arc<Graph>, Vec<Finding>), Vec<Finding>> {
+        let parsed = self.services.graphs.read(text)?;
+        let is_graph = |item: &ItemRef| chain::is_graph(library, item);
+        let caches_graphs = parsed.graph.nodes.iter().any(|node| {
+            let item = node.work.action().and_then(Action::named);
+            node.caching == Caching::On && item.is_some_and(|item| is_graph(&item))
+        });
+        let findings = if caches_graphs {
+            // That is a warning, which belongs among those about the text alone.
+            definition::parse_among(text, &is_graph)?.1
+        } else {
+            parsed.findings.clone()
+        };
+        Ok((Arc::clone(&parsed.graph), findings))
     }
 }
 
@@ -149,84 +281,6 @@ fn admit_tool(mut spec: Spec, resolved: &Chain, request: Start) -> Result<Admitt
         spec,
         fault: None,
         warnings: Vec::new(),
-    })
-}
-
-/// A graph run: parsed and validated, with its own declaration as a further layer.
-fn admit_graph(
-    mut spec: Spec,
-    resolved: &Chain,
-    libraries: &Libraries,
-    library: &Library,
-    config: &Config,
-    request: Start,
-) -> Result<Admitted, Error> {
-    let path = resolved.tool().path.display();
-    let text = resolved.tool().text.to_string();
-    spec.inputs = request.inputs;
-    let messages = |findings: &[Finding]| -> Vec<String> {
-        let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
-        placed.collect()
-    };
-    let is_graph = |item: &ItemRef| chain::is_graph(library, item);
-    let (graph, findings) = match definition::parse_among(&text, &is_graph) {
-        Ok(parsed) => parsed,
-        Err(findings) => {
-            let text = messages(&findings).join("\n");
-            return Ok(Admitted {
-                spec,
-                fault: Some(Failure::permanent("graph_validation_failed", text)),
-                warnings: Vec::new(),
-            });
-        }
-    };
-    refuse_tampered(&graph, library)?;
-    let snapshot = library
-        .snapshot()
-        .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
-    libraries.policy(&snapshot.policy)?;
-    let mut warnings = messages(&findings);
-    spec.graph = Some(GraphSource {
-        text,
-        category: graph.category.clone(),
-        version: graph.version.clone(),
-        nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
-        policy: snapshot.policy.to_string(),
-        config_hash: snapshot.hash.to_string(),
-    });
-    spec.recovery = graph.recovery.unwrap_or(spec.recovery);
-    spec.durability = request
-        .durability
-        .or(graph.durability)
-        .or(request
-            .lineage
-            .as_ref()
-            .map(|lineage| lineage.spec.durability))
-        .unwrap_or(spec.durability);
-    let default_steps = graph.max_steps.unwrap_or(config.limits.max_steps.get());
-    let granted = continued_limit(&request.start_at).max(default_steps);
-    let limit = *spec.limits.steps.get_or_insert(granted);
-    let used_up = used_up(&request.start_at, limit);
-    let undeclared = declare(&mut spec, &graph, request.capabilities.is_some())
-        .map_err(|mend| Failure::permanent("graph_validation_failed", format!("{path}: {mend}")));
-    let misfit = match inputs(&graph, spec.inputs, request.text_inputs, &request.start_at) {
-        Ok((inputs, undeclared)) => {
-            spec.inputs = inputs;
-            warnings.extend(undeclared);
-            None
-        }
-        Err((given, failure)) => {
-            spec.inputs = given;
-            Some(*failure)
-        }
-    };
-    let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
-    spec.start_from = seed.map(Arc::new);
-    let unset = unset_variables(&spec, &graph, library, config);
-    Ok(Admitted {
-        spec,
-        fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
-        warnings,
     })
 }
 

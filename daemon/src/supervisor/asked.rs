@@ -188,7 +188,7 @@ impl Asked {
 impl Supervisor {
     /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: whoever gives
     /// `capabilities` as an input would believe that the run has less authority.
-    pub(super) fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
+    pub(super) async fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
         let given: Vec<_> = Asked::CONTROL
             .into_iter()
             .filter(|(word, _)| {
@@ -199,7 +199,7 @@ impl Supervisor {
             return Ok(());
         }
         // What is wrong with the item itself is told by whoever admits the run.
-        let Ok((_, chain)) = self.resolve(&request.item, &request.directory) else {
+        let Ok(chain) = self.resolve(&request.item, &request.directory).await else {
             return Ok(());
         };
         let declared = |word: &str| {

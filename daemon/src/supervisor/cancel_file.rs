@@ -1,14 +1,20 @@
 //! Cancelling by a file: `cancel` or `cancel.requested` in the directory of a run.
 //!
 //! **Order.** Looked for every half second, for runs that have not ended and were not asked to stop yet; the file's `reason`
-//! becomes the cause. **Never** removes the file.
+//! becomes the cause. Each project is looked at through its gate, and not again before the last look has come back: one that hangs
+//! holds up no other. **Never** removes the file.
 
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use rye_core::error::with_sources;
+use rye_core::id::RunId;
 
 use super::Supervisor;
-use crate::{journal, task};
+use crate::journal;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -17,24 +23,54 @@ impl Supervisor {
     /// Looks for such files until the daemon stops.
     pub(super) async fn heed_cancel_files(&self) {
         let stopping = &self.shared.stopping;
-        while stopping
-            .run_until_cancelled(tokio::time::sleep(PAUSE))
-            .await
-            .is_some()
-        {
-            let runs = self.shared.journal.live(|run| {
-                let open = run.cancel.is_none();
-                open.then(|| (run.id.clone(), run.spec.files.clone()))
-            });
-            if runs.is_empty() {
-                continue;
-            }
-            let look = move || journal::cancel_requests(runs);
-            for (run, reason) in task::blocking("look for cancel files", look).await {
-                tracing::info!(%run, reason, "a file asks to cancel the run");
-                if let Err(error) = self.cancel(&run, &reason).await {
-                    tracing::info!(%run, error = %with_sources(&error), "the run was not cancelled");
+        let mut looks = FuturesUnordered::new();
+        let mut looked_at = HashSet::new();
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = tokio::time::sleep(PAUSE) => {
+                    for (project, runs) in self.runs_that_may_be_cancelled() {
+                        if looked_at.insert(project.clone()) {
+                            let gate = self.projects().gate_of(Path::new(&project));
+                            looks.push(async move {
+                                let look = move || journal::cancel_requests(runs);
+                                (project, gate.pass("look for cancel files", look).await)
+                            });
+                        }
+                    }
                 }
+                Some((project, asked)) = looks.next() => {
+                    looked_at.remove(&project);
+                    self.heed(asked).await;
+                }
+            }
+        }
+    }
+
+    /// Runs that have not ended and were not asked to stop, with the directory of their files, by project.
+    fn runs_that_may_be_cancelled(&self) -> HashMap<String, Vec<(RunId, String)>> {
+        let runs = self.journal().live(|run| {
+            let open = run.cancel.is_none();
+            open.then(|| {
+                (
+                    run.spec.project.clone(),
+                    run.id.clone(),
+                    run.spec.files.clone(),
+                )
+            })
+        });
+        let mut by_project: HashMap<_, Vec<_>> = HashMap::new();
+        for (project, run, files) in runs {
+            by_project.entry(project).or_default().push((run, files));
+        }
+        by_project
+    }
+
+    async fn heed(&self, asked: Vec<(RunId, String)>) {
+        for (run, reason) in asked {
+            tracing::info!(%run, reason, "a file asks to cancel the run");
+            if let Err(error) = self.cancel(&run, &reason).await {
+                tracing::info!(%run, error = %with_sources(&error), "the run was not cancelled");
             }
         }
     }

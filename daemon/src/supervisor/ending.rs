@@ -39,7 +39,7 @@ impl Supervisor {
             this.kill_line(&id, &cause, grace).await?;
             // Those below a run that was over before we came to it are ended by its own task.
             for below in &line {
-                this.shared.journal.ended(below).await?;
+                this.journal().ended(below).await?;
             }
             this.run_of(&id).await
         };
@@ -55,7 +55,7 @@ impl Supervisor {
             self.live_run(id, "cancelled").await?;
             match self.note_cancel(id, cause) {
                 Ok(None) => {}
-                Ok(Some(ticket)) => self.shared.journal.published(ticket).await?,
+                Ok(Some(ticket)) => self.journal().published(ticket).await?,
                 Err(error) => {
                     self.live_run(id, "cancelled").await?;
                     return Err(error.into());
@@ -74,13 +74,13 @@ impl Supervisor {
         // Under the lock of the tasks: nobody else asks between the look and the note.
         let tasks = self.live();
         let asked = |run: &Run| (run.id == *id).then(|| run.cancel.clone());
-        if self.shared.journal.live(asked) != [None] {
+        if self.journal().live(asked) != [None] {
             return Ok(None);
         }
         let event = Event::Run(RunEvent::CancelRequested {
             cause: cause.to_owned(),
         });
-        let ticket = self.shared.journal.note(id, event)?;
+        let ticket = self.journal().note(id, event)?;
         if let Some(stop) = tasks.get(id) {
             stop.cancel(cause);
         }
@@ -102,10 +102,10 @@ impl Supervisor {
                 });
                 let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
                 self.tell(id, |stop| stop.kill(cause, grace));
-                self.shared.journal.published(ticket).await?;
+                self.journal().published(ticket).await?;
                 self.release_parent(id).await?;
             }
-            self.shared.journal.ended(id).await?;
+            self.journal().ended(id).await?;
             self.kill_below(id, grace).await?;
             self.run_of(id).await
         };
@@ -144,7 +144,7 @@ impl Supervisor {
 
     /// Runs that `id` started and waits for, and that have not ended.
     fn attached(&self, id: &RunId) -> Vec<RunId> {
-        self.shared.journal.live(|run| {
+        self.journal().live(|run| {
             let below = run.spec.parent.as_ref() == Some(id) && !run.spec.detached;
             below.then(|| run.id.clone())
         })

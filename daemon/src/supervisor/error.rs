@@ -3,7 +3,7 @@
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
 
-use crate::{chain, journal, libraries};
+use crate::{chain, journal, projects};
 
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// The project directory cannot be used.
     #[error(transparent)]
-    Project(#[from] libraries::Error),
+    Project(#[from] projects::Error),
     /// The item is refused or not there.
     #[error("failed to start `{item}`")]
     Item {

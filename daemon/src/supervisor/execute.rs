@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::asked::Asked;
 use super::{Asker, Error, Start, StartAt, Started, Supervisor};
 use crate::chain::Terminal;
-use crate::dispatch::{Envelope, TraceMode};
+use crate::services::{Envelope, TraceMode};
 
 /// What came of running an item.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct Step {
 impl Supervisor {
     /// Runs an item for its answer.
     pub async fn execute(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {
-        let (_, chain) = self.resolve(&request.item, &request.directory)?;
+        let chain = self.resolve(&request.item, &request.directory).await?;
         match chain.terminal {
             Terminal::Graph => self.execute_graph(request).await,
             Terminal::Native(_) | Terminal::Process => self.execute_tool(request, trace).await,
@@ -67,7 +67,7 @@ impl Supervisor {
             message: failure.message,
         })?;
         if asked.validate {
-            let checked = self.validate(&request.item, &request.directory)?;
+            let checked = self.validate(&request.item, &request.directory).await?;
             return Ok(Executed::Document(checked.report.to_json()));
         }
         request.inputs = asked.inputs;

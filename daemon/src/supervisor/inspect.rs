@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rye_core::definition;
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
-use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::id::{ItemRef, RunId};
 use rye_core::model::graph::At;
 use rye_core::model::{Run, RunKind, StepStatus};
 
+use super::admission::{refused, runnable};
 use super::validate::graph_only;
-use super::{Error, Supervisor, admission};
+use super::{Error, Supervisor};
 use crate::chain::{self, Chain};
+use crate::graphs::Graphs;
 use crate::journal::{Filter, Walked};
-use crate::libraries::Place;
+use crate::projects::{Inside, Project};
+use crate::task;
 
 /// Records asked of the journal in one go.
 const PAGE: usize = 1000;
@@ -29,10 +31,9 @@ pub enum Reach {
 }
 
 impl Supervisor {
-    /// Where the runs of `directory` keep their files.
-    pub fn files_of(&self, directory: &Path) -> Result<String, Error> {
-        let place = self.shared.libraries.place(directory)?;
-        Ok(place.files.to_string_lossy().into_owned())
+    /// The project that `directory` belongs to.
+    pub async fn project_of(&self, directory: &Path) -> Result<Arc<Project>, Error> {
+        Ok(self.projects().open(directory).await?)
     }
 
     /// Draws a graph; with a run, the graph as that run walks it and what the run did.
@@ -44,21 +45,56 @@ impl Supervisor {
         run: Option<&RunId>,
     ) -> Result<String, Error> {
         let Some(run) = run else {
-            let graph = self.graph_file(item, directory)?;
-            let path = graph.tool().path.display().to_string();
-            return draw(&graph.tool().text, item, &path, format, &BTreeMap::new());
+            return self.draw_file(item, directory, format).await;
         };
         let run = self.run_of(run).await?;
         let same = run.spec.item == item.canonical();
-        let Some(graph) = run.spec.graph.as_ref().filter(|_| same) else {
+        if !same || run.spec.graph.is_none() {
             return Err(Error::Unfit {
                 run: run.id.clone(),
                 problem: format!("it runs `{}`, not `{item}`", run.spec.item),
             });
-        };
+        }
         let walked = self.journal().walked(&run.id).await?;
         let name = format!("the graph of run {}", run.id);
-        draw(&graph.text, item, &name, format, &overlay(&run, &walked))
+        let graphs = self.shared.services.graphs.clone();
+        let (item, run) = (item.canonical(), Arc::clone(&run));
+        task::blocking("draw a graph", move || {
+            let text = run.spec.graph.as_ref().map(|graph| graph.text.as_str());
+            let nodes = overlay(&run, &walked);
+            draw(
+                &graphs,
+                text.unwrap_or_default(),
+                &item,
+                &name,
+                format,
+                &nodes,
+            )
+        })
+        .await
+    }
+
+    async fn draw_file(
+        &self,
+        item: &ItemRef,
+        directory: &Path,
+        format: Format,
+    ) -> Result<String, Error> {
+        let item = runnable(item)?;
+        let graphs = self.shared.services.graphs.clone();
+        let work = move |inside: &Inside<'_>| {
+            let chain = chain::resolve(inside.library, &item, None);
+            let chain = chain.map_err(|source| Error::Unseen {
+                item: item.clone(),
+                wanted: "shown",
+                source: Box::new(source),
+            })?;
+            graph_only(&item, &chain, "shown")?;
+            let (file, nodes) = (chain.tool(), BTreeMap::new());
+            let path = file.path.display().to_string();
+            draw(&graphs, &file.text, &item, &path, format, &nodes)
+        };
+        self.projects().visit(directory, "show a graph", work).await
     }
 
     /// The runs below `id`: each behind its parent, siblings oldest first.
@@ -91,48 +127,28 @@ impl Supervisor {
         Ok(children)
     }
 
-    /// The verified chain of an item that can run, and where it would run.
-    pub(super) fn resolve(
-        &self,
-        item: &ItemRef,
-        directory: &Path,
-    ) -> Result<(Place, Chain), Error> {
-        let item = item.canonical();
-        if item.kind != ItemKind::Tool {
-            return Err(Error::NotRunnable { item });
-        }
-        let place = self.shared.libraries.place(directory)?;
-        let chain = chain::resolve(&place.library, &item, None)
-            .map_err(|source| admission::refused(&item, source))?;
-        Ok((place, chain))
-    }
-
-    fn graph_file(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
-        let chain = match self.resolve(item, directory) {
-            Ok((_, chain)) => chain,
-            Err(Error::Item { item, source }) => {
-                return Err(Error::Unseen {
-                    item,
-                    wanted: "shown",
-                    source,
-                });
-            }
-            Err(error) => return Err(error),
+    /// The verified chain of an item that can run.
+    pub(super) async fn resolve(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
+        let item = runnable(item)?;
+        let work = move |inside: &Inside<'_>| {
+            chain::resolve(inside.library, &item, None).map_err(|source| refused(&item, source))
         };
-        graph_only(&item.canonical(), &chain, "shown")?;
-        Ok(chain)
+        self.projects()
+            .visit(directory, "resolve an item", work)
+            .await
     }
 }
 
 fn draw(
+    graphs: &Graphs,
     text: &str,
     item: &ItemRef,
     name: &str,
     format: Format,
     overlay: &BTreeMap<String, NodeState>,
 ) -> Result<String, Error> {
-    match definition::parse(text) {
-        Ok((graph, _)) => Ok(show::render(&graph, &item.canonical().id, format, overlay)),
+    match graphs.read(text) {
+        Ok(parsed) => Ok(show::render(&parsed.graph, &item.id, format, overlay)),
         Err(findings) => {
             let told: Vec<_> = findings
                 .iter()

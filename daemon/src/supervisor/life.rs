@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rye_core::error::with_sources;
-use rye_core::model::{Event, Failure, Run, RunKind};
+use rye_core::model::{Event, Failure, KillReceipt, Run, RunKind};
 
-use super::{Asker, Begin, Beginner, Shared, Supervisor};
-use crate::dispatch::Ports;
+use super::{Asker, Begin, Beginner, Supervisor};
 use crate::journal::{self, Change};
-use crate::stop::{DriverExit, Stop};
+use crate::stop::{DriverExit, Stop, Urgency};
 use crate::{call, graph, task};
 
 impl Supervisor {
@@ -58,7 +57,7 @@ impl Supervisor {
 
     async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
         // It may have been stopped before it had a task.
-        if let Ok(Some(record)) = self.shared.journal.run(&run.id).await {
+        if let Ok(Some(record)) = self.journal().run(&run.id).await {
             if let Some(cause) = &record.cancel {
                 stop.cancel(cause);
             }
@@ -86,7 +85,7 @@ impl Supervisor {
     /// The driver could not go on with its run because of `error`. Either somebody else ended it, or let it go on in another
     /// task, or is about to end it (a kill, the end of the daemon): or it ends here. No run is left that nobody drives.
     async fn give_up(&self, run: &Run, stop: &Stop, error: &journal::Error) {
-        let record = self.shared.journal.run(&run.id).await.ok().flatten();
+        let record = self.journal().run(&run.id).await.ok().flatten();
         let run = record.as_deref().unwrap_or(run);
         let is_over = run.status().is_terminal();
         let is_ours = self
@@ -113,12 +112,25 @@ impl Supervisor {
     /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
     pub(super) async fn end(&self, run: &Run, event: Event) {
         let ended = self
-            .shared
-            .journal
+            .journal()
             .commit(vec![Change::event(&run.id, event)])
             .await;
         if let Err(error) = ended {
             tracing::warn!(run = %run.id, error = %with_sources(&error), "the run was not ended this way");
+        }
+    }
+
+    /// A run that is to stop while it waits for the files of its project.
+    async fn leave_unopened(&self, run: &Run, stop: &Stop) -> Result<DriverExit, journal::Error> {
+        match stop.cancel_cause() {
+            Some(cause) if !stop.is_shutdown() => {
+                let record = self.journal().run(&run.id).await?;
+                let run = record.as_deref().unwrap_or(run);
+                self.end(run, run.end_by_cancel(self.journal().now(), &cause))
+                    .await;
+                Ok(DriverExit::Ended)
+            }
+            Some(_) | None => Ok(DriverExit::Interrupted(KillReceipt::default())),
         }
     }
 
@@ -128,15 +140,14 @@ impl Supervisor {
         stop: &Stop,
         asker: Option<Asker>,
     ) -> Result<DriverExit, journal::Error> {
-        let Shared {
-            journal,
-            dispatcher,
-            libraries,
-            epoch,
-            ..
-        } = &*self.shared;
-        let library = match libraries.place(Path::new(&run.spec.project)) {
-            Ok(place) => place.library,
+        let services = &self.shared.services;
+        let (journal, projects) = (&services.journal, &services.projects);
+        let opened = tokio::select! {
+            opened = projects.open(Path::new(&run.spec.project)) => opened,
+            () = stop.at_least(Urgency::Cancel) => return self.leave_unopened(run, stop).await,
+        };
+        let project = match opened {
+            Ok(project) => project,
             Err(error) => {
                 let error = Failure::permanent("project_gone", with_sources(&error));
                 let end = Change::event(&run.id, run.end_by_failure(journal.now(), error));
@@ -145,18 +156,11 @@ impl Supervisor {
                 return Ok(DriverExit::Ended);
             }
         };
-        let ports = Ports {
-            journal,
-            dispatcher,
-            library: &library,
-            runs: self,
-            epoch: *epoch,
-        };
         match run.spec.kind {
             RunKind::Graph => {
                 let text = run.spec.graph.as_ref().map(|graph| graph.policy.as_str());
-                match libraries.policy(text.unwrap_or_default()) {
-                    Ok(policy) => graph::drive(ports, policy, run, stop).await,
+                match projects.policy(text.unwrap_or_default()).await {
+                    Ok(policy) => graph::drive(services, project, policy, run, stop).await,
                     Err(error) => {
                         let error =
                             Failure::permanent("configuration_invalid", with_sources(&error));
@@ -167,7 +171,7 @@ impl Supervisor {
             }
             RunKind::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
-                let (left, answer) = call::drive(ports, run, stop, trace).await?;
+                let (left, answer) = call::drive(services, project, run, stop, trace).await?;
                 if let (Some(asker), Some(answer)) = (asker, answer) {
                     task::reply(asker.envelope, answer);
                 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::{Event, Failure, Life, Limits, Run, RunEvent, SuspendReason};
@@ -15,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::resume::continuation_key;
-use super::{Error, Lineage, Start, StartAt, Supervisor, admission};
+use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
 use crate::journal::{Change, Filter, Summary};
-use crate::port::{Answering, Nest, Nested, Refusal, Resume, Runs};
+use crate::port::{Nest, Nested, Refusal, Resume, Runs};
 
 /// Levels of runs below a run that nobody limited.
 const MOST_DEPTH: u32 = 10;
@@ -31,7 +32,7 @@ impl From<Error> for Refusal {
 }
 
 impl Supervisor {
-    fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
+    async fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let parent = order.parent;
         let levels = parent.spec.limits.depth.unwrap_or(MOST_DEPTH);
         let Some(left) = levels.checked_sub(1) else {
@@ -47,15 +48,11 @@ impl Supervisor {
         }
         let mut asked = Asked::read(order.params.clone())?;
         if asked.validate {
-            return self.validated(order);
+            return self.validated(order).await;
         }
         let depth = asked.depth.map_or(left, |depth| depth.min(left));
-        let shared = &self.shared;
-        let id = RunId::generate(
-            &order.item.id,
-            shared.journal.now().seconds(),
-            shared.journal.random(),
-        );
+        let journal = self.journal();
+        let id = RunId::generate(&order.item.id, journal.now().seconds(), journal.random());
         let id = asked.node.as_ref().map_or(id.clone(), |_| id.single_step());
         let continues = order.continues.clone().filter(|_| asked.node.is_none());
         let start = Start {
@@ -88,8 +85,8 @@ impl Supervisor {
                 detached: asked.detached,
             }),
         };
-        let admitted = admission::admit(&shared.libraries, &shared.config, &id, start)
-            .map_err(|error| Refusal::from(error).of_item())?;
+        let admitted = self.admit(&id, start).await;
+        let admitted = admitted.map_err(|error| Refusal::from(error).of_item())?;
         for warning in &admitted.warnings {
             tracing::warn!(run = %id, "{warning}");
         }
@@ -100,23 +97,34 @@ impl Supervisor {
         })
     }
 
-    fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
+    async fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let directory = Path::new(&order.parent.spec.project);
-        match self.validate(order.item, directory) {
+        match self.validate(order.item, directory).await {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
             Err(error) => Err(Refusal::from(error).of_item()),
         }
     }
 }
 
-impl Runs for Supervisor {
-    fn nest(&self, order: Nest<'_>) -> Result<Nested, Failure> {
-        self.admit_nested(&order)
+impl Shared {
+    fn supervisor(&self) -> Supervisor {
+        let shared = self.this.upgrade();
+        Supervisor {
+            shared: shared.expect("whoever calls holds it"),
+        }
+    }
+}
+
+impl Runs for Shared {
+    fn nest<'a>(&'a self, order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>> {
+        let this = self.supervisor();
+        Box::pin(async move { this.admit_nested(&order).await })
     }
 
-    fn launch(&self, run: RunId) -> Answering<'_, ()> {
+    fn launch(&self, run: RunId) -> BoxFuture<'_, ()> {
+        let this = self.supervisor();
         Box::pin(async move {
-            let record = match self.run_of(&run).await {
+            let record = match this.run_of(&run).await {
                 Ok(record) if !record.status().is_terminal() => record,
                 Ok(_) => return,
                 Err(error) => {
@@ -124,23 +132,24 @@ impl Runs for Supervisor {
                     return;
                 }
             };
-            if let Err(error) = self.launch_created(record).await {
+            if let Err(error) = this.launch_created(record).await {
                 tracing::info!(%run, error = %with_sources(&error), "a run goes on at the next start");
             }
         })
     }
 
-    fn settled(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>> {
+    fn settled(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
         Box::pin(async move {
             loop {
-                Supervisor::settled(self, &run).await?;
-                let record = self.run_of(&run).await?;
+                this.settled(&run).await?;
+                let record = this.run_of(&run).await?;
                 match &record.life {
                     Life::Ended(_) => return Ok(record),
                     Life::Suspended(why) if why.reason != SuspendReason::Storage => {
                         return Ok(record);
                     }
-                    Life::Suspended(_) => self.moved_on(&record).await?,
+                    Life::Suspended(_) => this.moved_on(&record).await?,
                     // It parked, and somebody has let it go on already.
                     Life::Created | Life::Running => {}
                 }
@@ -148,40 +157,46 @@ impl Runs for Supervisor {
         })
     }
 
-    fn get(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>> {
-        Box::pin(async move { Ok(self.run_of(&run).await?) })
+    fn get(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.run_of(&run).await?) })
     }
 
-    fn list(&self, filter: Filter) -> Answering<'_, Result<Vec<Summary>, Refusal>> {
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Summary>, Refusal>> {
+        let this = self.supervisor();
         Box::pin(async move {
-            let runs = self.journal().list_all(&filter, PAGE).await;
+            let runs = this.journal().list_all(&filter, PAGE).await;
             Ok(runs.map_err(Error::Journal)?)
         })
     }
 
-    fn steps(&self, run: RunId) -> Answering<'_, Result<Vec<Value>, Refusal>> {
+    fn steps(&self, run: RunId) -> BoxFuture<'_, Result<Vec<Value>, Refusal>> {
+        let this = self.supervisor();
         Box::pin(async move {
-            let steps = self.journal().steps(&run).await.map_err(Error::Journal)?;
+            let steps = this.journal().steps(&run).await.map_err(Error::Journal)?;
             Ok(steps.into_iter().map(|step| json!(step)).collect())
         })
     }
 
-    fn newest(&self, run: RunId) -> Answering<'_, Result<Arc<Run>, Refusal>> {
-        Box::pin(async move { Ok(Supervisor::newest(self, &run).await?) })
+    fn newest(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.newest(&run).await?) })
     }
 
-    fn is_unsettled(&self, run: RunId) -> Answering<'_, bool> {
+    fn is_unsettled(&self, run: RunId) -> BoxFuture<'_, bool> {
+        let this = self.supervisor();
         Box::pin(async move {
-            let Ok(run) = self.run_of(&run).await else {
+            let Ok(run) = this.run_of(&run).await else {
                 return true;
             };
-            let open = self.questions(&run).await;
+            let open = this.questions(&run).await;
             open.map_or(true, |open| !open.is_empty())
         })
     }
 
-    fn cancel(&self, run: RunId, cause: String) -> Answering<'_, Result<Arc<Run>, Refusal>> {
-        Box::pin(async move { Ok(Supervisor::cancel(self, &run, &cause).await?) })
+    fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.cancel(&run, &cause).await?) })
     }
 
     fn kill(
@@ -189,20 +204,23 @@ impl Runs for Supervisor {
         run: RunId,
         cause: String,
         grace: Duration,
-    ) -> Answering<'_, Result<Arc<Run>, Refusal>> {
-        Box::pin(async move { Ok(Supervisor::kill(self, &run, &cause, grace).await?) })
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.kill(&run, &cause, grace).await?) })
     }
 
-    fn emit(&self, run: RunId, name: String, content: Value) -> Answering<'_, Result<(), Refusal>> {
+    fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>> {
+        let this = self.supervisor();
         Box::pin(async move {
             let event = Change::event(&run, Event::Run(RunEvent::Emitted { name, content }));
-            let committed = self.journal().commit(vec![event]).await;
+            let committed = this.journal().commit(vec![event]).await;
             committed.map_err(Error::Journal)?;
             Ok(())
         })
     }
 
-    fn resume(&self, run: RunId, request: Resume) -> Answering<'_, Result<Arc<Run>, Refusal>> {
-        Box::pin(async move { Ok(Supervisor::resume(self, &run, request).await?) })
+    fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.resume(&run, request).await?) })
     }
 }

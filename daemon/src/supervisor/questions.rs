@@ -84,7 +84,7 @@ impl Supervisor {
         }
         if child.spec.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {
             // It is being ended together with the run that waited for it.
-            self.shared.journal.ended(&child.id).await?;
+            self.journal().ended(&child.id).await?;
             child = self.run_of(&child.id).await?;
         }
         match child.status() {

@@ -71,7 +71,7 @@ impl Supervisor {
         let node = run.current_node().filter(|_| parked.is_none());
         let why = Suspension::new(reason).at(node);
         let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
-        self.shared.journal.commit(vec![event]).await?;
+        self.journal().commit(vec![event]).await?;
         // It may have been asked to stop, before the daemon went down or just now.
         self.end_parked(&run.id).await
     }

@@ -53,7 +53,7 @@ impl Supervisor {
             return Ok(run);
         }
         let _held = self.hold(&run);
-        self.shared.journal.rested(id, run.seq).await?;
+        self.journal().rested(id, run.seq).await?;
         self.run_of(id).await
     }
 
@@ -231,7 +231,7 @@ impl Supervisor {
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
         let request = self.settle_failed(&target, request).await?;
-        let mut changes = go_on(&target, &request, self.shared.epoch)?;
+        let mut changes = go_on(&target, &request, self.shared.services.epoch)?;
         let mut line = Vec::new();
         let plain = Resume::default();
         for parked in below.iter().chain([&run]) {
@@ -240,14 +240,14 @@ impl Supervisor {
                 if self.must_be_asked_about(parked).await? {
                     continue;
                 }
-                match go_on(parked, &plain, self.shared.epoch) {
+                match go_on(parked, &plain, self.shared.services.epoch) {
                     Ok(more) => changes.extend(more),
                     Err(_) => continue,
                 }
             }
             line.push(parked.id.clone());
         }
-        let ticket = match self.shared.journal.commit(changes).await {
+        let ticket = match self.journal().commit(changes).await {
             Ok(ticket) => ticket,
             Err(journal::Error::Illegal { run, .. }) => {
                 let now = self.run_of(&run).await?;
@@ -258,7 +258,7 @@ impl Supervisor {
             }
             Err(error) => return Err(error.into()),
         };
-        self.shared.journal.published(ticket).await?;
+        self.journal().published(ticket).await?;
         for id in line {
             let run = self.run_of(&id).await?;
             self.launch_created(run).await?;
@@ -283,9 +283,9 @@ impl Supervisor {
             if !self.waits_in_vain(&run).await? {
                 return Ok(());
             }
-            let changes = go_on(&run, &Resume::default(), self.shared.epoch)?;
-            match self.shared.journal.commit(changes).await {
-                Ok(ticket) => self.shared.journal.published(ticket).await?,
+            let changes = go_on(&run, &Resume::default(), self.shared.services.epoch)?;
+            match self.journal().commit(changes).await {
+                Ok(ticket) => self.journal().published(ticket).await?,
                 // Somebody else let it go on, and looks at those above; or ended it.
                 Err(journal::Error::Illegal { .. } | journal::Error::NotLive { .. }) => {
                     return Ok(());

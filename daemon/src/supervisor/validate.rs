@@ -10,15 +10,17 @@ use std::path::Path;
 
 use rye_core::definition::{self, About, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
-use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::Object;
 use rye_core::yaml;
 use rye_item::Library;
 use rye_item::library::{self, Draft};
 
+use super::admission::runnable;
 use super::asked::Asked;
 use super::{Error, Supervisor};
 use crate::chain::{self, Chain, STATE_GRAPH, Terminal};
+use crate::projects::Inside;
 
 /// What a closer look at a graph found.
 #[derive(Debug)]
@@ -31,44 +33,46 @@ pub struct Checked {
 
 impl Supervisor {
     /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and told so.
-    pub fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
-        let item = item.canonical();
-        if item.kind != ItemKind::Tool {
-            return Err(Error::NotRunnable { item });
-        }
-        let place = self.shared.libraries.place(directory)?;
-        let library = &*place.library;
-        let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
-        let is_graph = |used: &ItemRef| chain::is_graph(library, used);
-        let refusal = match chain::resolve(library, &item, None) {
-            Ok(chain) => {
-                graph_only(&item, &chain, "checked")?;
-                return Ok(Checked {
-                    path: chain.tool().path.display().to_string(),
-                    report: definition::validate_among(&chain.tool().text, &look_up, &is_graph),
-                });
-            }
-            Err(refusal) => refusal,
-        };
-        let Some(draft) = draft(library, &item, &refusal) else {
-            return Err(Error::Unseen {
-                item,
-                wanted: "checked",
-                source: Box::new(refusal),
-            });
-        };
-        let mut report = definition::validate_among(&draft.text, &look_up, &is_graph);
-        report.add(head::check(library, &item, &draft.text));
-        let (severity, code) = standing(&refusal);
-        // What is wrong inside the file says it better than what cannot be read from it.
-        if severity == Severity::Warning || report.is_sound() {
-            report.put_first(severity, code, with_sources(&refusal));
-        }
-        Ok(Checked {
-            path: draft.path.display().to_string(),
-            report,
-        })
+    pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
+        let item = runnable(item)?;
+        let work = move |inside: &Inside<'_>| check(inside.library, item);
+        self.projects()
+            .visit(directory, "validate a graph", work)
+            .await
     }
+}
+
+fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
+    let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
+    let is_graph = |used: &ItemRef| chain::is_graph(library, used);
+    let refusal = match chain::resolve(library, &item, None) {
+        Ok(chain) => {
+            graph_only(&item, &chain, "checked")?;
+            return Ok(Checked {
+                path: chain.tool().path.display().to_string(),
+                report: definition::validate_among(&chain.tool().text, &look_up, &is_graph),
+            });
+        }
+        Err(refusal) => refusal,
+    };
+    let Some(draft) = draft(library, &item, &refusal) else {
+        return Err(Error::Unseen {
+            item,
+            wanted: "checked",
+            source: Box::new(refusal),
+        });
+    };
+    let mut report = definition::validate_among(&draft.text, &look_up, &is_graph);
+    report.add(head::check(library, &item, &draft.text));
+    let (severity, code) = standing(&refusal);
+    // What is wrong inside the file says it better than what cannot be read from it.
+    if severity == Severity::Warning || report.is_sound() {
+        report.put_first(severity, code, with_sources(&refusal));
+    }
+    Ok(Checked {
+        path: draft.path.display().to_string(),
+        report,
+    })
 }
 
 /// Refuses a tool that is no graph.

@@ -17,6 +17,10 @@ impl Clock for Epoch {
         Timestamp::default()
     }
 
+    fn up(&self) -> rye_core::clock::Uptime {
+        rye_core::clock::Uptime::default()
+    }
+
     fn random(&self) -> u64 {
         0
     }

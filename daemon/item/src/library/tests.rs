@@ -16,6 +16,10 @@ impl Clock for TestClock {
         Timestamp::from_ms(self.0.load(Ordering::Relaxed))
     }
 
+    fn up(&self) -> rye_core::clock::Uptime {
+        rye_core::clock::Uptime::default()
+    }
+
     fn random(&self) -> u64 {
         0
     }

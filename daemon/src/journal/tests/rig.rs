@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _};
 use rye_core::capability::Layer;
-use rye_core::clock::{Clock, Timestamp};
+use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::model::{
     Durability, Effect, Event, GraphEvent, GraphSource, Limits, Object, ProcessIdentity, Recovery,
@@ -28,6 +28,10 @@ pub(super) struct Ticking(AtomicI64);
 impl Clock for Ticking {
     fn now(&self) -> Timestamp {
         Timestamp::from_ms(1_700_000_000_000 + self.0.fetch_add(7, Ordering::Relaxed))
+    }
+
+    fn up(&self) -> Uptime {
+        Uptime::default()
     }
 
     fn random(&self) -> u64 {

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rye_core::clock::{Clock, Timestamp};
+use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::policy::Policy;
 use rye_core::seal::{SecretKey, sign_text};
@@ -17,6 +17,10 @@ struct Epoch;
 impl Clock for Epoch {
     fn now(&self) -> Timestamp {
         Timestamp::default()
+    }
+
+    fn up(&self) -> Uptime {
+        Uptime::default()
     }
 
     fn random(&self) -> u64 {

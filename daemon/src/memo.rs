@@ -1,0 +1,119 @@
+//! Values that are made from a text, and kept for whoever brings the same text.
+//!
+//! **Owns** a bounded map from a key, which stands for the whole text, to the value. **Never** makes a value under its lock:
+//! two that ask at the same moment may both make it, and share the one that was there first. **Failure.** What could not be
+//! made is not kept.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Values by key. When a new one does not fit any more, all are forgotten and made again as they are asked for.
+pub struct Memo<V> {
+    most: usize,
+    kept: Mutex<Kept<V>>,
+}
+
+struct Kept<V> {
+    values: HashMap<String, Arc<V>>,
+    weight: usize,
+}
+
+impl<V> Memo<V> {
+    /// Nothing is kept yet, and later no more than weighs `most`.
+    pub fn new(most: usize) -> Self {
+        let kept = Kept {
+            values: HashMap::new(),
+            weight: 0,
+        };
+        Self {
+            most,
+            kept: Mutex::new(kept),
+        }
+    }
+
+    /// The value of `key`, if it is kept.
+    pub fn get(&self, key: &str) -> Option<Arc<V>> {
+        self.kept().values.get(key).cloned()
+    }
+
+    /// The value of `key`, which `make` makes if it is not kept. `weight` is what it counts.
+    pub fn get_or_make<E>(
+        &self,
+        key: &str,
+        weight: usize,
+        make: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Arc<V>, E> {
+        if let Some(value) = self.get(key) {
+            return Ok(value);
+        }
+        let value = Arc::new(make()?);
+        let mut kept = self.kept();
+        if let Some(first) = kept.values.get(key) {
+            return Ok(Arc::clone(first));
+        }
+        if kept.weight.saturating_add(weight) > self.most {
+            kept.values.clear();
+            kept.weight = 0;
+        }
+        if weight <= self.most {
+            kept.weight += weight;
+            kept.values.insert(key.to_owned(), Arc::clone(&value));
+        }
+        Ok(value)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept<V>> {
+        // A panic elsewhere leaves the map whole: values are made outside.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> fmt::Debug for Memo<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memo")
+            .field("kept", &self.kept().values.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn make(memo: &Memo<String>, key: &str, weight: usize) -> Arc<String> {
+        let made = memo.get_or_make(key, weight, || Ok::<_, Infallible>(key.to_owned()));
+        made.unwrap()
+    }
+
+    #[test]
+    fn a_value_is_made_once_and_what_failed_is_tried_again() {
+        let memo = Memo::new(10);
+        assert_eq!(memo.get_or_make("a", 1, || Err("broken")), Err("broken"));
+        let first = make(&memo, "a", 1);
+        let again = memo.get_or_make("a", 1, || Err("made twice")).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_fits() {
+        let memo = Memo::new(10);
+        for key in ["a", "b", "c"] {
+            make(&memo, key, 4);
+        }
+        assert!(memo.get("a").is_none() && memo.get("c").is_some());
+        make(&memo, "huge", 11);
+        assert!(memo.get("huge").is_none());
+    }
+
+    #[test]
+    fn a_value_may_be_made_while_another_one_is() {
+        let memo = Memo::new(10);
+        let outer = memo.get_or_make("outer", 1, || {
+            Ok::<_, Infallible>(make(&memo, "inner", 1).to_uppercase())
+        });
+        assert_eq!(*outer.unwrap(), "INNER");
+    }
+}

@@ -1,0 +1,353 @@
+//! Which project a directory belongs to, and the items that can be seen from it.
+//!
+//! **Owns** one [`Library`] and one [`Gate`] per project, shared by all its runs, so that a verified item is verified once
+//! and no project gets more than its share of threads; and one [`Policy`] per configuration, so that its patterns are
+//! compiled once. **Never** lends a library but to work that has passed the gate ([`Project::visit`], [`Projects::visit`]), never reads a
+//! file under a lock that another project needs, and never writes to a project.
+//!
+//! **Order.** A directory that somebody names has a gate of its own until it is known which project it belongs to; runs pass
+//! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it.
+
+#[cfg(test)]
+pub(crate) mod hang;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rye_core::clock::Clock;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::policy::Policy;
+use rye_core::seal::sha256_hex;
+use rye_item::spaces::find_project;
+use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::gate::Gate;
+use crate::memo::Memo;
+use crate::task;
+
+/// Configurations whose policy is kept; more different ones in use at once are read again.
+const MOST_POLICIES: usize = 64;
+/// Projects whose verified items are kept although no run works there now, and gates that nobody passes.
+const MOST_IDLE: usize = 64;
+
+/// Why a directory cannot be worked in.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not absolute.
+    #[error("the project directory `{path}` is not absolute")]
+    Relative {
+        /// As given.
+        path: PathBuf,
+    },
+    /// It cannot be opened.
+    #[error("failed to use the project directory `{path}`")]
+    Unusable {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The configuration of its runs says what cannot be.
+    #[error("the configuration of runs is invalid: {problem}")]
+    Policy {
+        /// What, where, and the mend.
+        problem: String,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unusable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                ErrorKind::NotFound
+            }
+            Self::Unusable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ErrorKind::Denied
+            }
+            Self::Relative { .. } | Self::Unusable { .. } | Self::Policy { .. } => {
+                ErrorKind::Invalid
+            }
+        }
+    }
+}
+
+/// A project, or a directory that belongs to none.
+#[derive(Debug)]
+pub struct Project {
+    /// Its root, or the directory itself where there is no project.
+    pub directory: PathBuf,
+    /// The `.ai` that receives the files of runs; a stand-in below the state directory where there is no project.
+    pub files: PathBuf,
+    library: Arc<Library>,
+    gate: Gate,
+    #[cfg(test)]
+    hang: Arc<hang::Hang>,
+}
+
+impl Project {
+    /// Does `work` with the items seen from here, away from the runtime's workers.
+    pub async fn visit<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl FnOnce(&Library) -> T + Send + 'static,
+    ) -> T {
+        let this = Arc::clone(self);
+        self.gate.pass(name, move || work(this.library())).await
+    }
+
+    /// The way to its files.
+    pub const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    fn library(&self) -> &Library {
+        #[cfg(test)]
+        self.hang.touch(&self.directory);
+        &self.library
+    }
+}
+
+/// What work sees that has passed the gate of a project.
+#[derive(Debug, Clone, Copy)]
+pub struct Inside<'a> {
+    /// The project.
+    pub project: &'a Arc<Project>,
+    /// The items seen from it.
+    pub library: &'a Library,
+}
+
+/// A library, which the first who needs it opens.
+type Opened = Arc<OnceLock<Arc<Library>>>;
+
+/// All projects in use.
+#[derive(Debug)]
+pub struct Projects {
+    config: Arc<Config>,
+    clock: Arc<dyn Clock>,
+    libraries: Mutex<HashMap<PathBuf, Opened>>,
+    gates: Mutex<HashMap<PathBuf, Gate>>,
+    policies: Arc<Memo<Policy>>,
+    #[cfg(test)]
+    pub(crate) hang: Arc<hang::Hang>,
+}
+
+impl Projects {
+    /// No project is in use yet.
+    pub fn new(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            config,
+            clock,
+            libraries: Mutex::default(),
+            gates: Mutex::default(),
+            policies: Arc::new(Memo::new(MOST_POLICIES)),
+            #[cfg(test)]
+            hang: Arc::default(),
+        }
+    }
+
+    /// The project that `directory` belongs to.
+    pub async fn open(self: &Arc<Self>, directory: &Path) -> Result<Arc<Project>, Error> {
+        let work = |inside: &Inside<'_>| Ok(Arc::clone(inside.project));
+        self.visit(directory, "open a project", work).await
+    }
+
+    /// Does `work` in the project that `directory` belongs to, away from the runtime's workers.
+    pub async fn visit<T, E>(
+        self: &Arc<Self>,
+        directory: &Path,
+        name: &'static str,
+        work: impl FnOnce(&Inside<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (this, directory) = (Arc::clone(self), directory.to_owned());
+        let gate = self.gate_of(&directory);
+        let work = move || {
+            let project = Arc::new(this.find(&directory)?);
+            work(&Inside {
+                project: &project,
+                library: project.library(),
+            })
+        };
+        gate.pass(name, work).await
+    }
+
+    /// The gate of `directory`, spelt like that; no file is looked at.
+    pub fn gate_of(&self, directory: &Path) -> Gate {
+        let mut gates = lock(&self.gates);
+        if gates.len() >= MOST_IDLE && !gates.contains_key(directory) {
+            gates.retain(|_, gate| !gate.is_unused());
+        }
+        gates.entry(directory.to_owned()).or_default().clone()
+    }
+
+    fn find(&self, directory: &Path) -> Result<Project, Error> {
+        if !directory.is_absolute() {
+            return Err(Error::Relative {
+                path: directory.to_owned(),
+            });
+        }
+        let unusable = |source| Error::Unusable {
+            path: directory.to_owned(),
+            source,
+        };
+        #[cfg(test)]
+        self.hang.touch(directory);
+        let real = directory.canonicalize().map_err(unusable)?;
+        if real.to_str().is_none() {
+            let why = "its path is not valid UTF-8";
+            return Err(unusable(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        if !real.is_dir() {
+            return Err(unusable(io::ErrorKind::NotADirectory.into()));
+        }
+        let root = find_project(&real, &self.config.user_space);
+        let files = match &root {
+            Some(root) => root.join(".ai"),
+            None => self.stand_in(&real)?,
+        };
+        let library = self.library(root.as_deref());
+        let directory = root.unwrap_or(real);
+        Ok(Project {
+            gate: self.gate_of(&directory),
+            directory,
+            files,
+            library,
+            #[cfg(test)]
+            hang: Arc::clone(&self.hang),
+        })
+    }
+
+    /// The policy that a run was given as `text`; what is shipped if that is empty, as in records of old releases. For work
+    /// that may block.
+    pub fn read_policy(&self, text: &str) -> Result<Arc<Policy>, Error> {
+        policy(&self.policies, text)
+    }
+
+    /// As [`Projects::read_policy`], for tasks.
+    pub async fn policy(&self, text: &str) -> Result<Arc<Policy>, Error> {
+        if let Some(policy) = self.policies.get(text) {
+            return Ok(policy);
+        }
+        let (policies, text) = (Arc::clone(&self.policies), text.to_owned());
+        task::blocking("read a policy", move || policy(&policies, &text)).await
+    }
+
+    fn library(&self, project: Option<&Path>) -> Arc<Library> {
+        let opened = {
+            let mut libraries = lock(&self.libraries);
+            // All directories without a project see the same items.
+            let key = project.unwrap_or(Path::new("")).to_owned();
+            if libraries.len() >= MOST_IDLE && !libraries.contains_key(&key) {
+                libraries.retain(|_, opened| is_in_use(opened));
+            }
+            Arc::clone(libraries.entry(key).or_default())
+        };
+        // Not under the lock: this reads the trusted keys.
+        let library = opened.get_or_init(|| {
+            let user = self.config.user_space.clone();
+            let spaces = Spaces::new(
+                project.map(Path::to_owned),
+                user,
+                system::root(&self.config.state_dir),
+            );
+            let trust = Arc::new(TrustStore::open(&spaces));
+            Arc::new(Library::open(spaces, trust, Arc::clone(&self.clock)))
+        });
+        Arc::clone(library)
+    }
+
+    /// Stands in for the `.ai` of a directory that has none, below the state directory.
+    fn stand_in(&self, directory: &Path) -> Result<PathBuf, Error> {
+        let name = sha256_hex(directory.as_os_str().as_encoded_bytes());
+        let path = self.config.state_dir.join("projects").join(&name[..32]);
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(Error::Unusable { path, source }),
+        }
+    }
+}
+
+/// Whether somebody works with a library, or is about to open it.
+fn is_in_use(opened: &Opened) -> bool {
+    Arc::strong_count(opened) > 1
+        || opened
+            .get()
+            .is_some_and(|library| Arc::strong_count(library) > 1)
+}
+
+fn policy(policies: &Memo<Policy>, text: &str) -> Result<Arc<Policy>, Error> {
+    policies.get_or_make(text, 1, || {
+        let shipped = text.is_empty().then(|| Snapshot::shipped().policy);
+        serde_json::from_str::<Value>(shipped.as_deref().unwrap_or(text))
+            .map_err(|error| error.to_string())
+            .and_then(|config| Policy::from_config(&config))
+            .map_err(|problem| Error::Policy { problem })
+    })
+}
+
+fn lock<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves the map whole: every use is one insert, remove or read.
+    map.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::manual::ManualClock;
+    use crate::config::{Args, Environment, load};
+
+    fn projects() -> Arc<Projects> {
+        let environment = Environment::of([("HOME".into(), "/nowhere".into())]);
+        let config = load(&Args::default(), &environment).unwrap().config;
+        Arc::new(Projects::new(
+            Arc::new(config),
+            Arc::new(ManualClock::default()),
+        ))
+    }
+
+    #[tokio::test]
+    async fn projects_where_nothing_runs_are_forgotten_when_there_are_many() {
+        let projects = projects();
+        let root = tempfile::tempdir().unwrap();
+        let open = async |project: usize| {
+            let directory = root.path().join(project.to_string());
+            std::fs::create_dir_all(directory.join(".ai")).unwrap();
+            projects.open(&directory).await.unwrap()
+        };
+        let in_use = open(0).await;
+        for project in 1..MOST_IDLE + 9 {
+            drop(open(project).await);
+        }
+        let kept = projects.libraries.lock().unwrap().len();
+        assert!(kept <= MOST_IDLE, "{kept}");
+        let kept = projects.gates.lock().unwrap().len();
+        assert!(kept <= MOST_IDLE, "{kept}");
+        assert!(Arc::ptr_eq(&in_use.library, &open(0).await.library));
+    }
+
+    #[tokio::test]
+    async fn a_policy_is_read_once_and_no_text_is_what_is_shipped() {
+        let projects = projects();
+        let shipped = projects.policy("").await.unwrap();
+        let named: Vec<&str> = shipped
+            .hooks()
+            .iter()
+            .map(|hook| hook.id.as_str())
+            .collect();
+        assert_eq!(named, ["default_retry_transient"]);
+        assert!(Arc::ptr_eq(&shipped, &projects.read_policy("").unwrap()));
+        assert!(projects.policy("{}").await.unwrap().hooks().is_empty());
+        for bad in ["{", r#"{"hook_conditions": 1}"#] {
+            let error = projects.policy(bad).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! An action, from the order to the reply: what drivers and the door to effects hand each other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rye_core::capability::Primary;
+use rye_core::definition::Authority;
+use rye_core::id::ItemRef;
+use rye_core::model::{Failure, KillReceipt, Object};
+use rye_core::walker::Certainty;
+use serde_json::{Value, json};
+
+use crate::chain::{Chain, Origin, Plan};
+use crate::projects::Project;
+
+/// An action to carry out.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// On whose behalf.
+    pub origin: Origin,
+    /// Where the run works.
+    pub project: Arc<Project>,
+    /// What is done.
+    pub primary: Primary,
+    /// To what.
+    pub item: ItemRef,
+    /// With which parameters: data, never templated.
+    pub params: Object,
+    /// Whether the decisions on the way are told.
+    pub trace: TraceMode,
+    /// Whose grant it needs.
+    pub authority: Authority,
+    /// Longest time it may take, if less than its own.
+    pub timeout: Option<Duration>,
+}
+
+/// Whether the decisions on the way to an action are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TraceMode {
+    /// They are not: looking for shadowed files costs.
+    #[default]
+    Off,
+    /// They are.
+    On,
+}
+
+/// The answer of the executor, as the mission's documents shape it.
+#[derive(Debug, Clone)]
+pub struct Envelope {
+    /// The item that ran.
+    pub item: ItemRef,
+    /// What it gave back; any JSON value.
+    pub data: Value,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+    /// The chain it ran through, as `chain` of the envelope.
+    pub chain: Vec<Value>,
+    /// What was decided on the way, as `trace` of the envelope, if it was kept.
+    pub trace: Option<Vec<Value>>,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// What an action came to, and whether it was stopped on the way.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The answer.
+    pub envelope: Envelope,
+    /// Whether a stop signal ended it before it ended by itself.
+    pub stopped: bool,
+    /// Processes that had to be ended.
+    pub receipt: KillReceipt,
+    /// What is known about its effect.
+    pub certainty: Certainty,
+    /// What its process wrote to stderr.
+    pub stderr: Vec<u8>,
+}
+
+/// An action that was looked up, checked and planned, and has not begun: plain data.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The item, after aliases are resolved.
+    pub item: ItemRef,
+    /// What is to be done; or why not, which is then what carrying it out answers.
+    pub plan: Result<Plan, Box<Failure>>,
+    /// Whether it may be done at all: it is permitted, its chain is verified, and its parameters fit.
+    pub is_ready: bool,
+    /// The chain it runs through, if there is one.
+    pub chain: Option<Chain>,
+    /// What was decided on the way, if that is kept.
+    pub trace: Option<Vec<Value>>,
+    /// When that began.
+    pub since: Instant,
+}
+
+impl Prepared {
+    /// Whether a graph run carries it out, and not [`Dispatch`].
+    pub const fn is_graph(&self) -> bool {
+        matches!(self.plan, Ok(Plan::Graph))
+    }
+
+    /// Content hashes of all elements of its chain, tool first.
+    pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
+        let chain = self.chain.iter();
+        chain.flat_map(Chain::content_hashes)
+    }
+}
+
+impl Envelope {
+    /// The `{status, type, item_id, data, chain, metadata}` document, with `trace` if it was kept.
+    pub fn to_json(&self) -> Value {
+        let mut document = json!({
+            "status": if self.failure.is_some() { "error" } else { "success" },
+            "type": self.item.kind.as_str(),
+            "item_id": self.item.id.as_str(),
+            "data": self.data,
+            "chain": self.chain,
+            "metadata": { "duration_ms": u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX) },
+        });
+        if let Some(failure) = &self.failure {
+            document["error"] = json!(failure.message);
+            document["metadata"]["code"] = json!(failure.code);
+        }
+        if let Some(trace) = &self.trace {
+            document["trace"] = json!(trace);
+        }
+        document
+    }
+
+    /// What a node sees as `${result}`: the data itself; on failure with `status` and `error` put in.
+    pub fn unwrap_result(self) -> Value {
+        let Some(failure) = self.failure else {
+            return self.data;
+        };
+        let mut result = match self.data {
+            Value::Object(data) => data,
+            Value::Null => Object::new(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                Object::from_iter([("result".to_owned(), other)])
+            }
+        };
+        result.insert("status".into(), json!("error"));
+        let told = result
+            .get("error")
+            .and_then(Value::as_str)
+            .is_some_and(|text| !text.is_empty());
+        if !told {
+            result.insert("error".into(), json!(failure.message));
+        }
+        Value::Object(result)
+    }
+}
+
+/// The failure of a call that took longer than it may.
+pub fn timed_out(timeout: Duration) -> Failure {
+    Failure {
+        retryable: true,
+        ..Failure::permanent(
+            "timeout",
+            format!("timed out after {} s", timeout.as_secs_f64()),
+        )
+    }
+}
