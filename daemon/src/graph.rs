@@ -13,7 +13,7 @@
 //! **Order.** The end of an attempt and the start of the next are one commit, and no call starts before the commit that
 //! announces it is durable (unless the run is `relaxed`, and the effect may be repeated). Between two attempts the stop
 //! signal is looked at; a cancelled call gets the grace of [`crate::dispatch`] to end by itself, and its result counts if it
-//! does. A run below is created in the commit that starts its step; after a restart it is attached to, never started twice. Another
+//! does. Each attempt is a task of its own, which waits for the commit that announces it. A child run is created in the commit that starts its step; after a restart it is attached to, never started twice. Another
 //! try of the step continues it, or takes what it has come to meanwhile.
 //! **Failure.** A commit that finds no room parks the run, and what its calls came to waits in memory, so that none of them is
 //! repeated. A journal that refuses the run's events (it was killed meanwhile), or that failed, ends the loop with that error.
@@ -21,13 +21,9 @@
 mod attend;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
 use rye_core::cas::InputScope;
-use rye_core::clock::Timestamp;
+use rye_core::clock::Uptime;
 use rye_core::definition::Graph;
 use rye_core::error::with_sources;
 use rye_core::model::{
@@ -35,6 +31,7 @@ use rye_core::model::{
 };
 use rye_core::policy::Policy;
 use rye_core::walker::{Call, Move, Walker};
+use tracing::Instrument as _;
 
 use self::attend::{CallContext, Ended, Job, PendingCall};
 use crate::cache;
@@ -42,7 +39,8 @@ use crate::journal::{self, Change};
 use crate::projects::Project;
 use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop};
-use crate::{storage_backoff, task};
+use crate::storage_backoff;
+use crate::task::Group;
 
 /// Changes that are committed together at most, give or take those of one call. Calls that are concluded on the spot never
 /// make the walker wait, and there may be a hundred thousand of them.
@@ -85,11 +83,10 @@ pub async fn drive(
         facts: Vec::new(),
         plans: Vec::new(),
         pending: Vec::new(),
-        strict: false,
         pauses: storage_backoff::Pauses::default(),
     };
     drive.take_up();
-    let mut calls = FuturesUnordered::new();
+    let mut calls = Calls::new();
     loop {
         let walked = match drive.walk(&mut calls).await {
             Err(journal::Error::KeyTaken { run }) => {
@@ -118,8 +115,9 @@ fn inputs(graph: &Graph, run: &Run) -> InputScope {
     InputScope::new(&graph.digest, config_hash)
 }
 
-/// Calls in flight.
-type Calls<'a> = FuturesUnordered<BoxFuture<'a, (Box<Call>, Ended)>>;
+/// Attempts in flight, each a task of its own: nothing the driver waits for keeps their output, their timeouts or a request to
+/// stop from being looked after.
+type Calls = Group<(Box<Call>, Ended)>;
 
 struct Drive<'a> {
     services: Arc<Services>,
@@ -136,13 +134,11 @@ struct Drive<'a> {
     plans: Vec<Change>,
     /// Calls that begin once `plans` is durable.
     pending: Vec<PendingCall>,
-    /// Whether one of them must not begin before that in any case.
-    strict: bool,
     /// Pauses of a run that finds no room to write.
     pauses: storage_backoff::Pauses,
 }
 
-impl<'a> Drive<'a> {
+impl Drive<'_> {
     /// The run is ours from here on.
     fn take_up(&mut self) {
         let epoch = self.services.epoch;
@@ -164,13 +160,13 @@ impl<'a> Drive<'a> {
         self.facts.push(event);
     }
 
-    async fn walk(&mut self, calls: &mut Calls<'a>) -> Result<DriverExit, journal::Error> {
+    async fn walk(&mut self, calls: &mut Calls) -> Result<DriverExit, journal::Error> {
         loop {
             if self.stop.is_shutdown() {
                 return self.leave(calls).await;
             }
             self.heed_stop();
-            let next = self.walker.next(self.services.journal.now());
+            let next = self.walker.next(self.services.clock.tick());
             match next {
                 Move::Note(events) => {
                     self.plan(events);
@@ -221,8 +217,7 @@ impl<'a> Drive<'a> {
 
     /// Looks a call up, announces it, and makes ready what carries it out; or concludes it on the spot.
     async fn admit(&mut self, mut call: Box<Call>) {
-        if let Some(deadline) = self.walker.deadline() {
-            let left = Duration::from_millis(deadline.ms_since(self.services.journal.now()));
+        if let Some(left) = self.walker.time_left() {
             call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
         }
         let job = tokio::select! {
@@ -231,7 +226,7 @@ impl<'a> Drive<'a> {
             () = self.signal.changed() => return,
             () = self.stop.due() => return self.walker.abandon(call.slot),
         };
-        let now = self.services.journal.now();
+        let now = self.services.clock.tick();
         match job {
             Job::Answered(answer, announced) => {
                 let mut events = Vec::new();
@@ -252,7 +247,6 @@ impl<'a> Drive<'a> {
                 let events = self.walker.start(now, &call, child, hash);
                 self.plan(events);
                 self.plans.extend(created);
-                self.strict |= call.effect == Effect::AtMostOnce;
                 self.pending.push(PendingCall {
                     call,
                     carrier,
@@ -262,40 +256,45 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Commits what is planned, and lets the planned calls begin when that is durable.
-    async fn start_planned(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
+    /// Commits what is planned, and spawns the planned calls; each waits until that is durable before it acts.
+    async fn start_planned(&mut self, calls: &mut Calls) -> Result<(), journal::Error> {
         if self.facts.is_empty() && self.plans.is_empty() && self.pending.is_empty() {
             return Ok(());
         }
         let ticket = self.commit().await?;
-        let strict = self.walker.run().spec.durability == Durability::Strict || self.strict;
-        if strict && !self.pending.is_empty() {
-            self.services.journal.durable(ticket).await?;
-        }
-        self.strict = false;
-        for call in self.pending.drain(..) {
-            let attended = attend::attend(Arc::clone(&self.context), self.stop, call);
-            calls.push(Box::pin(attended));
+        let strict = self.context.spec.durability == Durability::Strict;
+        for pending in self.pending.drain(..) {
+            let waits = strict || pending.call.effect == Effect::AtMostOnce;
+            let attempt = attend::attempt(
+                Arc::clone(&self.context),
+                self.stop.clone(),
+                pending,
+                waits.then_some(ticket),
+            );
+            calls.spawn(attempt.in_current_span());
         }
         Ok(())
     }
 
     /// Waits for the end of a call, for a time, or for somebody who wants the run to stop.
-    async fn wait(&mut self, calls: &mut Calls<'a>, until: Option<Timestamp>) {
-        let pause = until.map(|until| {
-            let ms = until.ms_since(self.services.journal.now());
-            Duration::from_millis(ms)
-        });
+    async fn wait(&mut self, calls: &mut Calls, until: Option<Uptime>) {
+        let clock = Arc::clone(&self.services.clock);
+        let pause = async {
+            match until {
+                Some(until) => clock.sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
         let ended = tokio::select! {
             Some(ended) = calls.next() => Some(ended),
-            () = task::sleep(pause) => None,
+            () = pause => None,
             () = self.signal.changed() => None,
         };
         if let Some((call, ended)) = ended {
             self.take(&call, ended);
         }
         // Whatever else has ended goes into the same commit: one sync for all of it.
-        while let Some(Some((call, ended))) = calls.next().now_or_never() {
+        while let Some((call, ended)) = calls.try_next() {
             self.take(&call, ended);
         }
     }
@@ -303,7 +302,7 @@ impl<'a> Drive<'a> {
     /// What a call came to. One that was stopped for a cancel leaves nothing behind: it did not complete.
     fn take(&mut self, call: &Call, ended: Ended) {
         self.heed_stop();
-        let now = self.services.journal.now();
+        let now = self.services.clock.tick();
         match ended {
             Ended::Stopped(_) => self.walker.abandon(call.slot),
             Ended::Parked(child) => self.walker.park(call.slot, child),
@@ -316,7 +315,7 @@ impl<'a> Drive<'a> {
 
     /// The daemon stops, or the run is being killed: the calls in flight are told by their stop signal, and what they left
     /// is gathered.
-    async fn leave(&mut self, calls: &mut Calls<'a>) -> Result<DriverExit, journal::Error> {
+    async fn leave(&mut self, calls: &mut Calls) -> Result<DriverExit, journal::Error> {
         let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = calls.next().await {
             match ended {
@@ -361,7 +360,7 @@ impl<'a> Drive<'a> {
     /// record, and is taken up like one that the daemon's end cut off.
     async fn wait_for_room(
         &mut self,
-        calls: &mut Calls<'a>,
+        calls: &mut Calls,
         error: &journal::Error,
     ) -> Result<Option<DriverExit>, journal::Error> {
         tracing::warn!(error = %with_sources(error), "there is no room to write: the run parks");
@@ -395,7 +394,7 @@ impl<'a> Drive<'a> {
 
     /// What was to happen next can no longer happen: what is in flight ends and is written down, and the walk goes on from
     /// the record.
-    async fn replan(&mut self, calls: &mut Calls<'a>) -> Result<(), journal::Error> {
+    async fn replan(&mut self, calls: &mut Calls) -> Result<(), journal::Error> {
         self.plans.clear();
         self.pending.clear();
         while let Some((call, ended)) = calls.next().await {

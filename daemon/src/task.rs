@@ -91,6 +91,57 @@ impl Scope {
     }
 }
 
+/// Tasks of one owner that each hand over a result. Dropping it aborts those that are left.
+pub struct Group<T> {
+    tasks: JoinSet<T>,
+}
+
+impl<T: Send + 'static> Group<T> {
+    /// No tasks yet.
+    pub fn new() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Starts a task.
+    pub fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    /// What the next task that ends came to; `None` when there are none. A panic in a task is a panic here. Cancel safe.
+    pub async fn next(&mut self) -> Option<T> {
+        self.tasks.join_next().await.map(result)
+    }
+
+    /// The same, of a task that has ended already.
+    pub fn try_next(&mut self) -> Option<T> {
+        self.tasks.try_join_next().map(result)
+    }
+}
+
+impl<T: Send + 'static> Default for Group<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Group<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("tasks", &self.tasks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn result<T>(joined: Result<T, tokio::task::JoinError>) -> T {
+    match joined {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => unreachable!("a task of a group is aborted only together with the group"),
+    }
+}
+
 impl Drop for Scope {
     fn drop(&mut self) {
         self.token.cancel();

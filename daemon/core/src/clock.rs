@@ -93,6 +93,15 @@ impl Uptime {
     }
 }
 
+/// One reading of both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tick {
+    /// By the wall clock: for what is written down and shown.
+    pub at: Timestamp,
+    /// For every delay and deadline within one life of the daemon.
+    pub up: Uptime,
+}
+
 /// Where the daemon gets the time and its random bits.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Now, in UTC.
@@ -101,6 +110,13 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn up(&self) -> Uptime;
     /// 64 unpredictable bits.
     fn random(&self) -> u64;
+    /// Now, by both clocks.
+    fn tick(&self) -> Tick {
+        Tick {
+            at: self.now(),
+            up: self.up(),
+        }
+    }
 }
 
 #[cfg(test)]

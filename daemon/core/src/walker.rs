@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 
 use self::items::ItemScope;
 use crate::capability::Primary;
-use crate::clock::Timestamp;
+use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Authority, Caching, Graph, HookEvent};
 use crate::error::with_sources;
 use crate::id::{ItemRef, RunId};
@@ -129,8 +129,8 @@ pub enum Move {
     Note(Vec<Event>),
     /// Write these down, look the call up, and [`Walker::start`] or [`Walker::conclude`] it; then ask again.
     Call(Vec<Event>, Box<Call>),
-    /// Write these down; go on when a call in flight has ended, somebody asks the run to stop, or at that time.
-    Wait(Vec<Event>, Option<Timestamp>),
+    /// Write these down; continue when a call in flight has ended, somebody asks the run to stop, or at that time.
+    Wait(Vec<Event>, Option<Uptime>),
     /// Write these down; the run is parked.
     Park(Vec<Event>),
     /// Write these down; the run is over.
@@ -142,7 +142,7 @@ enum Turn {
     /// Look at the record again.
     Again,
     Call(Box<Call>),
-    Wait(Option<Timestamp>),
+    Wait(Option<Uptime>),
 }
 
 /// One graph run being walked.
@@ -156,7 +156,13 @@ pub struct Walker {
     /// What was recorded of them in this life, by node: a loop says each thing once.
     warned: HashSet<(Option<String>, String)>,
     /// Attempts handed out in this life that have not been concluded, and when that was.
-    running: BTreeMap<Slot, Timestamp>,
+    running: BTreeMap<Slot, Uptime>,
+    /// The clock that delays are measured with, as last read.
+    up: Uptime,
+    /// When the run's time is over, once it has been looked at in this life.
+    deadline: Option<Uptime>,
+    /// When the retry that is due, of that step and attempt, is made.
+    retry: Option<(u32, u32, Uptime)>,
     /// Attempts whose run is parked.
     parked: BTreeMap<Slot, RunId>,
     /// Hooks of the end that were stopped: they are not asked again.
@@ -179,6 +185,9 @@ impl Walker {
             notes: Vec::new(),
             warned: HashSet::new(),
             running: BTreeMap::new(),
+            up: Uptime::default(),
+            deadline: None,
+            retry: None,
             parked: BTreeMap::new(),
             stopped: BTreeSet::new(),
             ahead: None,
@@ -207,14 +216,27 @@ impl Walker {
         self.held.get_or_insert(why);
     }
 
-    /// When the run's time is over, if it is limited: `config.timeout` after it began to run, or to run again.
-    pub fn deadline(&self) -> Option<Timestamp> {
-        let since = self.run.active_since?;
-        self.graph.timeout.map(|timeout| since.plus(timeout))
+    /// What is left of the run's time, if it is limited: `config.timeout` after it began to run, or to run again.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.since(self.up))
+    }
+
+    /// Reads the clock. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
+    /// gives the run more or less than its time; from then on only the clock for delays counts.
+    fn look(&mut self, now: Tick) {
+        self.up = now.up;
+        if let (None, Some(timeout), Some(since)) =
+            (self.deadline, self.graph.timeout, self.run.active_since)
+        {
+            let active = Duration::from_millis(now.at.ms_since(since));
+            self.deadline = Some(now.up.plus(timeout.saturating_sub(active)));
+        }
     }
 
     /// The next move.
-    pub fn next(&mut self, now: Timestamp) -> Move {
+    pub fn next(&mut self, now: Tick) -> Move {
+        self.look(now);
+        let now = now.at;
         let mut events = Vec::new();
         loop {
             match &self.run.life {
@@ -269,7 +291,7 @@ impl Walker {
     /// before it is.
     pub fn start(
         &mut self,
-        now: Timestamp,
+        now: Tick,
         call: &Call,
         child: Option<RunId>,
         node_input_hash: Option<String>,
@@ -277,9 +299,9 @@ impl Walker {
         let mut events = Vec::new();
         if call.attached.is_none() {
             let event = self.announcement(call, child, node_input_hash);
-            self.record(now, event, &mut events);
+            self.record(now.at, event, &mut events);
         }
-        self.running.insert(call.slot, now);
+        self.running.insert(call.slot, now.up);
         events
     }
 
@@ -332,9 +354,11 @@ impl Walker {
     }
 
     /// Takes in what a call came to. The events belong into one commit with what follows.
-    pub fn conclude(&mut self, now: Timestamp, slot: Slot, answer: &Answer) -> Vec<Event> {
+    pub fn conclude(&mut self, now: Tick, slot: Slot, answer: &Answer) -> Vec<Event> {
         let since = self.running.remove(&slot);
-        let elapsed_ms = since.map_or(0, |since| now.ms_since(since));
+        let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let now = now.at;
         let mut events = Vec::new();
         match slot {
             Slot::Main => self.conclude_action(now, answer, &mut events),
@@ -380,8 +404,8 @@ impl Walker {
     }
 
     /// Nothing more can start now. Calls in flight are waited for until the run's time is over.
-    fn rest(&self, now: Timestamp) -> Turn {
-        Turn::Wait(self.deadline().filter(|deadline| now < *deadline))
+    fn rest(&self) -> Turn {
+        Turn::Wait(self.deadline.filter(|deadline| self.up < *deadline))
     }
 
     fn key(&self, node: &str, visit: u32, item: Option<u32>, hook: Option<&str>) -> String {

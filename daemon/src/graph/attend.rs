@@ -16,7 +16,7 @@ use rye_core::walker::{Answer, Call, Certainty};
 use serde_json::{Value, json};
 
 use crate::chain::Origin;
-use crate::journal::Change;
+use crate::journal::{Change, Ticket};
 use crate::port::{Nest, Nested, Refusal, launched};
 use crate::projects::Project;
 use crate::services::{AttemptCtx, Order, Prepared, Reply, Services, TraceMode, timed_out};
@@ -309,8 +309,27 @@ async fn nest(
     }
 }
 
-/// Carries a call out.
-pub(super) async fn attend(
+/// The life of an attempt: waits until `announced` is durable, and carries the call out. One that was stopped before, or whose
+/// announcement never became durable, has not begun.
+pub(super) async fn attempt(
+    context: Arc<CallContext>,
+    stop: Stop,
+    pending: PendingCall,
+    announced: Option<Ticket>,
+) -> (Box<Call>, Ended) {
+    if let Some(ticket) = announced {
+        let durable = tokio::select! {
+            durable = context.services.journal.durable(ticket) => durable.is_ok(),
+            () = stop.at_least(Urgency::Shutdown) => false,
+        };
+        if !durable {
+            return (pending.call, Ended::Stopped(KillReceipt::default()));
+        }
+    }
+    carry_out(context, &stop, pending).await
+}
+
+async fn carry_out(
     context: Arc<CallContext>,
     stop: &Stop,
     pending: PendingCall,

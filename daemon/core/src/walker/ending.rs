@@ -17,17 +17,17 @@ impl Walker {
         now: Timestamp,
         events: &mut Vec<Event>,
     ) -> Option<Turn> {
-        let stops = self.run.cancel.is_some() || self.is_overdue(now) || self.held.is_some();
+        let stops = self.run.cancel.is_some() || self.is_overdue() || self.held.is_some();
         if !stops {
             return None;
         }
         if !self.running.is_empty() {
-            return Some(self.rest(now));
+            return Some(self.rest());
         }
         if let Some(cause) = self.run.cancel.clone() {
             return Some(self.finish(now, Outcome::Cancelled { cause }, events));
         }
-        if self.is_overdue(now) {
+        if self.is_overdue() {
             let seconds = self.graph.timeout.unwrap_or_default().as_secs_f64();
             let text = format!("the run took longer than `config.timeout` allows ({seconds} s)");
             let error = Failure::permanent("duration_exceeded", text);
@@ -38,8 +38,8 @@ impl Walker {
         Some(self.suspend(now, why, events))
     }
 
-    pub(super) fn is_overdue(&self, now: Timestamp) -> bool {
-        self.deadline().is_some_and(|deadline| now >= deadline)
+    pub(super) fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| self.up >= deadline)
     }
 
     /// The most steps the run may have taken in all.

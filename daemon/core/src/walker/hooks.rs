@@ -111,7 +111,7 @@ impl Walker {
             return self.act(now, events);
         };
         if self.running.contains_key(&Slot::Hook(index)) {
-            return Some(self.rest(now));
+            return Some(self.rest());
         }
         if self.stopped.remove(&index) {
             let failure = Failure::permanent("stopped", "it was stopped together with the run");

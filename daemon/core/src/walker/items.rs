@@ -124,7 +124,7 @@ impl Walker {
             return self.call_item(now, node, foreach, step, item, None, events);
         }
         if !self.running.is_empty() {
-            return self.rest(now);
+            return self.rest();
         }
         let uncertain = self.uncertain_items(step);
         if !uncertain.is_empty() {

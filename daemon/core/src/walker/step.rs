@@ -1,12 +1,13 @@
 //! Nodes with an action, gates and returns: attempted, taken up again, concluded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::failure::Repeat;
 use super::{Answer, Call, Certainty, Turn, Walker};
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, Uptime};
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::expr::Vars;
 use crate::id::RunId;
@@ -112,7 +113,7 @@ impl Walker {
             }
         };
         if self.running.contains_key(&Slot::Main) {
-            return self.rest(now);
+            return self.rest();
         }
         if let Some(turn) = self.stop_if_requested(now, events) {
             return turn;
@@ -144,6 +145,22 @@ impl Walker {
         }
     }
 
+    /// When the failed step is tried again, by the clock for delays. What was scheduled in an earlier life waits for what the
+    /// wall clock says is left of its delay, and never for longer than that was.
+    fn retry_at(&mut self, now: Timestamp, step: &Step, due: &Due) -> Uptime {
+        match self.retry {
+            Some((number, attempt, until)) if (number, attempt) == (step.number, step.attempt) => {
+                until
+            }
+            Some(_) | None => {
+                let left = due.at.ms_since(now).min(due.delay_ms);
+                let until = self.up.plus(Duration::from_millis(left));
+                self.retry = Some((step.number, step.attempt, until));
+                until
+            }
+        }
+    }
+
     pub(super) fn wait_or_retry(
         &mut self,
         now: Timestamp,
@@ -151,10 +168,10 @@ impl Walker {
         due: &Due,
         events: &mut Vec<Event>,
     ) -> Turn {
-        let due = due.at;
-        if now < due {
-            let deadline = self.deadline();
-            return Turn::Wait(Some(deadline.map_or(due, |deadline| due.min(deadline))));
+        let until = self.retry_at(now, step, due);
+        if self.up < until {
+            let deadline = self.deadline;
+            return Turn::Wait(Some(deadline.map_or(until, |deadline| until.min(deadline))));
         }
         let graph = Arc::clone(&self.graph);
         let Some(node) = graph.nodes.get(&step.node) else {

@@ -103,6 +103,18 @@ fn now(ms: i64) -> Timestamp {
     Timestamp::from_ms(1_700_000_000_000 + ms)
 }
 
+fn up(ms: i64) -> Uptime {
+    Uptime::default().plus(Duration::from_millis(u64::try_from(ms).unwrap()))
+}
+
+/// Both clocks, neither of which was set.
+fn tick(ms: i64) -> Tick {
+    Tick {
+        at: now(ms),
+        up: up(ms),
+    }
+}
+
 fn policy() -> Arc<Policy> {
     Arc::new(Policy::from_config(&json!({})).unwrap())
 }
@@ -147,7 +159,7 @@ fn echo(call: &Call) -> Answer {
 /// Why a walk stands still.
 #[derive(Debug, Clone, PartialEq)]
 enum Rest {
-    Waits(Option<Timestamp>),
+    Waits(Option<Uptime>),
     Parked,
     Ended,
 }
@@ -160,7 +172,10 @@ struct Stage {
     /// The record before the first event of `log`.
     born: Run,
     log: Vec<(Timestamp, Event)>,
+    /// Milliseconds of uptime.
     clock: i64,
+    /// By how much somebody has set the wall clock forward since.
+    wall_is_ahead: i64,
     in_flight: VecDeque<Call>,
     calls: Vec<Call>,
     most_at_once: usize,
@@ -181,6 +196,7 @@ impl Stage {
             born: run,
             log: Vec::new(),
             clock: 0,
+            wall_is_ahead: 0,
             in_flight: VecDeque::new(),
             calls: Vec::new(),
             most_at_once: 0,
@@ -188,7 +204,14 @@ impl Stage {
     }
 
     fn now(&self) -> Timestamp {
-        now(self.clock)
+        now(self.clock + self.wall_is_ahead)
+    }
+
+    fn tick(&self) -> Tick {
+        Tick {
+            at: self.now(),
+            up: up(self.clock),
+        }
     }
 
     fn note(&mut self, events: Vec<Event>) {
@@ -199,7 +222,7 @@ impl Stage {
     /// Goes on until nothing more happens without the end of a call, or time.
     fn settle(&mut self) -> Rest {
         for _ in 0..100_000 {
-            let at = self.now();
+            let at = self.tick();
             match self.walker.next(at) {
                 Move::Note(events) => self.note(events),
                 Move::Call(events, call) => {
@@ -231,7 +254,7 @@ impl Stage {
     fn end_one(&mut self, answer: impl Fn(&Call) -> Answer) -> Call {
         let call = self.in_flight.pop_front().expect("a call in flight");
         self.clock += 1;
-        let events = self.walker.conclude(self.now(), call.slot, &answer(&call));
+        let events = self.walker.conclude(self.tick(), call.slot, &answer(&call));
         self.note(events);
         call
     }
@@ -248,7 +271,8 @@ impl Stage {
                     self.end_one(&answer);
                 }
                 Rest::Waits(Some(until)) => {
-                    self.clock += i64::try_from(until.ms_since(self.now())).unwrap();
+                    let left = until.since(up(self.clock)).as_millis();
+                    self.clock += i64::try_from(left).unwrap();
                 }
                 Rest::Waits(None) => panic!("it waits for nothing: {:?}", self.walker.run().life),
                 rest @ (Rest::Parked | Rest::Ended) => {

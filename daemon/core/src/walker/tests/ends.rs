@@ -18,13 +18,12 @@ fn limited(config: &str, seconds: u32) -> String {
 #[test]
 fn a_run_ends_when_its_time_is_over_and_what_is_in_flight_has_ended() {
     let mut stage = Stage::of(&limited(TWO, 2), run(json!({}), None));
-    let deadline = now(2000);
-    assert_eq!(stage.walker.deadline(), Some(deadline));
     assert_eq!(
         stage.settle(),
-        Rest::Waits(Some(deadline)),
+        Rest::Waits(Some(up(2000))),
         "somebody must stop the call then"
     );
+    assert_eq!(stage.walker.time_left(), Some(Duration::from_secs(2)));
     stage.clock = 2000;
     assert_eq!(stage.settle(), Rest::Waits(None));
     stage.end_one(echo);
@@ -45,16 +44,40 @@ fn time_counts_from_the_first_start_over_crashes_and_anew_when_a_parked_run_goes
     stage.call();
     stage.clock = 1500;
     stage.crash();
-    assert_eq!(stage.walker.deadline(), Some(now(2000)));
-    stage.settle();
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(2000))));
     stage.walker.hold(Suspension::new(SuspendReason::User));
     stage.end_one(echo);
     assert_eq!(stage.settle(), Rest::Parked);
     stage.clock = 60_000;
     stage.resume(None);
-    assert_eq!(stage.walker.deadline(), Some(now(62_000)));
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(62_000))));
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.run().status(), Status::Completed);
+}
+
+#[test]
+fn a_wall_clock_that_is_set_neither_ends_nor_stalls_a_run() {
+    const YEAR: i64 = 365 * 24 * 3_600_000;
+    for step in [YEAR, -YEAR, -3_600_000] {
+        let mut stage = Stage::of(&limited(TWO, 8), run(json!({}), None));
+        stage.call();
+        stage.clock = 1_000;
+        stage.wall_is_ahead = step;
+        assert_eq!(stage.settle(), Rest::Waits(Some(up(8_000))), "{step}");
+        stage.end_one(echo);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.run().status(), Status::Completed, "{step}");
+    }
+}
+
+#[test]
+fn a_wall_clock_that_is_set_between_two_lives_gives_a_run_no_more_than_its_time() {
+    let mut stage = Stage::of(&limited(TWO, 8), run(json!({}), None));
+    stage.call();
+    stage.clock = 3_000;
+    stage.wall_is_ahead = -3_600_000;
+    stage.crash();
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(11_000))));
 }
 
 #[test]

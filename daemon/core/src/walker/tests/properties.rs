@@ -283,7 +283,7 @@ impl Chance {
                     self.tell(request);
                 }
             }
-            let at = self.now();
+            let at = tick(self.clock);
             match self.walker.next(at) {
                 Move::Note(events) => {
                     self.plan(events);
@@ -312,7 +312,7 @@ impl Chance {
                     assert_eq!(&self.record, self.walker.run());
                     if self.in_flight.is_empty() {
                         let until = until.expect("it waits for something");
-                        self.clock += i64::try_from(until.ms_since(at)).unwrap();
+                        self.clock += i64::try_from(until.since(at.up).as_millis()).unwrap();
                         continue;
                     }
                     let which = self.roll(self.in_flight.len());

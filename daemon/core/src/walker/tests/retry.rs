@@ -125,8 +125,7 @@ fn pauses_are_waited_for_and_cancellable_and_survive_a_crash() {
     let mut stage = Stage::of(&config, run(json!({}), None));
     stage.call();
     stage.end_one(echo);
-    let failed_at = stage.now();
-    let due = failed_at.plus(Duration::from_secs(30));
+    let due = up(stage.clock + 30_000);
     assert_eq!(stage.settle(), Rest::Waits(Some(due)));
     stage.crash();
     stage.clock += 29_999;
@@ -140,6 +139,27 @@ fn pauses_are_waited_for_and_cancellable_and_survive_a_crash() {
     assert_eq!(stage.settle(), Rest::Ended);
     assert_eq!(stage.run().status(), Status::Cancelled);
     assert_eq!(stage.run().stood_at(), Some("a"));
+}
+
+#[test]
+fn a_wall_clock_that_is_set_neither_shortens_nor_stretches_a_pause() {
+    let config = flaky("retry: {max: 2, backoff: fixed, delay: 30}", 2, "");
+    for step in [-365 * 24 * 3_600_000, 3_600_000] {
+        let mut stage = Stage::of(&config, run(json!({}), None));
+        stage.call();
+        stage.end_one(echo);
+        let due = up(stage.clock + 30_000);
+        assert_eq!(stage.settle(), Rest::Waits(Some(due)));
+        stage.wall_is_ahead = step;
+        assert_eq!(stage.settle(), Rest::Waits(Some(due)), "{step}");
+        // A new life trusts the wall clock, but waits no longer than the pause was.
+        stage.crash();
+        let Rest::Waits(Some(until)) = stage.settle() else {
+            assert!(step > 0, "only a clock that was set forward ends the pause");
+            continue;
+        };
+        assert!(until <= due, "{step}");
+    }
 }
 
 #[test]
@@ -192,7 +212,7 @@ fn a_call_refused_at_its_second_try_is_a_failure_of_the_step() {
     let mut stage = Stage::of(&flaky("retry: 1", 9, ""), run(json!({}), None));
     stage.call();
     stage.end_one(echo);
-    let at = stage.now();
+    let at = stage.tick();
     let Move::Call(events, call) = stage.walker.next(at) else {
         unreachable!()
     };

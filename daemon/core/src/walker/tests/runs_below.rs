@@ -26,7 +26,7 @@ fn below(n: u32) -> RunId {
 
 /// The next call, announced as one that the run `child` carries out.
 fn launched(stage: &mut Stage, child: u32) -> Call {
-    let at = stage.now();
+    let at = stage.tick();
     let Move::Call(events, call) = stage.walker.next(at) else {
         unreachable!("no call")
     };
@@ -43,7 +43,7 @@ fn after_a_crash_the_run_below_is_attached_to_and_nothing_is_announced() {
         let first = launched(&mut stage, 1);
         stage.crash();
         let before = stage.log.len();
-        let at = stage.now();
+        let at = stage.tick();
         let Move::Call(events, call) = stage.walker.next(at) else {
             unreachable!("no call")
         };

@@ -205,7 +205,7 @@ fn a_call_that_needs_no_effect_is_the_step_at_the_time_it_was_looked_up() {
     a: {action: {item_id: rye/core/echo, params: {at: '${_timestamp}'}}, assign: {was: '${result.at}', is: '${_timestamp}'}}
 ";
     let mut stage = Stage::of(config, run(json!({}), None));
-    let Move::Call(events, call) = stage.walker.next(now(5)) else {
+    let Move::Call(events, call) = stage.walker.next(tick(5)) else {
         unreachable!()
     };
     stage.note(events);
@@ -214,7 +214,7 @@ fn a_call_that_needs_no_effect_is_the_step_at_the_time_it_was_looked_up() {
         cached: true,
         ..echo(&call)
     };
-    let events = stage.walker.conclude(now(40), call.slot, &cached);
+    let events = stage.walker.conclude(tick(40), call.slot, &cached);
     stage.note(events);
     assert_eq!(stage.settle(), Rest::Ended);
     assert_eq!(stage.path(), "a:cached");
