@@ -31,9 +31,11 @@ pub mod chain;
 
 pub mod services;
 
-pub mod call;
 pub mod dispatch;
+pub mod drive;
+
 pub mod graph;
+pub mod tool;
 
 pub mod supervisor;
 

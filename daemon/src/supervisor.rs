@@ -37,7 +37,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, ItemRef, RunId};
-use rye_core::model::{Event, Life, Run};
+use rye_core::model::{Event, Failure, Life, Run, RunEvent};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -360,9 +360,7 @@ impl Supervisor {
         let spec = Arc::new(admitted.spec);
         let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
         let fails = admitted.fault.is_some();
-        if let Some(error) = admitted.fault {
-            changes.push(Change::event(&id, Event::never_began(error)));
-        }
+        changes.push(Change::event(&id, self.first_event(admitted.fault)));
         let ticket = match journal.commit(changes).await {
             Err(journal::Error::KeyTaken { run }) => {
                 // It was not there when we looked for the key.
@@ -373,13 +371,20 @@ impl Supervisor {
             committed => committed?,
         };
         journal.published(ticket).await?;
-        let run = Arc::new(Run::create(id.clone(), journal.now(), spec));
+        let run = self.run_of(&id).await?;
         let started = Started {
             run: id,
             warnings: admitted.warnings,
             existed: false,
         };
         Ok((started, (!fails).then_some(run)))
+    }
+
+    /// What stands beside the creation of a run in one commit: that this life of the daemon owns it, so that a life is on
+    /// record before it acts; or why the run cannot begin.
+    fn first_event(&self, fault: Option<Failure>) -> Event {
+        let epoch = self.shared.services.epoch;
+        fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_began)
     }
 
     /// Resolves when the run has ended or parked, and that is durable.

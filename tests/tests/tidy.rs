@@ -30,12 +30,13 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("native", 5),
     ("chain", 6),
     ("services", 7),
-    ("call", 8),
     ("dispatch", 8),
-    ("graph", 8),
-    ("supervisor", 9),
-    ("rpc", 10),
-    ("node", 11),
+    ("drive", 8),
+    ("graph", 9),
+    ("tool", 9),
+    ("supervisor", 10),
+    ("rpc", 11),
+    ("node", 12),
 ];
 
 /// Rows of `rye-core`; both stand in the order in which they may use each other.
@@ -54,7 +55,9 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("cas", 1),
     ("definition", 1),
     ("policy", 1),
+    ("machine", 1),
     ("walker", 1),
+    ("tool", 1),
 ];
 
 /// Most lines of a source file without its tests.

@@ -1,10 +1,10 @@
 //! The walker: the pure machine that decides what a graph run does next.
 //!
 //! **Owns** a copy of the run's record, which it advances by the very events it hands out. **Never** acts, waits or
-//! reads a clock: the driver (`ryed::graph`) commits the events, carries out each [`Call`] and tells the outcome.
+//! reads a clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and tells the outcome.
 //!
 //! ```text
-//!            next(now)                                start(call)   conclude(slot, answer)
+//!            next(now)                                start(call)   conclude(slot, outcome)
 //! driver ─────────────► Move::Call ─look it up─► announced ─effect─► ─────────────────────► events ─┐
 //!    ▲      ├─────────► Move::Wait  (nothing more can start now)                                     │ committed with
 //!    │      ├─────────► Move::Note  (pure steps; ask again)                                          │ what the next
@@ -14,7 +14,7 @@
 //!
 //! **Attempts.** Everything with an effect is an attempt in a [`Slot`]: the action of a node, an item of a foreach node,
 //! the action of a hook. Each has its own events, its own effect and its own idempotency key. After [`Move::Call`] the
-//! driver calls [`Walker::start`] or, for a call that needs no effect, [`Walker::conclude`] before it asks for the next move.
+//! driver calls [`Machine::start`] or, for a call that needs no effect, [`Machine::conclude`] before it asks for the next move.
 //!
 //! **Order.** Every attempted node costs a step, a repeated attempt does not. Requests to stop and limits are looked at
 //! before each node and before each item. A walker made from a record with attempts in flight repeats those first,
@@ -34,20 +34,19 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::items::ItemScope;
-use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp, Uptime};
-use crate::definition::{Authority, Caching, Graph, HookEvent};
+use crate::definition::{Graph, HookEvent};
 use crate::error::with_sources;
-use crate::id::{ItemRef, RunId};
+use crate::id::RunId;
+use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::model::graph::{At, State};
 use crate::model::{
-    Effect, Event, Failure, GraphEvent, Life, Object, Outcome, Run, RunEvent, Slot, Suspension,
+    Event, Failure, GraphEvent, Illegal, Life, Outcome, Run, RunEvent, Slot, Suspension,
 };
 use crate::policy::Policy;
-use crate::seal::sha256_hex;
 
 /// Steps without an effect that are walked before the driver is asked whether to go on.
 const NOTE_STEPS: usize = 64;
@@ -55,87 +54,6 @@ const NOTE_STEPS: usize = 64;
 const MOST_WARNINGS: usize = 1000;
 /// Characters of a warning.
 const WARNING_CHARS: usize = 500;
-
-/// An action to carry out.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Call {
-    /// Which attempt of the step it is.
-    pub slot: Slot,
-    /// Number of the step.
-    pub step: u32,
-    /// The node; empty for hooks that belong to no node.
-    pub node: String,
-    /// How often the node was entered before.
-    pub visit: u32,
-    /// Try, from 1.
-    pub attempt: u32,
-    /// `_now` of the step.
-    pub now: Timestamp,
-    /// What is done.
-    pub primary: Primary,
-    /// To what.
-    pub item: ItemRef,
-    /// With which parameters; keys whose value is null are gone.
-    pub params: Object,
-    /// The same over crashes and repeats of this attempt.
-    pub key: String,
-    /// What running it a second time would mean.
-    pub effect: Effect,
-    /// Whether a result of the same inputs may stand in for it.
-    pub caching: Caching,
-    /// Longest time it may take, if the node says.
-    pub timeout: Option<Duration>,
-    /// Whose grant it needs.
-    pub authority: Authority,
-    /// The run that carries it out already: attach to it instead of starting anything.
-    pub attached: Option<RunId>,
-    /// The run that an earlier try of it was carried out by: go on with that one, if it can.
-    pub continues: Option<RunId>,
-}
-
-/// What an action came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// The unwrapped result: what `${result…}` sees.
-    pub result: Arc<Value>,
-    /// Why it failed, if it did.
-    pub failure: Option<Failure>,
-    /// How sure it is that this was the whole effect.
-    pub certainty: Certainty,
-    /// Whether the result is that of an earlier run.
-    pub cached: bool,
-    /// Hash over graph, node, action, chain and configuration: the key of its result.
-    pub node_input_hash: Option<String>,
-}
-
-/// What is known about the effect of an attempt that has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certainty {
-    /// It never began.
-    NeverBegan,
-    /// It ended by itself and said what it came to.
-    Answered,
-    /// It was ended, or vanished: it may have happened, wholly or in part.
-    Unknown,
-    /// The run that carried it out is over, and something that must not happen twice was cut off in it or below it: no
-    /// further try without an answer to what became of that.
-    CutOff,
-}
-
-/// What the driver is to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Move {
-    /// Write these down and ask again.
-    Note(Vec<Event>),
-    /// Write these down, look the call up, and [`Walker::start`] or [`Walker::conclude`] it; then ask again.
-    Call(Vec<Event>, Box<Call>),
-    /// Write these down; continue when a call in flight has ended, somebody asks the run to stop, or at that time.
-    Wait(Vec<Event>, Option<Uptime>),
-    /// Write these down; the run is parked.
-    Park(Vec<Event>),
-    /// Write these down; the run is over.
-    End(Vec<Event>),
-}
 
 /// One turn of the machine.
 enum Turn {
@@ -196,31 +114,6 @@ impl Walker {
         }
     }
 
-    /// The record as this walker sees it.
-    pub fn run(&self) -> &Run {
-        &self.run
-    }
-
-    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it. A request
-    /// that comes when the walk is over, though that is not committed yet, changes nothing.
-    pub fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), crate::model::Illegal> {
-        let is_over = self.run.status().is_terminal();
-        if is_over && matches!(event, Event::Run(RunEvent::CancelRequested { .. })) {
-            return Ok(());
-        }
-        self.run.apply(at, event)
-    }
-
-    /// Parks the run before its next attempt; what is in flight may end.
-    pub fn hold(&mut self, why: Suspension) {
-        self.held.get_or_insert(why);
-    }
-
-    /// What is left of the run's time, if it is limited: `config.timeout` after it began to run, or to run again.
-    pub fn time_left(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.since(self.up))
-    }
-
     /// Reads the clock. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
     /// gives the run more or less than its time; from then on only the clock for delays counts.
     fn look(&mut self, now: Tick) {
@@ -230,26 +123,6 @@ impl Walker {
         {
             let active = Duration::from_millis(now.at.ms_since(since));
             self.deadline = Some(now.up.plus(timeout.saturating_sub(active)));
-        }
-    }
-
-    /// The next move.
-    pub fn next(&mut self, now: Tick) -> Move {
-        self.look(now);
-        let now = now.at;
-        let mut events = Vec::new();
-        loop {
-            match &self.run.life {
-                Life::Running => {}
-                Life::Suspended(_) => return Move::Park(events),
-                Life::Created | Life::Ended(_) => return Move::End(events),
-            }
-            match self.turn(now, &mut events) {
-                Turn::Call(call) => return Move::Call(events, call),
-                Turn::Wait(until) => return Move::Wait(events, until),
-                Turn::Again if events.len() >= NOTE_STEPS => return Move::Note(events),
-                Turn::Again => {}
-            }
         }
     }
 
@@ -285,24 +158,6 @@ impl Walker {
         self.run
             .graph()
             .expect("a walker is made for graph runs only")
-    }
-
-    /// Announces a call that is about to be carried out by the run `child`, or by no run. The events are to be durable
-    /// before it is.
-    pub fn start(
-        &mut self,
-        now: Tick,
-        call: &Call,
-        child: Option<RunId>,
-        node_input_hash: Option<String>,
-    ) -> Vec<Event> {
-        let mut events = Vec::new();
-        if call.attached.is_none() {
-            let event = self.announcement(call, child, node_input_hash);
-            self.record(now.at, event, &mut events);
-        }
-        self.running.insert(call.slot, now.up);
-        events
     }
 
     fn announcement(
@@ -351,36 +206,6 @@ impl Walker {
                 child,
             }),
         }
-    }
-
-    /// Takes in what a call came to. The events belong into one commit with what follows.
-    pub fn conclude(&mut self, now: Tick, slot: Slot, answer: &Answer) -> Vec<Event> {
-        let since = self.running.remove(&slot);
-        let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let now = now.at;
-        let mut events = Vec::new();
-        match slot {
-            Slot::Main => self.conclude_action(now, answer, &mut events),
-            Slot::Part(item) => self.conclude_item(now, item, answer, elapsed_ms, &mut events),
-            Slot::Hook(index) => self.conclude_hook(now, index, answer, elapsed_ms, &mut events),
-        }
-        events
-    }
-
-    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
-    /// is not asked again.
-    pub fn abandon(&mut self, slot: Slot) {
-        self.running.remove(&slot);
-        if let (Slot::Hook(index), At::Ending { .. }) = (slot, &self.walk().at) {
-            self.stopped.insert(index);
-        }
-    }
-
-    /// The run that carries out the attempt is parked, so the attempt is.
-    pub fn park(&mut self, slot: Slot, child: RunId) {
-        self.running.remove(&slot);
-        self.parked.insert(slot, child);
     }
 
     fn begin(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
@@ -442,18 +267,87 @@ impl Walker {
     }
 }
 
-/// `RYE_IDEMPOTENCY_KEY`: the same for every try of one visit of a node, of one item of it or one hook at it, over crashes
-/// and continuations (design §5). `scope` is the root of the chain of continuations, or the key of the step that
-/// started the run.
-pub fn idempotency_key(
-    scope: &str,
-    node: &str,
-    visit: u32,
-    item: Option<u32>,
-    hook: Option<&str>,
-) -> String {
-    let text = json!(["rye-idempotency-key/1", scope, node, visit, item, hook]).to_string();
-    sha256_hex(text.as_bytes())
+impl Machine for Walker {
+    fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
+        let is_over = self.run.status().is_terminal();
+        if is_over && matches!(event, Event::Run(RunEvent::CancelRequested { .. })) {
+            return Ok(());
+        }
+        self.run.apply(at, event)
+    }
+
+    fn hold(&mut self, why: Suspension) {
+        self.held.get_or_insert(why);
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.since(self.up))
+    }
+
+    fn next(&mut self, now: Tick) -> Move {
+        self.look(now);
+        let now = now.at;
+        let mut events = Vec::new();
+        loop {
+            match &self.run.life {
+                Life::Running => {}
+                Life::Suspended(_) => return Move::Park(events),
+                Life::Created | Life::Ended(_) => return Move::End(events),
+            }
+            match self.turn(now, &mut events) {
+                Turn::Call(call) => return Move::Call(events, call),
+                Turn::Wait(until) => return Move::Wait(events, until),
+                Turn::Again if events.len() >= NOTE_STEPS => return Move::Note(events),
+                Turn::Again => {}
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        now: Tick,
+        call: &Call,
+        child: Option<RunId>,
+        node_input_hash: Option<String>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        if call.attached.is_none() {
+            let event = self.announcement(call, child, node_input_hash);
+            self.record(now.at, event, &mut events);
+        }
+        self.running.insert(call.slot, now.up);
+        events
+    }
+
+    fn conclude(&mut self, now: Tick, slot: Slot, answer: &CallOutcome) -> Vec<Event> {
+        let since = self.running.remove(&slot);
+        let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let now = now.at;
+        let mut events = Vec::new();
+        match slot {
+            Slot::Main => self.conclude_action(now, answer, &mut events),
+            Slot::Part(item) => self.conclude_item(now, item, answer, elapsed_ms, &mut events),
+            Slot::Hook(index) => self.conclude_hook(now, index, answer, elapsed_ms, &mut events),
+        }
+        events
+    }
+
+    fn abandon(&mut self, slot: Slot) {
+        self.running.remove(&slot);
+        if let (Slot::Hook(index), At::Ending { .. }) = (slot, &self.walk().at) {
+            self.stopped.insert(index);
+        }
+    }
+
+    fn suspend_for(&mut self, slot: Slot, child: RunId) {
+        self.running.remove(&slot);
+        self.parked.insert(slot, child);
+    }
 }
 
 /// A number from 0 to 1 that is the same for the same key and different for others: spreads retries without chance.

@@ -8,111 +8,63 @@
 
 use std::sync::Arc;
 
-use rye_core::cas::{InputScope, NodeInput};
+use rye_core::cas::NodeInput;
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, Slot, Spec};
-use rye_core::walker::{Answer, Call, Certainty};
+use rye_core::machine::{Call, CallOutcome, Certainty};
+use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, RunEvent, Slot};
 use serde_json::{Value, json};
 
-use crate::chain::Origin;
-use crate::journal::{Change, Ticket};
+use super::GraphRun;
+use crate::drive::{Ended, Job, RunContext};
+use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal, launched};
-use crate::projects::Project;
-use crate::services::{AttemptCtx, Order, Prepared, Reply, Services, TraceMode, timed_out};
+use crate::services::{Prepared, Reply, Services, TraceMode, timed_out};
 use crate::stop::{Stop, Urgency};
-use crate::{async_log, cache, task};
+use crate::task;
 
 /// The item whose result may name a thread that another one continues.
 const THREAD: &str = "rye/agent/threads/thread_directive";
-
-/// What all calls of a run work with.
-pub(super) struct CallContext {
-    pub(super) services: Arc<Services>,
-    pub(super) project: Arc<Project>,
-    pub(super) cache: cache::Store,
-    pub(super) run: RunId,
-    pub(super) spec: Arc<Spec>,
-    pub(super) inputs: InputScope,
-}
-
-/// A call that waits for its announcement to be durable.
-pub(super) struct PendingCall {
-    pub(super) call: Box<Call>,
-    pub(super) carrier: Carrier,
-    pub(super) node_input_hash: Option<String>,
-}
 
 /// What carries a call out.
 pub(super) enum Carrier {
     /// A tool.
     Effect(Box<Prepared>),
-    /// A run that this call creates.
+    /// A child run that this call creates.
     Launch(RunId),
-    /// A run that is there already: from an earlier life of the daemon, or of an earlier try.
-    Attach(RunId),
+    /// A child run that is there already: from an earlier life of the daemon, or of an earlier try.
+    Child(RunId),
 }
 
-impl Carrier {
-    /// The run that carries the call out, if it is one.
-    pub(super) const fn run(&self) -> Option<&RunId> {
-        match self {
-            Self::Effect(_) => None,
-            Self::Launch(run) | Self::Attach(run) => Some(run),
-        }
+/// What a call of a graph run is carried out by, and the key of its result.
+pub(super) struct Planned {
+    carrier: Carrier,
+    node_input_hash: Option<String>,
+}
+
+fn begin(carrier: Carrier, creates: Vec<Change>, node_input_hash: Option<String>) -> Job<Planned> {
+    let child = match &carrier {
+        Carrier::Effect(_) => None,
+        Carrier::Launch(run) | Carrier::Child(run) => Some(run.clone()),
+    };
+    Job::Begin {
+        plan: Planned {
+            carrier,
+            node_input_hash: node_input_hash.clone(),
+        },
+        child,
+        creates,
+        node_input_hash,
     }
-}
-
-/// What a call needs.
-pub(super) enum Job {
-    /// Nothing any more. The flag: whether it counts as attempted.
-    Answered(Box<Answer>, bool),
-    /// To be carried out.
-    Begin {
-        carrier: Carrier,
-        /// The changes that create its run, if it is to be created: part of the commit that starts the step.
-        created: Vec<Change>,
-        node_input_hash: Option<String>,
-    },
-}
-
-/// How a call ended.
-pub(super) enum Ended {
-    /// With an answer.
-    Answered(Box<Answer>),
-    /// It was stopped because its run is to stop.
-    Stopped(KillReceipt),
-    /// The run that carries it out is parked; the leaf of the parked ones.
-    Parked(RunId),
 }
 
 /// Finds out what `call` needs. Nothing is committed and nothing begins here.
-pub(super) async fn look_up(context: &CallContext, run: &Run, call: &Call) -> Job {
-    let services = &context.services;
+pub(super) async fn look_up(context: &GraphRun, run: &Run, call: &Call) -> Job<Planned> {
+    let services = &context.at.services;
     if let Some(child) = &call.attached {
-        return Job::Begin {
-            carrier: Carrier::Attach(child.clone()),
-            created: Vec::new(),
-            node_input_hash: None,
-        };
+        return begin(Carrier::Child(child.clone()), Vec::new(), None);
     }
-    let order = Order {
-        origin: Origin {
-            run: run.id.clone(),
-            spec: Arc::clone(&run.spec),
-            attempt: call.attempt,
-            key: call.key.clone(),
-        },
-        project: Arc::clone(&context.project),
-        primary: call.primary,
-        item: call.item.clone(),
-        params: call.params.clone(),
-        trace: TraceMode::Off,
-        authority: call.authority,
-        timeout: call.timeout,
-    };
-    let mut prepared = services.dispatch.prepare(vec![order]).await;
-    let prepared = prepared.pop().expect("each order is answered");
+    let prepared = context.at.prepare(call, TraceMode::Off).await;
     let node_input_hash = context.input_hash(call, &prepared);
     if prepared.is_graph() {
         if call.caching == Caching::On {
@@ -121,16 +73,16 @@ pub(super) async fn look_up(context: &CallContext, run: &Run, call: &Call) -> Jo
         return nest(services, run, call, node_input_hash).await;
     }
     if let Some(answer) = context.remembered(call, node_input_hash.as_deref()).await {
-        return Job::Answered(Box::new(answer), false);
+        return Job::Known(Box::new(answer), false);
     }
-    Job::Begin {
-        carrier: Carrier::Effect(Box::new(prepared)),
-        created: Vec::new(),
+    begin(
+        Carrier::Effect(Box::new(prepared)),
+        Vec::new(),
         node_input_hash,
-    }
+    )
 }
 
-impl CallContext {
+impl GraphRun {
     /// The key of the result of `call`; of hooks, and of what is refused, there is none.
     fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
         match call.slot {
@@ -148,13 +100,13 @@ impl CallContext {
     }
 
     /// The answer an earlier call with the same key gave.
-    async fn remembered(&self, call: &Call, key: Option<&str>) -> Option<Answer> {
+    async fn remembered(&self, call: &Call, key: Option<&str>) -> Option<CallOutcome> {
         let key = key.filter(|_| call.caching == Caching::On)?;
         let result = self
             .cache
-            .find(self.project.gate(), &self.spec.files, key)
+            .find(self.at.project.gate(), &self.at.spec.files, key)
             .await?;
-        Some(Answer {
+        Some(CallOutcome {
             cached: true,
             node_input_hash: Some(key.to_owned()),
             ..answered(result)
@@ -162,15 +114,15 @@ impl CallContext {
     }
 
     /// Stores what `call` gave back for the next one with the same key.
-    async fn remember(&self, call: &Call, answer: &Answer) {
+    async fn remember(&self, call: &Call, answer: &CallOutcome) {
         let key = answer.node_input_hash.as_deref();
         let good = answer.failure.is_none() && answer.certainty == Certainty::Answered;
         if let Some(key) = key.filter(|_| call.caching == Caching::On && good) {
-            let now = self.services.journal.now();
-            let files = &self.spec.files;
+            let now = self.at.services.journal.now();
+            let files = &self.at.spec.files;
             self.cache
                 .store(
-                    self.project.gate(),
+                    self.at.project.gate(),
                     files,
                     key,
                     &call.node,
@@ -254,14 +206,10 @@ async fn nest(
     run: &Run,
     call: &Call,
     node_input_hash: Option<String>,
-) -> Job {
+) -> Job<Planned> {
     let nested = match Earlier::of(services, call).await {
         Ok(Earlier::Counts(child)) => {
-            return Job::Begin {
-                carrier: Carrier::Attach(child),
-                created: Vec::new(),
-                node_input_hash,
-            };
+            return begin(Carrier::Child(child), Vec::new(), node_input_hash);
         }
         Ok(Earlier::None) => Ok(None),
         Ok(Earlier::Continues(earlier)) => Ok(Some(earlier)),
@@ -282,120 +230,85 @@ async fn nest(
     };
     match nested {
         Err(failure) => {
-            let answer = Answer {
+            let answer = CallOutcome {
                 failure: Some(failure),
                 certainty: Certainty::NeverBegan,
                 node_input_hash,
                 ..answered(Value::Null)
             };
-            Job::Answered(Box::new(answer), true)
+            Job::Known(Box::new(answer), true)
         }
         Ok(Nested::Answer(value)) => {
-            let answer = Answer {
+            let answer = CallOutcome {
                 node_input_hash,
                 ..answered(value)
             };
-            Job::Answered(Box::new(answer), true)
+            Job::Known(Box::new(answer), true)
         }
         Ok(Nested::Create { run, spec, fault }) => {
             let mut changes = vec![Change::create(&run, spec)];
-            changes.extend(fault.map(|error| Change::event(&run, Event::never_began(error))));
-            Job::Begin {
-                carrier: Carrier::Launch(run),
-                created: changes,
-                node_input_hash,
-            }
+            let epoch = services.epoch;
+            let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_began);
+            changes.push(Change::event(&run, first));
+            begin(Carrier::Launch(run), changes, node_input_hash)
         }
     }
 }
 
-/// The life of an attempt: waits until `announced` is durable, and carries the call out. One that was stopped before, or whose
-/// announcement never became durable, has not begun.
-pub(super) async fn attempt(
-    context: Arc<CallContext>,
-    stop: Stop,
-    pending: PendingCall,
-    announced: Option<Ticket>,
-) -> (Box<Call>, Ended) {
-    if let Some(ticket) = announced {
-        let durable = tokio::select! {
-            durable = context.services.journal.durable(ticket) => durable.is_ok(),
-            () = stop.at_least(Urgency::Shutdown) => false,
-        };
-        if !durable {
-            return (pending.call, Ended::Stopped(KillReceipt::default()));
-        }
-    }
-    carry_out(context, &stop, pending).await
-}
-
-async fn carry_out(
-    context: Arc<CallContext>,
+/// Carries a call out.
+pub(super) async fn carry_out(
+    context: &GraphRun,
+    call: &Call,
+    planned: Planned,
     stop: &Stop,
-    pending: PendingCall,
-) -> (Box<Call>, Ended) {
-    let PendingCall {
-        call,
+) -> Ended {
+    let RunContext { services, run, .. } = &context.at;
+    let Planned {
         carrier,
         node_input_hash,
-    } = pending;
-    let services = &context.services;
+    } = planned;
     let by_a_tool = matches!(carrier, Carrier::Effect(_));
     let mut ended = match carrier {
-        Carrier::Effect(prepared) => effect(&context, stop, &call, *prepared).await,
+        Carrier::Effect(prepared) => effect(context, stop, call, *prepared).await,
         Carrier::Launch(child) => {
             services.runs().launch(child.clone()).await;
-            child_run(services, stop, &context.run, &call, child).await
+            child_run(services, stop, run, call, child).await
         }
-        Carrier::Attach(child) => child_run(services, stop, &context.run, &call, child).await,
+        Carrier::Child(child) => child_run(services, stop, run, call, child).await,
     };
-    if let Ended::Answered(answer) = &mut ended {
+    if let Ended::Outcome(answer) = &mut ended {
         answer.node_input_hash = node_input_hash;
         if by_a_tool {
-            context.remember(&call, answer).await;
+            context.remember(call, answer).await;
         }
     }
-    (call, ended)
+    ended
 }
 
-async fn effect(context: &CallContext, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
-    let CallContext { services, run, .. } = context;
-    let cx = AttemptCtx {
-        run: run.clone(),
-        spec: Arc::clone(&context.spec),
-        step: call.step,
-        slot: call.slot,
-        key: call.key.clone(),
-        stop: stop.clone(),
-        span: tracing::Span::current(),
-        services: Arc::clone(services),
-    };
-    let reply = services.dispatch.carry_out(prepared, &cx).await;
+async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
     let caller = format!("step {} {} {}", call.step, call.node, call.item);
-    let now = services.journal.now();
-    let gate = context.project.gate();
-    async_log::keep(gate, run, &context.spec, now, &caller, &reply.stderr).await;
-    if reply.stopped && stop.urgency() >= Urgency::Cancel {
-        return Ended::Stopped(reply.receipt);
-    }
+    let reply = match context.at.carry_out(call, prepared, stop, &caller).await {
+        Ok(reply) => reply,
+        Err(receipt) => return Ended::Stopped(receipt),
+    };
     let continues = reply.envelope.item.id.as_str() == THREAD;
     let mut answer = answer_of(reply);
     if continues {
-        follow(services, &mut answer).await;
+        follow(&context.at.services, &mut answer).await;
     }
-    Ended::Answered(Box::new(answer))
+    Ended::Outcome(Box::new(answer))
 }
 
-fn answer_of(reply: Reply) -> Answer {
-    Answer {
+fn answer_of(reply: Reply) -> CallOutcome {
+    CallOutcome {
         failure: reply.envelope.failure.clone(),
         certainty: reply.certainty,
         ..answered(reply.envelope.unwrap_result())
     }
 }
 
-fn answered(result: impl Into<Arc<Value>>) -> Answer {
-    Answer {
+fn answered(result: impl Into<Arc<Value>>) -> CallOutcome {
+    CallOutcome {
         result: result.into(),
         failure: None,
         certainty: Certainty::Answered,
@@ -405,7 +318,7 @@ fn answered(result: impl Into<Arc<Value>>) -> Answer {
 }
 
 /// A thread that was continued by another one: the result is that of the last.
-async fn follow(services: &Arc<Services>, answer: &mut Answer) {
+async fn follow(services: &Arc<Services>, answer: &mut CallOutcome) {
     if answer.result.get("status") != Some(&json!("continued")) {
         return;
     }
@@ -428,7 +341,7 @@ async fn follow(services: &Arc<Services>, answer: &mut Answer) {
         Some(run) => {
             let mut result = run.result();
             result["thread_id"] = json!(run.id);
-            *answer = Answer {
+            *answer = CallOutcome {
                 failure: failure_of(&run),
                 ..answered(result)
             };
@@ -447,7 +360,7 @@ async fn child_run(
     child: RunId,
 ) -> Ended {
     if let Some(answer) = detached(services, &child).await {
-        return Ended::Answered(Box::new(answer));
+        return Ended::Outcome(Box::new(answer));
     }
     let runs = services.runs();
     let mut remaining = call.timeout;
@@ -476,7 +389,7 @@ async fn child_run(
         Ok(run) => run,
         Err(error) => {
             let failure = Failure::permanent("child_lost", error.message);
-            return Ended::Answered(Box::new(Answer {
+            return Ended::Outcome(Box::new(CallOutcome {
                 failure: Some(failure),
                 certainty: Certainty::CutOff,
                 ..answered(Value::Null)
@@ -484,7 +397,7 @@ async fn child_run(
         }
     };
     if let Some(why) = run.suspension() {
-        return Ended::Parked(why.child.clone().unwrap_or_else(|| run.id.clone()));
+        return Ended::Suspended(why.child.clone().unwrap_or_else(|| run.id.clone()));
     }
     if stop.urgency() >= Urgency::Cancel && failure_of(&run).is_some() {
         return Ended::Stopped(KillReceipt::default());
@@ -498,7 +411,7 @@ async fn child_run(
     } else {
         Certainty::Answered
     };
-    Ended::Answered(Box::new(Answer {
+    Ended::Outcome(Box::new(CallOutcome {
         failure,
         certainty,
         ..answered(run.result())
@@ -506,7 +419,7 @@ async fn child_run(
 }
 
 /// What is told at once of a run that its parent does not wait for; `None` if it does.
-async fn detached(services: &Arc<Services>, child: &RunId) -> Option<Answer> {
+async fn detached(services: &Arc<Services>, child: &RunId) -> Option<CallOutcome> {
     let run = services.runs().get(child.clone()).await.ok()?;
     if !run.spec.detached {
         return None;
@@ -514,7 +427,7 @@ async fn detached(services: &Arc<Services>, child: &RunId) -> Option<Answer> {
     let failed = matches!(run.outcome(), Some(Outcome::Error { .. }));
     let refused = failed && run.started_at.is_none();
     if refused {
-        return Some(Answer {
+        return Some(CallOutcome {
             failure: failure_of(&run),
             ..answered(run.result())
         });

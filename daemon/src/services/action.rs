@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::ItemRef;
+use rye_core::machine::Certainty;
 use rye_core::model::{Failure, KillReceipt, Object};
-use rye_core::walker::Certainty;
 use serde_json::{Value, json};
 
 use crate::chain::{Chain, Origin, Plan};

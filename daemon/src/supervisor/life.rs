@@ -9,9 +9,10 @@ use rye_core::error::with_sources;
 use rye_core::model::{Event, Failure, KillReceipt, Run, RunKind};
 
 use super::{Asker, Begin, Beginner, Supervisor};
+use crate::drive::RunContext;
 use crate::journal::{self, Change};
 use crate::stop::{DriverExit, Stop, Urgency};
-use crate::{call, graph, task};
+use crate::{graph, task, tool};
 
 impl Supervisor {
     /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
@@ -156,11 +157,12 @@ impl Supervisor {
                 return Ok(DriverExit::Ended);
             }
         };
+        let at = RunContext::new(services, project, run);
         match run.spec.kind {
             RunKind::Graph => {
                 let text = run.spec.graph.as_ref().map(|graph| graph.policy.as_str());
                 match projects.policy(text.unwrap_or_default()).await {
-                    Ok(policy) => graph::drive(services, project, policy, run, stop).await,
+                    Ok(policy) => graph::drive(at, policy, run, stop).await,
                     Err(error) => {
                         let error =
                             Failure::permanent("configuration_invalid", with_sources(&error));
@@ -171,7 +173,7 @@ impl Supervisor {
             }
             RunKind::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
-                let (left, answer) = call::drive(services, project, run, stop, trace).await?;
+                let (left, answer) = tool::drive(at, run, stop, trace).await?;
                 if let (Some(asker), Some(answer)) = (asker, answer) {
                     task::reply(asker.envelope, answer);
                 }

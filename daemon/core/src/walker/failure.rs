@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use super::evaluate::Assigned;
 use super::items::ITEM_FAILED;
 use super::step::Done;
-use super::{Certainty, Turn, Walker, jitter};
+use super::{Turn, Walker, jitter};
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::expr::Vars;
+use crate::machine::Certainty;
 use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
     Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus, SuspendReason,

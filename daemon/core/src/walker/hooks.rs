@@ -9,11 +9,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve};
-use super::{Answer, Call, Turn, Walker, interpolation_failure};
+use super::{Turn, Walker, interpolation_failure};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
+use crate::machine::{Call, CallOutcome};
 use crate::model::graph::At;
 use crate::model::{
     Control, Effect, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot, SuspendReason,
@@ -204,7 +205,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         index: u32,
-        answer: &Answer,
+        answer: &CallOutcome,
         elapsed_ms: u64,
         events: &mut Vec<Event>,
     ) {

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use super::evaluate::{View, resolve};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
-use super::{Answer, Call, Certainty, Turn, Walker, interpolation_failure};
+use super::{Turn, Walker, interpolation_failure};
 use crate::bounds::{Excess, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
 use crate::expr::{self, Vars, parse_json};
 use crate::id::RunId;
+use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
 use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
 
@@ -254,7 +255,7 @@ impl Walker {
                 continues,
             })),
             Err(failure) => {
-                let answer = Answer {
+                let answer = CallOutcome {
                     result: Arc::default(),
                     failure: Some(failure),
                     certainty: Certainty::NeverBegan,
@@ -288,7 +289,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         item: u32,
-        answer: &Answer,
+        answer: &CallOutcome,
         elapsed_ms: u64,
         events: &mut Vec<Event>,
     ) {
@@ -378,7 +379,7 @@ impl Walker {
 }
 
 /// What stands for an item in the list of results, if it is not its result.
-fn collected(answer: &Answer) -> Option<Value> {
+fn collected(answer: &CallOutcome) -> Option<Value> {
     let thread = answer.result.get("thread_id").filter(|id| id.is_string());
     match (thread, &answer.failure) {
         (Some(id), _) => Some(id.clone()),

@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::failure::Repeat;
-use super::{Answer, Call, Certainty, Turn, Walker};
+use super::{Turn, Walker};
 use crate::clock::{Timestamp, Uptime};
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::expr::Vars;
 use crate::id::RunId;
+use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Due, Step, StepWork};
 use crate::model::{
     Attempt, Effect, Event, Failure, GraphEvent, Outcome, Slot, StepStatus, Verdict,
@@ -184,7 +185,7 @@ impl Walker {
     pub(super) fn conclude_action(
         &mut self,
         now: Timestamp,
-        answer: &Answer,
+        answer: &CallOutcome,
         events: &mut Vec<Event>,
     ) {
         let graph = Arc::clone(&self.graph);
@@ -343,13 +344,13 @@ pub(super) enum Revival {
     /// Nobody knows whether it happened, and it must not happen twice.
     Uncertain,
     /// Somebody said what became of it.
-    Settled(Answer),
+    Settled(CallOutcome),
 }
 
 impl Revival {
     pub(super) fn of(attempt: &Attempt) -> Self {
         let settled = |failure| {
-            Self::Settled(Answer {
+            Self::Settled(CallOutcome {
                 result: Arc::default(),
                 failure,
                 certainty: Certainty::Answered,

@@ -12,14 +12,15 @@ mod uncertain;
 use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::definition;
-use crate::id::{Epoch, ItemId, RunId};
+use crate::id::{Epoch, ItemId, ItemRef, RunId};
+use crate::machine::Certainty;
 use crate::model::{
-    AttemptId, Durability, Extent, GraphSource, Left, Limits, Recovery, RunKind, Spec, StartFrom,
-    Status, SuspendReason, Verdict,
+    AttemptId, Durability, Extent, GraphSource, Left, Limits, Object, Recovery, RunKind, Spec,
+    StartFrom, Status, SuspendReason, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
 
@@ -119,8 +120,8 @@ fn policy() -> Arc<Policy> {
     Arc::new(Policy::from_config(&json!({})).unwrap())
 }
 
-fn answered(result: Value) -> Answer {
-    Answer {
+fn answered(result: Value) -> CallOutcome {
+    CallOutcome {
         result: Arc::new(result),
         failure: None,
         certainty: Certainty::Answered,
@@ -131,7 +132,7 @@ fn answered(result: Value) -> Answer {
 
 /// A tool that answers with its parameters. `fail: why` makes it fail, `below: n` only while `n` is less; `end: never` and
 /// `end: unknown` say how sure that is, `again: true` that it may pass.
-fn echo(call: &Call) -> Answer {
+fn echo(call: &Call) -> CallOutcome {
     let result = Value::Object(call.params.clone());
     let spared = call
         .params
@@ -146,7 +147,7 @@ fn echo(call: &Call) -> Answer {
         Some(_) | None => Certainty::Answered,
     };
     let text = why.as_str().map_or_else(|| why.to_string(), str::to_owned);
-    Answer {
+    CallOutcome {
         failure: Some(Failure {
             retryable: call.params.contains_key("again"),
             ..Failure::permanent("tool_failed", text)
@@ -251,7 +252,7 @@ impl Stage {
     }
 
     /// Ends the call in flight that began first.
-    fn end_one(&mut self, answer: impl Fn(&Call) -> Answer) -> Call {
+    fn end_one(&mut self, answer: impl Fn(&Call) -> CallOutcome) -> Call {
         let call = self.in_flight.pop_front().expect("a call in flight");
         self.clock += 1;
         let events = self.walker.conclude(self.tick(), call.slot, &answer(&call));
@@ -264,7 +265,7 @@ impl Stage {
         self.play_with(echo)
     }
 
-    fn play_with(&mut self, answer: impl Fn(&Call) -> Answer) -> Rest {
+    fn play_with(&mut self, answer: impl Fn(&Call) -> CallOutcome) -> Rest {
         loop {
             match self.settle() {
                 Rest::Waits(_) if !self.in_flight.is_empty() => {

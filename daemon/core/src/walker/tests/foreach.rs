@@ -371,7 +371,7 @@ fn a_failed_item_is_classified_by_what_it_told() {
         if tries.get() > 1 {
             return echo(call);
         }
-        Answer {
+        CallOutcome {
             failure: Some(Failure::permanent("tool_failed", "busy")),
             ..answered(json!({"success": false, "status_code": 429}))
         }
@@ -403,7 +403,7 @@ fn collected_errors_are_told_in_the_order_of_the_items() {
     let mut stage = Stage::of(&config, run(json!({"list": [0, 1, 2]}), None));
     stage.settle();
     stage.in_flight.rotate_left(1);
-    let fails = |call: &Call| Answer {
+    let fails = |call: &Call| CallOutcome {
         failure: Some(Failure::permanent("tool_failed", "no")),
         ..echo(call)
     };

@@ -147,7 +147,7 @@ fn any_graph() -> impl Strategy<Value = String> {
 }
 
 /// [`echo`], which does not tell in which try an item was begun: that depends on the order of answers.
-fn steady(call: &Call) -> Answer {
+fn steady(call: &Call) -> CallOutcome {
     let mut answer = echo(call);
     if let Value::Object(result) = Arc::make_mut(&mut answer.result) {
         result.shift_remove("n");

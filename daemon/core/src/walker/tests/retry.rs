@@ -218,7 +218,7 @@ fn a_call_refused_at_its_second_try_is_a_failure_of_the_step() {
     };
     stage.note(events);
     assert_eq!(call.attempt, 2);
-    let refused = Answer {
+    let refused = CallOutcome {
         failure: Some(Failure::permanent("item_not_found", "gone")),
         certainty: Certainty::NeverBegan,
         ..answered(Value::Null)

@@ -71,7 +71,7 @@ fn a_run_rests_while_the_run_below_is_parked() {
     for config in [ACTION, HOOK] {
         let mut stage = Stage::of(config, run(json!({}), None));
         let call = launched(&mut stage, 1);
-        stage.walker.park(call.slot, below(9));
+        stage.walker.suspend_for(call.slot, below(9));
         assert_eq!(stage.settle(), Rest::Parked);
         assert_eq!(
             (stage.why_parked().reason, stage.why_parked().child.clone()),
@@ -87,7 +87,7 @@ fn a_run_rests_while_the_run_below_is_parked() {
 fn a_parked_item_keeps_its_place_and_the_others_go_on() {
     let mut stage = Stage::of(ITEMS, run(json!({}), None));
     let call = launched(&mut stage, 1);
-    stage.walker.park(call.slot, below(1));
+    stage.walker.suspend_for(call.slot, below(1));
     stage.settle();
     assert_eq!(stage.items(), [1]);
     stage.end_one(echo);
@@ -106,8 +106,8 @@ fn a_failed_item_does_not_leave_a_parked_one_behind() {
     let mut stage = Stage::of(ITEMS, run(json!({}), None));
     let call = launched(&mut stage, 1);
     stage.settle();
-    stage.walker.park(call.slot, below(1));
-    stage.end_one(|_| Answer {
+    stage.walker.suspend_for(call.slot, below(1));
+    stage.end_one(|_| CallOutcome {
         failure: Some(Failure::permanent("tool_failed", "no")),
         ..answered(Value::Null)
     });

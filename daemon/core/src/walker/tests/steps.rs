@@ -210,7 +210,7 @@ fn a_call_that_needs_no_effect_is_the_step_at_the_time_it_was_looked_up() {
     };
     stage.note(events);
     stage.clock = 40;
-    let cached = Answer {
+    let cached = CallOutcome {
         cached: true,
         ..echo(&call)
     };

@@ -23,8 +23,8 @@ const EACH: &str = "
       collect: all
 ";
 
-fn unknown(call: &Call) -> Answer {
-    Answer {
+fn unknown(call: &Call) -> CallOutcome {
+    CallOutcome {
         failure: Some(Failure::permanent("call_timed_out", "no answer")),
         certainty: Certainty::Unknown,
         ..answered(json!(call.params))
@@ -128,7 +128,7 @@ fn items_in_order_wait_for_the_one_nobody_knows_about() {
 fn a_failed_item_does_not_hide_one_nobody_knows_about() {
     let mut stage = Stage::of(EACH, run(json!({}), None));
     stage.settle();
-    stage.end_one(|call| Answer {
+    stage.end_one(|call| CallOutcome {
         failure: Some(Failure::permanent("tool_failed", "no")),
         ..echo(call)
     });

@@ -1,0 +1,154 @@
+//! Machines: what decides what a run does next, by its kind.
+//!
+//! **Owns** the words between a driver and a machine: the [`Call`] that is to be carried out, what it came to
+//! ([`CallOutcome`]), and the [`Move`]s. A machine holds a copy of the record, which it advances by the very events it hands out.
+//! **Never** acts, waits or reads a clock: the driver commits the events, carries out each call and reports its outcome.
+//!
+//! **Order.** After [`Move::Call`] the driver calls [`Machine::start`], or [`Machine::conclude`] for a call that needs no effect,
+//! before it asks for the next move. Events of one call of a method belong into one commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::capability::Primary;
+use crate::clock::{Tick, Timestamp, Uptime};
+use crate::definition::{Authority, Caching};
+use crate::id::{ItemRef, RunId};
+use crate::model::{Effect, Event, Failure, Illegal, Object, Run, Slot, Suspension};
+use crate::seal::sha256_hex;
+
+/// A pure machine that decides what a run of some kind does next.
+pub trait Machine: Send {
+    /// The record as this machine sees it.
+    fn run(&self) -> &Run;
+
+    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it. A request
+    /// that comes when the work is over, though that is not committed yet, changes nothing.
+    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal>;
+
+    /// Suspends the run before its next attempt; what is in flight may end.
+    fn hold(&mut self, why: Suspension);
+
+    /// What is left of the run's time, if it is limited.
+    fn time_left(&self) -> Option<Duration>;
+
+    /// The next move.
+    fn next(&mut self, now: Tick) -> Move;
+
+    /// Announces a call that is about to be carried out by the run `child`, or by no run. The events are to be durable
+    /// before it is.
+    fn start(
+        &mut self,
+        now: Tick,
+        call: &Call,
+        child: Option<RunId>,
+        node_input_hash: Option<String>,
+    ) -> Vec<Event>;
+
+    /// Takes in what a call came to. The events belong into one commit with what follows.
+    fn conclude(&mut self, now: Tick, slot: Slot, outcome: &CallOutcome) -> Vec<Event>;
+
+    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
+    /// is not asked again.
+    fn abandon(&mut self, slot: Slot);
+
+    /// The child run that carries out the attempt is suspended, so the attempt is.
+    fn suspend_for(&mut self, slot: Slot, child: RunId);
+}
+
+/// An action to carry out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// Which attempt of the step it is.
+    pub slot: Slot,
+    /// Number of the step.
+    pub step: u32,
+    /// The node; empty for hooks that belong to no node.
+    pub node: String,
+    /// How often the node was entered before.
+    pub visit: u32,
+    /// Try, from 1.
+    pub attempt: u32,
+    /// `_now` of the step.
+    pub now: Timestamp,
+    /// What is done.
+    pub primary: Primary,
+    /// To what.
+    pub item: ItemRef,
+    /// With which parameters; keys whose value is null are gone.
+    pub params: Object,
+    /// The same over crashes and repeats of this attempt.
+    pub key: String,
+    /// What running it a second time would mean.
+    pub effect: Effect,
+    /// Whether a result of the same inputs may stand in for it.
+    pub caching: Caching,
+    /// Longest time it may take, if the node says.
+    pub timeout: Option<Duration>,
+    /// Whose grant it needs.
+    pub authority: Authority,
+    /// The child run that carries it out already: attach to it instead of starting anything.
+    pub attached: Option<RunId>,
+    /// The child run that carried out an earlier try of it: continue that one, if it can be.
+    pub continues: Option<RunId>,
+}
+
+/// What an action came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallOutcome {
+    /// The unwrapped result: what `${result…}` sees.
+    pub result: Arc<Value>,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+    /// How sure it is that this was the whole effect.
+    pub certainty: Certainty,
+    /// Whether the result is that of an earlier run.
+    pub cached: bool,
+    /// Hash over graph, node, action, chain and configuration: the key of its result.
+    pub node_input_hash: Option<String>,
+}
+
+/// What is known about the effect of an attempt that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certainty {
+    /// It never began.
+    NeverBegan,
+    /// It ended by itself and said what it came to.
+    Answered,
+    /// It was ended, or vanished: it may have happened, wholly or in part.
+    Unknown,
+    /// The run that carried it out is over, and something that must not happen twice was cut off in it or below it: no
+    /// further try without an answer to what became of that.
+    CutOff,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Move {
+    /// Write these down and ask again.
+    Note(Vec<Event>),
+    /// Write these down, look the call up, and [`Machine::start`] or [`Machine::conclude`] it; then ask again.
+    Call(Vec<Event>, Box<Call>),
+    /// Write these down; continue when a call in flight has ended, somebody asks the run to stop, or at that time.
+    Wait(Vec<Event>, Option<Uptime>),
+    /// Write these down; the run is suspended.
+    Park(Vec<Event>),
+    /// Write these down; the run is over.
+    End(Vec<Event>),
+}
+
+/// `RYE_IDEMPOTENCY_KEY`: the same for every try of one visit of a node, of one item of it or one hook at it, over crashes
+/// and continuations (design §5). `scope` is the root of the chain of continuations, or the key of the step that
+/// started the run.
+pub fn idempotency_key(
+    scope: &str,
+    node: &str,
+    visit: u32,
+    item: Option<u32>,
+    hook: Option<&str>,
+) -> String {
+    let text = json!(["rye-idempotency-key/1", scope, node, visit, item, hook]).to_string();
+    sha256_hex(text.as_bytes())
+}

@@ -1,0 +1,192 @@
+//! The machine of a tool run: one call.
+//!
+//! **Order.** The call is made once. **Failure.** A call that was in flight when the daemon went down is not repeated: nobody can
+//! tell whether its effect happened, and nobody asked for a second one. The run ends as `error` with the code `interrupted`; a
+//! graph node, which declares its `effect`, is repeated (see [`crate::walker`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::capability::Primary;
+use crate::clock::{Tick, Timestamp, Uptime};
+use crate::definition::{Authority, Caching};
+use crate::id::RunId;
+use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
+use crate::model::tool::State;
+use crate::model::{
+    Effect, Event, Failure, Illegal, Life, Run, RunEvent, Slot, Suspension, ToolEvent, Work,
+};
+
+/// One tool run.
+#[derive(Debug)]
+pub struct ToolMachine {
+    run: Run,
+    /// When the call was started in this life of the daemon; `None` unless it is in flight.
+    running: Option<Uptime>,
+    /// The run is to be suspended before its call.
+    held: Option<Suspension>,
+}
+
+impl ToolMachine {
+    /// A machine for `run`, which may be fresh or recovered after a restart.
+    pub const fn new(run: Run) -> Self {
+        Self {
+            run,
+            running: None,
+            held: None,
+        }
+    }
+
+    fn state(&self) -> State {
+        match &self.run.work {
+            Work::Tool(state) => state.clone(),
+            Work::Graph(_) => State::Over(Arc::new(Value::Null)),
+        }
+    }
+
+    fn call(&self, now: Timestamp) -> Call {
+        let spec = &self.run.spec;
+        let item = spec.item.clone();
+        Call {
+            slot: Slot::Main,
+            step: 1,
+            node: item.id.to_string(),
+            visit: 0,
+            attempt: 1,
+            now,
+            primary: Primary::Execute,
+            key: idempotency_key(spec.effect_scope(), item.id.as_str(), 0, None, None),
+            item,
+            params: spec.inputs.clone(),
+            effect: Effect::Idempotent,
+            caching: Caching::Off,
+            timeout: None,
+            authority: Authority::Run,
+            attached: None,
+            continues: None,
+        }
+    }
+
+    /// The next event, if the run is to stop or its call is not to be repeated.
+    fn stop(&mut self, now: Tick, state: &State) -> Option<Event> {
+        if let Some(cause) = &self.run.cancel {
+            return Some(self.run.end_by_cancel(now.at, cause));
+        }
+        match state {
+            State::Calling(_) => Some(self.run.end_by_failure(now.at, interrupted())),
+            State::New => self
+                .held
+                .take()
+                .map(|why| RunEvent::RunSuspended(why).into()),
+            State::Over(_) => None,
+        }
+    }
+
+    fn record(&mut self, now: Timestamp, event: Event) -> Event {
+        self.run
+            .apply(now, &event)
+            .expect("the machine only emits events its own place allows");
+        event
+    }
+}
+
+/// Why a call failed that was in flight when the daemon went down.
+fn interrupted() -> Failure {
+    let text = "the daemon went down during the call; whether its effect happened is unknown, so it is not repeated";
+    Failure {
+        retryable: true,
+        ..Failure::permanent("interrupted", text)
+    }
+}
+
+impl Machine for ToolMachine {
+    fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
+        let is_over = self.run.status().is_terminal();
+        if is_over && matches!(event, Event::Run(RunEvent::CancelRequested { .. })) {
+            return Ok(());
+        }
+        self.run.apply(at, event)
+    }
+
+    fn hold(&mut self, why: Suspension) {
+        self.held.get_or_insert(why);
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
+
+    fn next(&mut self, now: Tick) -> Move {
+        match &self.run.life {
+            Life::Running => {}
+            Life::Suspended(_) => return Move::Park(Vec::new()),
+            Life::Created | Life::Ended(_) => return Move::End(Vec::new()),
+        }
+        if self.running.is_some() {
+            return Move::Wait(Vec::new(), None);
+        }
+        let state = self.state();
+        match self.stop(now, &state) {
+            Some(event) => {
+                let event = self.record(now.at, event);
+                match &self.run.life {
+                    Life::Suspended(_) => Move::Park(vec![event]),
+                    Life::Created | Life::Running | Life::Ended(_) => Move::End(vec![event]),
+                }
+            }
+            None => Move::Call(Vec::new(), Box::new(self.call(now.at))),
+        }
+    }
+
+    fn start(
+        &mut self,
+        now: Tick,
+        call: &Call,
+        child: Option<RunId>,
+        node_input_hash: Option<String>,
+    ) -> Vec<Event> {
+        let started = RunEvent::StepStarted {
+            step: call.step,
+            node: call.node.clone(),
+            visit: call.visit,
+            attempt: call.attempt,
+            action_id: call.item.to_string(),
+            effect: call.effect,
+            key: call.key.clone(),
+            now: call.now,
+            items: None,
+            child,
+            node_input_hash,
+        };
+        self.running = Some(now.up);
+        vec![self.record(now.at, started.into())]
+    }
+
+    fn conclude(&mut self, now: Tick, _slot: Slot, outcome: &CallOutcome) -> Vec<Event> {
+        let since = self.running.take();
+        let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
+        let completed = ToolEvent::ToolCompleted {
+            result: Arc::clone(&outcome.result),
+            error: outcome.failure.clone(),
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        };
+        vec![self.record(now.at, completed.into())]
+    }
+
+    fn abandon(&mut self, _slot: Slot) {
+        self.running = None;
+    }
+
+    fn suspend_for(&mut self, _slot: Slot, _child: RunId) {
+        unreachable!("no child run carries out the call of a tool run");
+    }
+}
+
+#[cfg(test)]
+mod tests;

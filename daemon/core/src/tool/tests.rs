@@ -1,0 +1,143 @@
+//! The one call of a tool run, in every order of its events.
+
+use serde_json::json;
+
+use super::*;
+use crate::id::{Epoch, ItemId, ItemRef};
+use crate::machine::Certainty;
+use crate::model::{
+    Durability, Limits, Object, Outcome, Recovery, RunKind, Spec, Status, SuspendReason,
+};
+
+fn tick(ms: i64) -> Tick {
+    Tick {
+        at: Timestamp::from_ms(1_700_000_000_000 + ms),
+        up: Uptime::default().plus(Duration::from_millis(u64::try_from(ms).unwrap())),
+    }
+}
+
+fn machine() -> ToolMachine {
+    let id = RunId::new("t-1-a").unwrap();
+    let spec = Spec {
+        item: ItemRef::tool(ItemId::new("t/echo").unwrap()),
+        kind: RunKind::Tool,
+        project: "/p".into(),
+        files: "/p/.ai".into(),
+        principal: "uid:0".into(),
+        parent: None,
+        depth: 0,
+        detached: false,
+        effect_scope: None,
+        start_from: None,
+        chain_root: id.clone(),
+        continuation_of: None,
+        limits: Limits::default(),
+        layers: Vec::new(),
+        durability: Durability::Strict,
+        recovery: Recovery::Resume,
+        inputs: Object::from_iter([("a".to_owned(), json!(1))]),
+        content_hash: String::new(),
+        graph: None,
+        start_key: None,
+        start_digest: None,
+    };
+    let mut run = Run::create(id, tick(0).at, Arc::new(spec));
+    let started = RunEvent::RunStarted { epoch: Epoch(1) }.into();
+    run.apply(tick(0).at, &started).unwrap();
+    ToolMachine::new(run)
+}
+
+fn started(machine: &mut ToolMachine) -> Call {
+    let Move::Call(events, call) = machine.next(tick(1)) else {
+        panic!("a fresh run makes its call");
+    };
+    assert_eq!(events, []);
+    let events = machine.start(tick(1), &call, None, None);
+    assert_eq!(events[0].name(), "step_started");
+    *call
+}
+
+fn outcome(failure: Option<Failure>) -> CallOutcome {
+    CallOutcome {
+        result: Arc::new(json!({"b": 2})),
+        failure,
+        certainty: Certainty::Answered,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
+#[test]
+fn the_call_is_made_once_and_its_outcome_ends_the_run() {
+    for (failure, status) in [
+        (None, Status::Completed),
+        (Some(Failure::permanent("tool_failed", "no")), Status::Error),
+    ] {
+        let mut machine = machine();
+        let call = started(&mut machine);
+        assert_eq!(json!(call.params), json!({"a": 1}));
+        assert_eq!(machine.next(tick(2)), Move::Wait(Vec::new(), None));
+        let events = machine.conclude(tick(41), call.slot, &outcome(failure));
+        let Event::Tool(ToolEvent::ToolCompleted { elapsed_ms, .. }) = events[0] else {
+            panic!("{events:?}");
+        };
+        assert_eq!(elapsed_ms, 40);
+        assert_eq!(machine.next(tick(42)), Move::End(Vec::new()));
+        assert_eq!(machine.run().status(), status);
+        assert_eq!(machine.run().output().unwrap()["b"], 2);
+    }
+}
+
+#[test]
+fn a_call_that_an_earlier_life_left_is_not_repeated() {
+    let mut before = machine();
+    started(&mut before);
+    let mut recovered = ToolMachine::new(before.run().clone());
+    let Move::End(events) = recovered.next(tick(9)) else {
+        panic!("it ends");
+    };
+    assert_eq!(events.len(), 1);
+    let Some(Outcome::Error { error }) = recovered.run().outcome() else {
+        panic!("{:?}", recovered.run().life);
+    };
+    assert_eq!(error.code, "interrupted");
+}
+
+#[test]
+fn a_cancel_ends_the_run_before_its_call_and_when_its_call_was_stopped() {
+    let cancel = || RunEvent::CancelRequested { cause: "u".into() }.into();
+    let mut early = machine();
+    early.observe(tick(1).at, &cancel()).unwrap();
+    assert!(matches!(early.next(tick(2)), Move::End(_)));
+    assert_eq!(early.run().status(), Status::Cancelled);
+
+    let mut late = machine();
+    let call = started(&mut late);
+    late.observe(tick(2).at, &cancel()).unwrap();
+    assert_eq!(late.next(tick(3)), Move::Wait(Vec::new(), None));
+    late.abandon(call.slot);
+    assert!(matches!(late.next(tick(4)), Move::End(_)));
+    assert_eq!(late.run().status(), Status::Cancelled);
+    late.observe(tick(5).at, &cancel())
+        .expect("a run that is over ignores it");
+}
+
+#[test]
+fn a_run_is_suspended_before_its_call_and_never_during_it() {
+    let mut fresh = machine();
+    fresh.hold(Suspension::new(SuspendReason::User));
+    assert!(matches!(fresh.next(tick(1)), Move::Park(_)));
+    let resumed = RunEvent::RunResumed {
+        epoch: Epoch(1),
+        max_steps: None,
+    };
+    fresh.observe(tick(2).at, &resumed.into()).unwrap();
+    started(&mut fresh);
+
+    let mut calling = machine();
+    let call = started(&mut calling);
+    calling.hold(Suspension::new(SuspendReason::User));
+    assert_eq!(calling.next(tick(2)), Move::Wait(Vec::new(), None));
+    calling.conclude(tick(3), call.slot, &outcome(None));
+    assert_eq!(calling.run().status(), Status::Completed);
+}

@@ -1,0 +1,88 @@
+//! What the attempts of a run work with, whatever its kind.
+
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+use rye_core::machine::Call;
+use rye_core::model::{KillReceipt, Run, Spec};
+
+use crate::async_log;
+use crate::chain::Origin;
+use crate::projects::Project;
+use crate::services::{AttemptCtx, Order, Prepared, Reply, Services, TraceMode};
+use crate::stop::{Stop, Urgency};
+
+/// What the attempts of a run work with.
+#[derive(Debug)]
+pub struct RunContext {
+    /// The journal, the door to effects, the clock.
+    pub services: Arc<Services>,
+    /// The project the run works in.
+    pub project: Arc<Project>,
+    /// Its id.
+    pub run: RunId,
+    /// What is fixed about it.
+    pub spec: Arc<Spec>,
+}
+
+impl RunContext {
+    /// The context of `run`.
+    pub fn new(services: &Arc<Services>, project: Arc<Project>, run: &Run) -> Self {
+        Self {
+            services: Arc::clone(services),
+            project,
+            run: run.id.clone(),
+            spec: Arc::clone(&run.spec),
+        }
+    }
+
+    /// Looks `call` up, checks and plans it.
+    pub async fn prepare(&self, call: &Call, trace: TraceMode) -> Prepared {
+        let order = Order {
+            origin: Origin {
+                run: self.run.clone(),
+                spec: Arc::clone(&self.spec),
+                attempt: call.attempt,
+                key: call.key.clone(),
+            },
+            project: Arc::clone(&self.project),
+            primary: call.primary,
+            item: call.item.clone(),
+            params: call.params.clone(),
+            trace,
+            authority: call.authority,
+            timeout: call.timeout,
+        };
+        let mut prepared = self.services.dispatch.prepare(vec![order]).await;
+        prepared.pop().expect("each order is answered")
+    }
+
+    /// Carries out what was prepared, and keeps what it wrote to stderr under the name `caller`. The error is what had to be
+    /// ended of a call that was stopped because its run is to stop.
+    pub async fn carry_out(
+        &self,
+        call: &Call,
+        prepared: Prepared,
+        stop: &Stop,
+        caller: &str,
+    ) -> Result<Reply, KillReceipt> {
+        let cx = AttemptCtx {
+            run: self.run.clone(),
+            spec: Arc::clone(&self.spec),
+            step: call.step,
+            slot: call.slot,
+            key: call.key.clone(),
+            stop: stop.clone(),
+            span: tracing::Span::current(),
+            services: Arc::clone(&self.services),
+        };
+        let reply = self.services.dispatch.carry_out(prepared, &cx).await;
+        let now = self.services.journal.now();
+        let gate = self.project.gate();
+        async_log::keep(gate, &self.run, &self.spec, now, caller, &reply.stderr).await;
+        if reply.stopped && stop.urgency() >= Urgency::Cancel {
+            return Err(reply.receipt);
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,83 @@
+//! What is special to tool runs: one call, whose whole answer somebody may wait for.
+//!
+//! **Failure.** A call that was in flight when the daemon went down is not repeated ([`rye_core::tool`]).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rye_core::machine::{Call, CallOutcome};
+use rye_core::model::Run;
+use rye_core::tool::ToolMachine;
+
+use crate::drive::{self, Ended, Job, Kind, RunContext};
+use crate::journal;
+use crate::services::{Envelope, Prepared, TraceMode};
+use crate::stop::{DriverExit, Stop};
+
+/// A tool run.
+struct ToolRun {
+    at: RunContext,
+    trace: TraceMode,
+    /// What the tool answered.
+    envelope: Mutex<Option<Envelope>>,
+}
+
+/// Carries out `run`; the envelope is there if the tool answered in this life of the daemon, and that is on record.
+pub async fn drive(
+    at: RunContext,
+    run: &Run,
+    stop: &Stop,
+    trace: TraceMode,
+) -> Result<(DriverExit, Option<Envelope>), journal::Error> {
+    let services = Arc::clone(&at.services);
+    let kind = Arc::new(ToolRun {
+        at,
+        trace,
+        envelope: Mutex::default(),
+    });
+    let exit = drive::drive(&services, Arc::clone(&kind), run, stop).await?;
+    let answered = kind.answered().take();
+    // What is not on record did not happen, to whoever asks.
+    let envelope = answered.filter(|_| exit == DriverExit::Ended);
+    Ok((exit, envelope))
+}
+
+impl ToolRun {
+    fn answered(&self) -> std::sync::MutexGuard<'_, Option<Envelope>> {
+        self.envelope.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kind for ToolRun {
+    type Machine = ToolMachine;
+    type Plan = Prepared;
+
+    fn machine(&self, run: Run) -> ToolMachine {
+        ToolMachine::new(run)
+    }
+
+    async fn look_up(&self, _run: &Run, call: &Call) -> Job<Prepared> {
+        Job::Begin {
+            plan: self.at.prepare(call, self.trace).await,
+            child: None,
+            creates: Vec::new(),
+            node_input_hash: None,
+        }
+    }
+
+    async fn carry_out(&self, call: &Call, prepared: Prepared, stop: &Stop) -> Ended {
+        let caller = call.item.to_string();
+        let reply = match self.at.carry_out(call, prepared, stop, &caller).await {
+            Ok(reply) => reply,
+            Err(receipt) => return Ended::Stopped(receipt),
+        };
+        let outcome = CallOutcome {
+            result: Arc::new(reply.envelope.data.clone()),
+            failure: reply.envelope.failure.clone(),
+            certainty: reply.certainty,
+            cached: false,
+            node_input_hash: None,
+        };
+        *self.answered() = Some(reply.envelope);
+        Ended::Outcome(Box::new(outcome))
+    }
+}
