@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rye_core::definition;
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::graph::At;
@@ -150,8 +151,7 @@ fn draw(
     match graphs.read(text) {
         Ok(parsed) => Ok(show::render(&parsed.graph, &item.id, format, overlay)),
         Err(findings) => {
-            let told: Vec<_> = findings
-                .iter()
+            let told: Vec<_> = definition::errors(&findings)
                 .map(|finding| format!("{name}:{finding}"))
                 .collect();
             Err(Error::Broken {
