@@ -205,6 +205,27 @@ impl Run {
         self.place_before_the_end().filter(|_| is_over)
     }
 
+    /// The node to name to whoever asks where a graph run is: that at which it stands, or at which it ended short of its
+    /// goal. A completed run has none.
+    pub fn last_node(&self) -> Option<&str> {
+        if let Some(node) = self.current_node() {
+            return Some(node);
+        }
+        let ending = match &self.graph()?.at {
+            graph::At::Ending { outcome, .. } => Some(&**outcome),
+            graph::At::New
+            | graph::At::Between { .. }
+            | graph::At::Step(_)
+            | graph::At::Failed { .. }
+            | graph::At::Backoff { .. } => None,
+        };
+        match self.outcome().or(ending)? {
+            Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+            Outcome::Error { error } => error.node.as_deref().or_else(|| self.stood_at()),
+            Outcome::Cancelled { .. } | Outcome::Killed { .. } => self.stood_at(),
+        }
+    }
+
     fn place(&self) -> Option<&str> {
         match &self.work {
             Work::Graph(state) => state.at.node(),
