@@ -41,7 +41,7 @@ fn items_are_counted_as_they_start_and_end() {
     let why = Failure::permanent("c", "m");
     take(&mut run, &[item_completed(0, Some(why), true)]);
     assert_eq!(run.graph().unwrap().at.items().unwrap().failed, 1);
-    assert_eq!(run.suppressed().unwrap().get(0).unwrap().error, "item 0: m");
+    assert_eq!(run.suppressed().unwrap().get(0).unwrap().error, "n[0]: m");
     take(&mut run, &[completed(None)]);
     assert_eq!(run.graph().unwrap().at.items(), None);
 }
