@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, Left, Life, Outcome, Round, RunEvent,
-    RunKind, Slot, Spec, Status, SuppressedError, Suspension, ToolEvent, Verdict, While, graph,
-    tool,
+    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, KillReceipt, Left, Life, Outcome,
+    Round, RunEvent, RunKind, Slot, Spec, Status, SuppressedError, Suspension, ToolEvent, Verdict,
+    While, graph, tool,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -158,6 +158,17 @@ impl Run {
         match &self.life {
             Life::Ended(outcome) => Some(outcome),
             Life::Created | Life::Running | Life::Suspended(_) => None,
+        }
+    }
+
+    /// What had to be ended of it, if it was killed.
+    pub fn receipt(&self) -> Option<&KillReceipt> {
+        match self.outcome()? {
+            Outcome::Killed { receipt, .. } => Some(receipt),
+            Outcome::Completed { .. }
+            | Outcome::CompletedWithErrors { .. }
+            | Outcome::Error { .. }
+            | Outcome::Cancelled { .. } => None,
         }
     }
 
