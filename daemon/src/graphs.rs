@@ -68,8 +68,8 @@ impl Graphs {
             this.read(text.unwrap_or_default())
         });
         let parsed = parsed.await.map_err(|findings| {
-            let first = findings.into_iter().next();
-            let first = first.map(|finding| finding.to_string());
+            let first = definition::errors(&findings).next();
+            let first = first.map(ToString::to_string);
             Failure::permanent("graph_validation_failed", first.unwrap_or_default())
         })?;
         Ok(Arc::clone(&parsed.graph))

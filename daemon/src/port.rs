@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Failure, Object, Run, Spec, Verdict};
+use rye_core::model::{Failure, KillReceipt, Object, Run, Spec, Verdict};
 use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
@@ -59,13 +59,13 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// Asks a run and those below it to stop.
     fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Ends a run and those below it by force; answers when they are over.
+    /// Ends a run and those below it by force; answers when they are over, with what had to be ended in all of them.
     fn kill(
         &self,
         run: RunId,
         cause: String,
         grace: Duration,
-    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+    ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>>;
 
     /// Appends an event of a tool's own making to the run that called it.
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;

@@ -44,7 +44,7 @@ use tracing::Instrument as _;
 
 use self::admission::Admitted;
 pub use self::error::Error;
-pub use self::execute::{Executed, Step};
+pub use self::execute::{Executed, Lookup, Step};
 pub use self::inspect::Reach;
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;

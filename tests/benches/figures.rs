@@ -1,7 +1,8 @@
 //! One round of the figures by which two builds are compared: `tests/scripts/compare` runs it for each of them in turn.
 //!
-//! `cargo bench -p rye-tests --bench figures [NAME …]` prints `figure <name> <value> <unit>` for each figure whose name
-//! begins with one of the words; `RYE_TESTS_BINARIES` names the directory of the `ryed` and `ryectl` that are measured.
+//! `cargo bench -p rye-tests --bench figures [NAME …]` prints `figure <name> <value> <unit>` for each of these figures, or
+//! for all; each is measured in a daemon of its own. `RYE_TESTS_BINARIES` names the directory of the `ryed` and `ryectl`
+//! that are measured. The files that `foreach_100k` leaves take minutes to remove on a slow disk.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fmt::Write as _;
@@ -24,8 +25,8 @@ const SHELL_STEPS: u32 = 100;
 const HEAVY: (u32, u32, usize) = (64, 8, 1 << 20);
 /// Nodes of the large graph.
 const NODES: u32 = 1000;
-/// Looks at the list of runs.
-const LOOKS: usize = 300;
+/// How long the list of runs is looked at, over and over.
+const LOOKING: Duration = Duration::from_secs(10);
 /// Runs that wait at once.
 const WAITING: u32 = 500;
 
@@ -61,85 +62,86 @@ fn large() -> String {
     config
 }
 
+/// Every figure, in the order in which they are measured.
+const FIGURES: [&str; 9] = [
+    "waiting_run",
+    "one_run",
+    "64_runs",
+    "bash_step",
+    "foreach_10k",
+    "foreach_100k",
+    "large_graph_first_step",
+    "large_states",
+    "ps_p99",
+];
+
 fn main() {
     // Cargo adds flags of its own.
     let wanted: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
         .collect();
-    let world = World::measured();
-    let echo = "item_id: rye/core/echo, params: {n: 1}";
-    world.graph("bench/echo", &endless(echo));
-    world.graph(
-        "bench/bash",
-        &endless("item_id: rye/bash, params: {command: \"true\"}"),
-    );
-    world.graph("bench/waits", WAITS);
-    world.graph("bench/wide", WIDE);
-    world.graph("bench/large", &large());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
-    runtime.block_on(Figures { world, wanted }.measure());
+    for name in FIGURES {
+        if wanted.is_empty() || wanted.iter().any(|word| word == name) {
+            runtime.block_on(Figure::new().measure(name));
+        }
+    }
 }
 
-struct Figures {
+/// A daemon that does nothing but what one figure is about.
+struct Figure {
     world: World,
-    wanted: Vec<String>,
 }
 
-impl Figures {
-    fn wants(&self, name: &str) -> bool {
-        self.wanted.is_empty()
-            || self
-                .wanted
-                .iter()
-                .any(|word| name.starts_with(word.as_str()))
+impl Figure {
+    fn new() -> Self {
+        let world = World::measured();
+        let echo = "item_id: rye/core/echo, params: {n: 1}";
+        world.graph("bench/echo", &endless(echo));
+        world.graph(
+            "bench/bash",
+            &endless("item_id: rye/bash, params: {command: \"true\"}"),
+        );
+        world.graph("bench/waits", WAITS);
+        world.graph("bench/wide", WIDE);
+        world.graph("bench/large", &large());
+        Self { world }
     }
 
-    async fn measure(&self) {
-        if self.wants("waiting_run") {
-            // First, in a daemon that has done nothing else: what is freed later stays resident.
-            self.waiting_runs().await;
-        }
-        let _daemon = self.world.start("");
+    async fn measure(&self, name: &str) {
+        let daemon = self.world.start("");
         let client = &self.client().await;
         // Warm: the first run loads the items.
         self.steps(client, "bench/echo", 1, 50, "{}").await;
-        if self.wants("one_run") {
-            let took = self.steps(client, "bench/echo", 1, STEPS, "{}").await;
-            figure("one_run", f64::from(STEPS) / took.as_secs_f64(), "steps/s");
-        }
-        if self.wants("64_runs") {
-            let (runs, steps) = CROWD;
-            let took = self.steps(client, "bench/echo", runs, steps, "{}").await;
-            let rate = f64::from(runs * steps) / took.as_secs_f64();
-            figure("64_runs", rate, "steps/s");
-        }
-        if self.wants("bash_step") {
-            let took = self.steps(client, "bench/bash", 1, SHELL_STEPS, "{}").await;
-            figure(
-                "bash_step",
-                milliseconds(took) / f64::from(SHELL_STEPS),
-                "ms",
-            );
-        }
-        for (name, items) in [("foreach_10000", 10_000), ("foreach_100000", 100_000)] {
-            if self.wants(name) {
-                self.foreach(client, name, items).await;
+        match name {
+            "waiting_run" => self.waiting_runs(client).await,
+            "one_run" => self.rate(client, name, (1, STEPS), "{}").await,
+            "64_runs" => self.rate(client, name, CROWD, "{}").await,
+            "bash_step" => {
+                let took = self.steps(client, "bench/bash", 1, SHELL_STEPS, "{}").await;
+                figure(name, milliseconds(took) / f64::from(SHELL_STEPS), "ms");
             }
+            "foreach_10k" => self.foreach(client, name, 10_000).await,
+            "foreach_100k" => self.foreach(client, name, 100_000).await,
+            "large_graph_first_step" => self.first_step(client).await,
+            "large_states" => {
+                let (runs, steps, bytes) = HEAVY;
+                let inputs = json!({"ballast": "x".repeat(bytes)}).to_string();
+                self.rate(client, name, (runs, steps), &inputs).await;
+            }
+            "ps_p99" => self.looks(client).await,
+            other => unreachable!("`{other}` is no figure"),
         }
-        if self.wants("large_graph_first_step") {
-            self.first_step(client).await;
-        }
-        if self.wants("large_states") {
-            let (runs, steps, bytes) = HEAVY;
-            let inputs = json!({"ballast": "x".repeat(bytes)}).to_string();
-            let took = self.steps(client, "bench/echo", runs, steps, &inputs).await;
-            let rate = f64::from(runs * steps) / took.as_secs_f64();
-            figure("large_states", rate, "steps/s");
-        }
-        if self.wants("ps_p99") {
-            self.looks(client).await;
-        }
+        // What it still writes down for a while is nobody's figure.
+        daemon.kill_both();
+        let _status = daemon.ended();
+    }
+
+    async fn rate(&self, client: &Client, name: &str, (runs, steps): (u32, u32), inputs: &str) {
+        let took = self.steps(client, "bench/echo", runs, steps, inputs).await;
+        let rate = f64::from(runs * steps) / took.as_secs_f64();
+        figure(name, rate, "steps/s");
     }
 
     async fn client(&self) -> Client {
@@ -236,47 +238,32 @@ impl Figures {
             runs.push(self.start(client, request).await);
         }
         let mut took = Vec::new();
-        for _ in 0..LOOKS {
+        let first = Instant::now();
+        while first.elapsed() < LOOKING {
             let began = Instant::now();
             let listed = client.list(v1::ListRequest::default()).await;
             assert!(!listed.expect("runs can be listed").runs.is_empty());
             took.push(milliseconds(began.elapsed()));
         }
         took.sort_by(f64::total_cmp);
-        figure("ps_p99", took[LOOKS * 99 / 100], "ms");
-        for run in &runs {
-            let killed = client.kill(run, Some(Duration::ZERO)).await;
-            let _receipt = killed.expect("a run that walks can be killed");
-        }
+        figure("ps_p99", took[took.len() * 99 / 100], "ms");
     }
 
     /// Memory of runs that wait for their next try.
-    async fn waiting_runs(&self) {
-        let daemon = self.world.start("");
-        let client = &self.client().await;
-        let first = self
-            .start(client, self.request("bench/waits", None, "{}"))
-            .await;
+    async fn waiting_runs(&self, client: &Client) {
+        let waits = || self.request("bench/waits", None, "{}");
+        let first = self.start(client, waits()).await;
         until_it_waits(client, &first).await;
         let before = resident(&self.world);
-        let mut runs = vec![first];
+        let mut runs = Vec::new();
         for _ in 0..WAITING {
-            runs.push(
-                self.start(client, self.request("bench/waits", None, "{}"))
-                    .await,
-            );
+            runs.push(self.start(client, waits()).await);
         }
         for run in &runs {
             until_it_waits(client, run).await;
         }
         let more = resident(&self.world) - before;
         figure("waiting_run", more * 1024.0 / f64::from(WAITING), "KB");
-        for run in &runs {
-            let killed = client.kill(run, Some(Duration::ZERO)).await;
-            let _receipt = killed.expect("a run that waits can be killed");
-        }
-        daemon.signal(nix::sys::signal::Signal::SIGTERM);
-        let _status = daemon.ended();
     }
 }
 

@@ -363,3 +363,21 @@ fn an_interpreter_that_is_not_there_is_named_and_not_waited_for() {
     );
     let _at_once = out.does_not_tell("retry 1");
 }
+
+#[test]
+fn the_error_of_a_refused_graph_holds_its_errors_and_no_warnings() {
+    let world = World::new();
+    world.graph(
+        "bad/both",
+        "start: nowhere\nnodes:\n  a: {type: foreach, over: [], on_item_error: collect, retry: 2, action: {item_id: rye/core/echo}, next: gone}",
+    );
+    let checked = world.ryectl("graph validate bad/both --json").run();
+    let checked = checked.code(1).json();
+    let count = |of: &str| checked[of].as_array().unwrap().len();
+    assert!(count("warnings") > 0, "{checked}");
+    let run = world.ryectl("run bad/both --json").run().code(1).json();
+    let told = run["error"]["message"].as_str().unwrap();
+    assert_eq!(told.lines().count(), count("errors"), "{told}");
+    let shown = world.ryectl("graph show bad/both").run().code(2);
+    assert!(!shown.stderr().contains("has no effect"), "{shown:?}");
+}

@@ -1,7 +1,7 @@
 //! Tool → runtime → primitive: what a chain may be made of, and what is said when it may not.
 
 use rye_tests::World;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The text of a YAML tool `t/<name>` that rests on `executor`; `more` are further keys.
 fn element(name: &str, executor: &str, more: &str) -> String {
@@ -183,6 +183,31 @@ fn a_trace_tells_the_files_what_they_shadow_and_who_signed() {
     );
     assert_eq!(trace[0]["space"], "project");
     assert!(trace[1]["key_fp"].is_string());
+}
+
+#[test]
+fn the_envelope_of_a_graph_tells_its_chain_and_with_trace_how_it_was_found() {
+    let world = World::new();
+    world.graph("t/g", "start: a\nnodes:\n  a: {type: return}");
+    let runtime = "rye/core/runtimes/state-graph/runtime";
+    for params in ["{}", r#"{"async": true}"#, r#"{"validate": true}"#] {
+        let execute = world.ryectl("execute tool t/g --json --trace --params");
+        let out = execute.arg(params).ok().json();
+        let named = |list: &Value, wanted: &str| -> Vec<String> {
+            let list = list.as_array().unwrap().iter();
+            list.filter(|entry| wanted.is_empty() || entry["step"] == wanted)
+                .map(|entry| entry["item_id"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(named(&out["chain"], ""), ["t/g", runtime], "{params}");
+        assert_eq!(
+            named(&out["trace"], "resolve"),
+            ["t/g", runtime],
+            "{params}"
+        );
+        let execute = world.ryectl("execute tool t/g --json --params");
+        assert!(execute.arg(params).ok().json().get("trace").is_none());
+    }
 }
 
 #[test]

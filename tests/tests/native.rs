@@ -163,6 +163,7 @@ fn processes_tell_about_runs_and_cancel_them() {
     let told = ask(&world, "rye/core/processes/status", &params);
     assert_eq!(told["alive"], false);
     assert_eq!(told["cancel_requested"], "enough");
+    assert_eq!(told["current_node"], "work", "where it ended");
     refused(&world, "rye/core/processes/cancel", &params, &["has ended"]);
     let listed = ask(
         &world,
@@ -191,6 +192,7 @@ fn steps_and_status_tell_of_errors_the_graph_went_on_after() {
     let told = ask(&world, "rye/core/processes/status", &params);
     assert_eq!(told["errors_suppressed"], 1);
     assert_eq!(told["status"], "completed_with_errors");
+    assert_eq!(told["current_node"], json!(null));
     let listed = ask(
         &world,
         "rye/core/processes/list",
@@ -206,6 +208,14 @@ fn steps_and_status_tell_of_errors_the_graph_went_on_after() {
     // Telling of a failure is no failure.
     let told = ask(&world, "rye/core/processes/status", &params);
     assert_eq!(told["status"], "error");
+    assert_eq!(told["current_node"], "a");
+    let run = out["run_id"].as_str().unwrap();
+    let page = format!(".ai/knowledge/graphs/t/fails/{run}.md");
+    let page = until("the final state file", || {
+        let text = world.read(&page);
+        text.contains("status: \"error\"").then_some(text)
+    });
+    assert!(page.contains("current_node: \"a\"\n"), "{page}");
 }
 
 #[test]

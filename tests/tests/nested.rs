@@ -292,10 +292,15 @@ fn a_kill_ends_every_run_below_with_its_processes() {
     let world = World::new();
     let daemon = world.start("");
     let [top, middle, leaf] = line(&world);
-    let _killed = world.ryectl("kill --grace 0.1").arg(&top).ok();
+    let killed = world.ryectl("kill --grace 0.1 --json").arg(&top).ok();
     for run in [&top, &middle, &leaf] {
         assert_eq!(status(&world, run), "killed");
     }
+    let ended = &killed.json()["processes"];
+    assert!(
+        ended[0]["pid"].is_number(),
+        "those of the runs below: {ended}"
+    );
     assert_no_tool_is_left(&world);
     drop(daemon);
 }

@@ -130,8 +130,9 @@ fn a_run_can_be_followed_from_its_ref_to_every_result_and_its_state() {
             &json!({"x": 20}),
             &empty,
             &empty,
-            &empty
-        ]
+            &record["output"]
+        ],
+        "that of a return node is the output of the run"
     );
     let inputs: Vec<usize> = receipts
         .iter()

@@ -373,6 +373,13 @@ pub fn parse(text: &str) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
     parse_among(text, &|_| false)
 }
 
+/// Why a graph is refused: the errors among `findings`, without the warnings beside them.
+pub fn errors(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
+    findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error)
+}
+
 /// As [`parse`], among other items: warns too of what has no effect on those that are graphs, as `is_graph` says. It is
 /// asked only of items where it matters.
 pub fn parse_among(

@@ -37,6 +37,7 @@ use serde_json::{Map, Value};
 use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 
+pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Verdict};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};

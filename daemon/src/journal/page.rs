@@ -442,13 +442,14 @@ fn entry_of_graph(event: &GraphEvent) -> Option<String> {
             attempt, due, by, ..
         } => format!("try {attempt} not before {due}, asked by {}", plain(by)),
         GraphEvent::ItemCompleted {
+            node,
             item,
             status,
             error,
             ..
         } => match error {
-            Some(error) => format!("item {item} ❌ {}", plain(&error.message)),
-            None => format!("item {item} {}", status.as_str()),
+            Some(error) => format!("{}[{item}] ❌ {}", plain(node), plain(&error.message)),
+            None => format!("{}[{item}] {}", plain(node), status.as_str()),
         },
         GraphEvent::ForeachCompleted { items, failed, .. } => {
             format!("{items} items, {failed} failed")

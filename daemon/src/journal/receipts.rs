@@ -57,6 +57,7 @@ impl Receipts {
             elapsed_ms,
             error,
             result,
+            output,
             cache_hit,
             node_input_hash,
             ..
@@ -65,9 +66,11 @@ impl Receipts {
             let begun = self.inputs.remove(&Slot::Main);
             self.inputs.clear();
             let empty = json!({});
+            // What a return node comes to is the answer of the run.
+            let result = result.as_deref().or(output.as_deref());
             let done = Done {
                 input: node_input_hash.clone().or(begun),
-                result: result.as_deref().unwrap_or(&empty),
+                result: result.unwrap_or(&empty),
                 cache_hit: *cache_hit,
                 elapsed_ms: *elapsed_ms,
                 error: error.as_ref().map(|error| error.message.as_str()),

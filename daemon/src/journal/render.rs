@@ -62,7 +62,7 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("graph_run_id", json!(run.id)),
         ("parent_thread_id", json!(run.spec.parent)),
         ("status", json!(run.status())),
-        ("current_node", json!(run.current_node())),
+        ("current_node", json!(run.last_node())),
         ("step_count", json!(run.steps())),
         ("seq", json!(run.seq)),
         (

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rye_core::model::{Failure, Object, Outcome, Run, Verdict};
+use rye_core::model::{Failure, Object, Run, Verdict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -141,15 +141,12 @@ async fn kill(
         return Err(Failure::permanent("kills_itself", text));
     }
     let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
-    let run = session.runs.kill(run.id.clone(), cause, grace).await;
-    let run = run.map_err(Refusal::of_run)?;
-    let receipt = match run.outcome() {
-        Some(Outcome::Killed { receipt, .. }) => json!(receipt),
-        Some(_) | None => Value::Null,
-    };
+    let killed = session.runs.kill(run.id.clone(), cause, grace).await;
+    let (run, receipt) = killed.map_err(Refusal::of_run)?;
+    let receipt = run.receipt().map(|_| receipt);
     Ok(json!({
         "success": true,
-        "killed": !receipt.is_null(),
+        "killed": receipt.is_some(),
         "thread_id": run.id,
         "status": run.status().as_str(),
         "receipt": receipt,

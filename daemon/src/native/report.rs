@@ -15,7 +15,7 @@ pub(super) fn record(run: &Run) -> Value {
         "pid": is_alive(run).then(std::process::id),
         "parent_id": spec.parent,
         "steps": run.steps(),
-        "current_node": run.current_node(),
+        "current_node": run.last_node(),
         "created_at": run.created_at.to_string(),
         "updated_at": run.updated_at.to_string(),
         "ended_at": run.ended_at.map(|at| at.to_string()),

@@ -5,7 +5,7 @@ use rye_core::definition::Finding;
 use rye_core::error::beginning;
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::model::{Chunks, Failure, KillReceipt, Outcome, Run, RunKind, Status, Suspension};
+use rye_core::model::{Chunks, Failure, KillReceipt, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -160,24 +160,18 @@ fn suspension(why: &Suspension, run: &Run) -> v1::Suspension {
     }
 }
 
-pub(super) fn receipt(run: &Run) -> v1::KillReceipt {
-    let empty = KillReceipt::default();
-    let receipt = match run.outcome() {
-        Some(Outcome::Killed { receipt, .. }) => receipt,
-        Some(_) | None => &empty,
-    };
+pub(super) fn receipt(receipt: KillReceipt) -> v1::KillReceipt {
+    let ended = receipt.processes.into_iter();
     v1::KillReceipt {
-        processes: receipt
-            .processes
-            .iter()
+        processes: ended
             .map(|process| v1::EndedProcess {
                 pid: process.pid,
-                comm: process.comm.clone(),
+                comm: process.comm,
                 signal: process.signal,
                 exit: process.exit,
             })
             .collect(),
-        survivors: receipt.survivors.clone(),
+        survivors: receipt.survivors,
     }
 }
 

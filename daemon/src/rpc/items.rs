@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use super::decode;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
-use crate::supervisor::{Executed, Supervisor};
+use crate::supervisor::{Executed, Lookup, Supervisor};
 
 #[derive(Debug)]
 pub(super) struct ItemsService {
@@ -40,11 +40,14 @@ impl Items for ItemsService {
         } else {
             TraceMode::Off
         };
-        let (envelope, run_id) = match self.supervisor.execute(start, trace).await? {
+        let (executed, found) = self.supervisor.execute(start, trace).await?;
+        let (envelope, run_id) = match executed {
             Executed::Tool(envelope, run) => (envelope, run.to_string()),
-            Executed::Run(run) => (of_run(&run, run.result()), run.id.to_string()),
-            Executed::Launched(run) => (of_run(&run, launched(&run)), run.id.to_string()),
-            Executed::Document(data) => (envelope(item, data, Duration::ZERO), String::new()),
+            Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
+            Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),
+            Executed::Document(data) => {
+                (envelope(item, data, Duration::ZERO, found), String::new())
+            }
         };
         Ok(Response::new(v1::ExecuteResponse {
             envelope_json: envelope.to_json().to_string(),
@@ -54,13 +57,14 @@ impl Items for ItemsService {
 }
 
 /// The envelope of a run that answers with `data`.
-fn of_run(run: &Run, data: Value) -> Envelope {
+fn of_run(run: &Run, data: Value, found: Lookup) -> Envelope {
     let elapsed = run.updated_at.ms_since(run.created_at);
-    envelope(run.spec.item.clone(), data, Duration::from_millis(elapsed))
+    let elapsed = Duration::from_millis(elapsed);
+    envelope(run.spec.item.clone(), data, elapsed, found)
 }
 
 /// The envelope of what was not a tool call: a document that says itself whether it tells of a success, and why not.
-fn envelope(item: ItemRef, data: Value, elapsed: Duration) -> Envelope {
+fn envelope(item: ItemRef, data: Value, elapsed: Duration, found: Lookup) -> Envelope {
     let text = |key: &str| data[key].as_str().map(str::to_owned);
     let failure = (data["success"] != json!(true)).then(|| {
         let status = text("status").unwrap_or_else(|| "invalid".to_owned());
@@ -71,8 +75,8 @@ fn envelope(item: ItemRef, data: Value, elapsed: Duration) -> Envelope {
         item,
         data,
         failure,
-        chain: Vec::new(),
-        trace: None,
+        chain: found.chain,
+        trace: found.trace,
         elapsed,
     }
 }

@@ -150,8 +150,9 @@ impl Runs for RunsService {
         let (caller, request) = decode::open(request)?;
         let grace = request.grace_ms.map_or(KILL_GRACE, Duration::from_millis);
         let id = decode::run_id(&request.run_id)?;
-        let run = self.supervisor.kill(&id, &caller.source, grace).await?;
-        let receipt = Some(encode::receipt(&run));
+        let killed = self.supervisor.kill(&id, &caller.source, grace).await?;
+        let (run, receipt) = killed;
+        let receipt = Some(encode::receipt(receipt));
         let run = Some(self.encoded(&run).await?);
         Ok(Response::new(v1::KillResponse { run, receipt }))
     }

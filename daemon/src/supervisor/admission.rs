@@ -140,14 +140,12 @@ impl Admission {
         let path = resolved.tool().path.display();
         let text = resolved.tool().text.to_string();
         spec.inputs = request.inputs;
-        let messages = |findings: &[Finding]| -> Vec<String> {
-            let placed = findings.iter().map(|finding| format!("{path}:{finding}"));
-            placed.collect()
-        };
+        let placed = |finding: &Finding| format!("{path}:{finding}");
         let (graph, findings) = match self.read_graph(&text, library) {
             Ok(read) => read,
             Err(findings) => {
-                let text = messages(&findings).join("\n");
+                let errors: Vec<_> = definition::errors(&findings).map(placed).collect();
+                let text = errors.join("\n");
                 return Ok(Admitted {
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
@@ -160,7 +158,7 @@ impl Admission {
             .snapshot()
             .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
         self.services.projects.read_policy(&snapshot.policy)?;
-        let mut warnings = messages(&findings);
+        let mut warnings: Vec<_> = findings.iter().map(placed).collect();
         spec.graph = Some(GraphSource {
             text,
             category: graph.category.clone(),

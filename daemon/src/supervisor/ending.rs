@@ -31,17 +31,26 @@ impl Supervisor {
         self.run_to_end(work).await
     }
 
-    /// Ends a run and those below it by force; answers when they are over.
-    pub async fn kill(&self, id: &RunId, cause: &str, grace: Duration) -> Result<Arc<Run>, Error> {
+    /// Ends a run and those below it by force; answers when they are over, with what had to be ended in all of them.
+    pub async fn kill(
+        &self,
+        id: &RunId,
+        cause: &str,
+        grace: Duration,
+    ) -> Result<(Arc<Run>, KillReceipt), Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
         let work = async move {
             let line = this.attached_line(&id);
             this.kill_line(&id, &cause, grace).await?;
+            let run = this.run_of(&id).await?;
+            let mut receipt = run.receipt().cloned().unwrap_or_default();
             // Those below a run that was over before we came to it are ended by its own task.
             for below in &line {
                 this.journal().ended(below).await?;
+                let ended = this.run_of(below).await?;
+                receipt.merge(ended.receipt().cloned().unwrap_or_default());
             }
-            this.run_of(&id).await
+            Ok((run, receipt))
         };
         self.run_to_end(work).await
     }

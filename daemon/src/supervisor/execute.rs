@@ -28,6 +28,15 @@ pub enum Executed {
     Document(Value),
 }
 
+/// How an item was found, as an envelope tells it.
+#[derive(Debug)]
+pub struct Lookup {
+    /// The chain it runs through.
+    pub chain: Vec<Value>,
+    /// What was decided on the way, if that was kept.
+    pub trace: Option<Vec<Value>>,
+}
+
 /// Which node of a graph is to run alone.
 #[derive(Debug, Clone)]
 pub struct Step {
@@ -40,13 +49,23 @@ pub struct Step {
 }
 
 impl Supervisor {
-    /// Runs an item for its answer.
-    pub async fn execute(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {
-        let chain = self.resolve(&request.item, &request.directory).await?;
-        match chain.terminal {
-            Terminal::Graph => self.execute_graph(request).await,
-            Terminal::Native(_) | Terminal::Process => self.execute_tool(request, trace).await,
-        }
+    /// Runs an item for its answer; tells how it was found, which the envelope of a tool holds already.
+    pub async fn execute(
+        &self,
+        request: Start,
+        trace: TraceMode,
+    ) -> Result<(Executed, Lookup), Error> {
+        let (item, directory) = (&request.item, &request.directory);
+        let (chain, noted) = self.resolve_traced(item, directory, trace).await?;
+        let found = Lookup {
+            chain: chain.links(),
+            trace: noted,
+        };
+        let executed = match chain.terminal {
+            Terminal::Graph => self.execute_graph(request).await?,
+            Terminal::Native(_) | Terminal::Process => self.execute_tool(request, trace).await?,
+        };
+        Ok((executed, found))
     }
 
     async fn execute_tool(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rye_core::definition;
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::graph::At;
 use rye_core::model::{Run, RunKind, StepStatus};
+use serde_json::Value;
 
 use super::admission::{refused, runnable};
 use super::validate::graph_only;
@@ -16,6 +18,7 @@ use crate::chain::{self, Chain};
 use crate::graphs::Graphs;
 use crate::journal::{Filter, Walked};
 use crate::projects::{Inside, Project};
+use crate::services::TraceMode;
 use crate::task;
 
 /// Records asked of the journal in one go.
@@ -129,9 +132,23 @@ impl Supervisor {
 
     /// The verified chain of an item that can run.
     pub(super) async fn resolve(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
+        let resolved = self.resolve_traced(item, directory, TraceMode::Off);
+        Ok(resolved.await?.0)
+    }
+
+    /// The same, with what was decided on the way if that is wanted.
+    pub(super) async fn resolve_traced(
+        &self,
+        item: &ItemRef,
+        directory: &Path,
+        trace: TraceMode,
+    ) -> Result<(Chain, Option<Vec<Value>>), Error> {
         let item = runnable(item)?;
         let work = move |inside: &Inside<'_>| {
-            chain::resolve(inside.library, &item, None).map_err(|source| refused(&item, source))
+            let mut noted = (trace == TraceMode::On).then(Vec::new);
+            let chain = chain::resolve(inside.library, &item, noted.as_mut());
+            let chain = chain.map_err(|source| refused(&item, source))?;
+            Ok((chain, noted))
         };
         self.projects()
             .visit(directory, "resolve an item", work)
@@ -150,8 +167,7 @@ fn draw(
     match graphs.read(text) {
         Ok(parsed) => Ok(show::render(&parsed.graph, &item.id, format, overlay)),
         Err(findings) => {
-            let told: Vec<_> = findings
-                .iter()
+            let told: Vec<_> = definition::errors(&findings)
                 .map(|finding| format!("{name}:{finding}"))
                 .collect();
             Err(Error::Broken {

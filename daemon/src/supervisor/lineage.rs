@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, Life, Limits, Run, RunEvent, SuspendReason};
+use rye_core::model::{Event, Failure, KillReceipt, Life, Limits, Run, RunEvent, SuspendReason};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
@@ -204,7 +204,7 @@ impl Runs for Shared {
         run: RunId,
         cause: String,
         grace: Duration,
-    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+    ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.kill(&run, &cause, grace).await?) })
     }

@@ -85,7 +85,7 @@ impl Attempt {
 }
 
 /// What people call an attempt: its node, with the position where it is an item (`fan[3]`).
-pub(super) fn attempt_name(node: &str, slot: Slot) -> String {
+pub(crate) fn attempt_name(node: &str, slot: Slot) -> String {
     match slot {
         Slot::Part(part) => format!("{node}[{part}]"),
         Slot::Main | Slot::Hook(_) => node.to_owned(),

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, Left, Life, Outcome, Round, RunEvent,
-    RunKind, Slot, Spec, Status, SuppressedError, Suspension, ToolEvent, Verdict, While, graph,
-    tool,
+    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, KillReceipt, Left, Life, Outcome,
+    Round, RunEvent, RunKind, Slot, Spec, Status, SuppressedError, Suspension, ToolEvent, Verdict,
+    While, graph, tool,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -161,6 +161,17 @@ impl Run {
         }
     }
 
+    /// What had to be ended of it, if it was killed.
+    pub fn receipt(&self) -> Option<&KillReceipt> {
+        match self.outcome()? {
+            Outcome::Killed { receipt, .. } => Some(receipt),
+            Outcome::Completed { .. }
+            | Outcome::CompletedWithErrors { .. }
+            | Outcome::Error { .. }
+            | Outcome::Cancelled { .. } => None,
+        }
+    }
+
     /// The walk of a graph run.
     pub const fn graph(&self) -> Option<&graph::State> {
         match &self.work {
@@ -203,6 +214,27 @@ impl Run {
             }
         };
         self.place_before_the_end().filter(|_| is_over)
+    }
+
+    /// The node to name to whoever asks where a graph run is: that at which it stands, or at which it ended short of its
+    /// goal. A completed run has none.
+    pub fn last_node(&self) -> Option<&str> {
+        if let Some(node) = self.current_node() {
+            return Some(node);
+        }
+        let ending = match &self.graph()?.at {
+            graph::At::Ending { outcome, .. } => Some(&**outcome),
+            graph::At::New
+            | graph::At::Between { .. }
+            | graph::At::Step(_)
+            | graph::At::Failed { .. }
+            | graph::At::Backoff { .. } => None,
+        };
+        match self.outcome().or(ending)? {
+            Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+            Outcome::Error { error } => error.node.as_deref().or_else(|| self.stood_at()),
+            Outcome::Cancelled { .. } | Outcome::Killed { .. } => self.stood_at(),
+        }
     }
 
     fn place(&self) -> Option<&str> {

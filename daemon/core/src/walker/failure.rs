@@ -119,6 +119,7 @@ impl Walker {
             ("error", error_document(&failed.error, &failed.result)),
             ("classification", failed.classification.clone()),
             ("node", json!(step.node)),
+            ("step_count", json!(step.number)),
         ]);
         self.open_round(now, HookEvent::Error, context, events)
     }

@@ -33,14 +33,27 @@ enum Asked {
 }
 
 impl Walker {
-    /// The context of an event: `entries`, and the number of steps; the state is added where it is read.
+    /// The context of an event: `entries`, and the number of completed steps where they give no `step_count`; the state is
+    /// added where it is read.
     pub(super) fn context<const N: usize>(&self, entries: [(&str, Value); N]) -> Object {
         let mut context: Object = entries
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
-        context.insert("step_count".into(), json!(self.walk().steps));
         context
+            .entry("step_count")
+            .or_insert_with(|| json!(self.walk().steps));
+        context
+    }
+
+    /// The step that the hooks of the round at hand are asked about: the one that failed, else the last one completed.
+    fn step_in_question(&self) -> u32 {
+        match &self.walk().at {
+            At::Failed { step, .. } => step.number,
+            At::New | At::Between { .. } | At::Step(_) | At::Backoff { .. } | At::Ending { .. } => {
+                self.walk().steps
+            }
+        }
     }
 
     fn all_hooks(&self) -> impl Iterator<Item = (u32, &Hook)> {
@@ -176,22 +189,23 @@ impl Walker {
     ) -> Call {
         let round = self.walk().at.round();
         let running = round.and_then(|round| round.running.as_ref());
-        let step = self.walk().steps;
+        // Keys count completed steps: those of hooks that a log already holds stay the same.
+        let completed = self.walk().steps;
         let node = self.run.current_node().unwrap_or_default();
         let name = format!("{}/{}/{}", hook.event.as_str(), hook.layer, hook.id);
         let tries = running.map_or(0, |attempt| attempt.id.number);
         let attached = running.and_then(|attempt| attempt.child.clone());
         Call {
             slot: Slot::Hook(index),
-            step,
+            step: self.step_in_question(),
             node: node.to_owned(),
-            visit: step,
+            visit: completed,
             attempt: if attached.is_some() { tries } else { tries + 1 },
             now: round.map_or(self.run.updated_at, |round| round.now),
             primary: action.primary,
             item,
             params,
-            key: self.key(node, step, None, Some(&name)),
+            key: self.key(node, completed, None, Some(&name)),
             effect: Effect::Idempotent,
             caching: Caching::Off,
             timeout: None,
@@ -236,7 +250,7 @@ impl Walker {
                 .push(format!("hook `{id}` failed: {}", error.message));
         }
         let event = Event::Run(RunEvent::HookCompleted {
-            step: self.walk().steps,
+            step: self.step_in_question(),
             event: self.hook_event(),
             hook: id,
             index,

@@ -21,7 +21,9 @@ use crate::expr::{self, Vars, parse_json};
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
-use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
+use crate::model::{
+    Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, attempt_name,
+};
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
@@ -206,7 +208,7 @@ impl Walker {
         let running = items.into_iter().flat_map(|items| items.running.iter());
         running
             .filter(|(_, work)| matches!(Revival::of(work), Revival::Uncertain))
-            .map(|(item, _)| format!("{}[{item}]", step.node))
+            .map(|(item, _)| attempt_name(&step.node, Slot::Part(*item)))
             .collect()
     }
 
@@ -345,7 +347,7 @@ impl Walker {
             .collect();
         let failure = self
             .gives_up(foreach)
-            .then(|| item_failure(items, node.effect));
+            .then(|| item_failure(items, step, node.effect));
         let result = Arc::new(json!({"results": collected, "count": count, "failed": failed}));
         if let Some((failure, certainty)) = failure {
             let repeat = Repeat::of(node.effect, &failure, certainty);
@@ -390,8 +392,7 @@ fn collected(answer: &CallOutcome) -> Option<Value> {
 
 /// The failure of a node whose items failed: that of the first of them, whatever was begun beside it. What must not happen
 /// twice never began only if none of the failed items did.
-fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
-    let count = items.count();
+fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certainty) {
     if items.bytes > MOST_BYTES {
         let text = format!(
             "the results of the items are {}; let them write to files, or go over fewer at a time",
@@ -408,8 +409,10 @@ fn item_failure(items: &Items, effect: Effect) -> (Failure, Certainty) {
         return (failure, Certainty::Answered);
     };
     failure.message = format!(
-        "item {item} of {count} failed: {} ({})",
-        error.message, error.code
+        "{} failed: {} ({})",
+        attempt_name(&step.node, Slot::Part(item)),
+        error.message,
+        error.code
     );
     failure.retryable = error.retryable;
     let (mut cut_off, mut none_started) = (first.child_unknown, first.never_started);

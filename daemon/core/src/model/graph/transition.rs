@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::id::Name;
 use crate::model::{
     Attempt, AttemptId, Failure, Round, RunEvent, Slot, Spec, SuppressedError, Suspension,
+    attempt_name,
 };
 
 impl State {
@@ -436,6 +437,10 @@ fn item_error(step: u32, node: &str, item: u32, error: &Failure) -> SuppressedEr
     SuppressedError {
         step,
         node: node.to_owned(),
-        error: format!("item {item}: {}", error.message),
+        error: format!(
+            "{}: {}",
+            attempt_name(node, Slot::Part(item)),
+            error.message
+        ),
     }
 }

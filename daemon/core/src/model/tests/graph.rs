@@ -41,7 +41,7 @@ fn items_are_counted_as_they_start_and_end() {
     let why = Failure::permanent("c", "m");
     take(&mut run, &[item_completed(0, Some(why), true)]);
     assert_eq!(run.graph().unwrap().at.items().unwrap().failed, 1);
-    assert_eq!(run.suppressed().unwrap().get(0).unwrap().error, "item 0: m");
+    assert_eq!(run.suppressed().unwrap().get(0).unwrap().error, "n[0]: m");
     take(&mut run, &[completed(None)]);
     assert_eq!(run.graph().unwrap().at.items(), None);
 }
@@ -259,6 +259,62 @@ fn an_ended_run_knows_where_it_stood_and_holds_nothing_in_hand() {
         );
         assert_eq!(run.attempts().count(), 0);
     }
+}
+
+#[test]
+fn a_run_names_the_node_where_it_ended_and_none_once_it_is_completed() {
+    let failure = || Failure::permanent("c", "m").at("n");
+    let cause = || "u".to_owned();
+    let ends: [(Outcome, Option<&str>); 5] = [
+        (Outcome::Error { error: failure() }, Some("n")),
+        (Outcome::Cancelled { cause: cause() }, Some("n")),
+        (
+            Outcome::Killed {
+                cause: cause(),
+                receipt: KillReceipt::default(),
+            },
+            Some("n"),
+        ),
+        (
+            Outcome::Completed {
+                output: Arc::default(),
+            },
+            None,
+        ),
+        (
+            Outcome::CompletedWithErrors {
+                output: Arc::default(),
+            },
+            None,
+        ),
+    ];
+    for (outcome, node) in ends {
+        let mut run = walking();
+        take(&mut run, &[started(1)]);
+        assert_eq!(run.last_node(), Some("n"));
+        let ending = Event::Graph(GraphEvent::GraphEnding {
+            outcome: Arc::new(outcome.clone()),
+        });
+        take(&mut run, &[ending]);
+        assert_eq!(run.last_node(), node, "while hooks are asked: {outcome:?}");
+        let end = run.ending(Timestamp::default(), outcome.clone());
+        take(&mut run, &[end]);
+        assert_eq!(run.last_node(), node, "{outcome:?}");
+    }
+    let mut failed_for_good = walking();
+    take(
+        &mut failed_for_good,
+        &[started(1), failed(1), completed(None)],
+    );
+    take(
+        &mut failed_for_good,
+        &[Event::Graph(GraphEvent::GraphError {
+            error: failure(),
+            steps: 1,
+            elapsed_ms: 1,
+        })],
+    );
+    assert_eq!(failed_for_good.last_node(), Some("n"));
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
             .get(0)
             .unwrap()
             .error,
-        "item 1: no"
+        "each[1]: no"
     );
 }
 
@@ -200,10 +200,7 @@ fn after_a_failed_item_none_starts_and_those_running_end() {
         .filter(|name| *name == "item_completed");
     assert_eq!(ended.count(), 4);
     assert_eq!(stage.path(), "each:error");
-    assert_eq!(
-        stage.failure().message,
-        "item 1 of 6 failed: no (tool_failed)"
-    );
+    assert_eq!(stage.failure().message, "each[1] failed: no (tool_failed)");
     assert!(
         stage.state().get("all").is_none(),
         "a failed node assigns nothing"
@@ -284,10 +281,7 @@ fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
         [0, 1, 1],
         "1 was running and ends, 2 never starts"
     );
-    assert_eq!(
-        stage.failure().message,
-        "item 0 of 3 failed: no (tool_failed)"
-    );
+    assert_eq!(stage.failure().message, "each[0] failed: no (tool_failed)");
 }
 
 #[test]
@@ -393,7 +387,7 @@ fn a_failed_item_is_classified_by_what_it_told() {
     });
     assert_eq!(
         failed,
-        Some(("item 0 of 2 failed: busy (tool_failed)", &json!("busy")))
+        Some(("each[0] failed: busy (tool_failed)", &json!("busy")))
     );
 }
 
@@ -410,5 +404,5 @@ fn collected_errors_are_told_in_the_order_of_the_items() {
     assert_eq!(stage.play_with(fails), Rest::Ended);
     let errors = stage.run().graph().unwrap().suppressed.iter();
     let errors: Vec<_> = errors.map(|error| error.error.as_str()).collect();
-    assert_eq!(errors, ["item 0: no", "item 1: no", "item 2: no"]);
+    assert_eq!(errors, ["each[0]: no", "each[1]: no", "each[2]: no"]);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::RunEvent;
+use crate::walker::idempotency_key;
 
 const CONTROL: &str = "rye/agent/threads/internal/control";
 
@@ -129,12 +130,12 @@ fn the_error_event_tells_the_error_its_class_and_the_node() {
     assert_eq!(
         contexts(&stage)[0].1,
         json!({"error": {"status": "error", "error": "boom", "code": "tool_failed"}, "classification": class,
-               "node": "a", "step_count": 0})
+               "node": "a", "step_count": 1})
     );
     let call = stage.hooks()[0];
     assert_eq!(
         (&call.params["n"], &call.params["at"]),
-        (&json!("a"), &json!(0))
+        (&json!("a"), &json!(1))
     );
     assert_eq!(call.params["s"], json!({"inputs": {}}));
     assert_eq!(
@@ -555,6 +556,29 @@ fn a_hook_in_flight_at_a_crash_repeats_with_the_same_key_and_time() {
     assert_eq!(stage.play(), Rest::Ended);
     let keys: BTreeSet<_> = stage.hooks().iter().map(|call| call.key.clone()).collect();
     assert_eq!((stage.hooks().len(), keys.len()), (4, 3));
+}
+
+#[test]
+fn a_hook_of_a_failure_is_asked_in_the_failed_step_in_every_try_and_under_the_same_key() {
+    let hook = calling("error", "at: '${step_count}'");
+    let again = control("error", "action: retry, max_retries: 1");
+    let nodes = "    a: {assign: {k: 1}, next: b}
+    b: {action: {item_id: rye/core/echo, params: {fail: boom}}}\n";
+    let mut stage = Stage::of(&hooked(nodes, &[&hook, &again]), run(json!({}), None));
+    stage.play();
+    let asked = stage.hooks();
+    let asked = asked.iter().map(|call| (call.step, &call.params["at"]));
+    assert_eq!(asked.collect::<Vec<_>>(), [(2, &json!(2)), (2, &json!(2))]);
+    let told = stage.log.iter().filter_map(|(_, event)| match event {
+        Event::Run(RunEvent::HookStarted { step, .. } | RunEvent::HookCompleted { step, .. }) => {
+            Some(*step)
+        }
+        Event::Run(_) | Event::Graph(_) | Event::Tool(_) => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [2; 6]);
+    // As in the logs of runs that an older daemon began: keys count the steps completed before.
+    let key = idempotency_key("t-1-a", "b", 1, None, Some("error/1/hook-1"));
+    assert!(stage.hooks().iter().all(|call| call.key == key));
 }
 
 #[test]

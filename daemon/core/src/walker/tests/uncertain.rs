@@ -138,10 +138,7 @@ fn a_failed_item_does_not_hide_one_nobody_knows_about() {
     stage.say(Slot::Part(1), Verdict::Fail);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
-    assert_eq!(
-        stage.failure().message,
-        "item 0 of 3 failed: no (tool_failed)"
-    );
+    assert_eq!(stage.failure().message, "each[0] failed: no (tool_failed)");
 }
 
 #[test]
