@@ -52,6 +52,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("expr", 1),
     ("capability", 1),
     ("model", 1),
+    ("state", 1),
     ("cas", 1),
     ("definition", 1),
     ("policy", 1),

@@ -19,6 +19,7 @@ pub mod expr;
 pub mod machine;
 pub mod model;
 pub mod policy;
+pub mod state;
 pub mod tool;
 pub mod walker;
 pub mod yaml;

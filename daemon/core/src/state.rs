@@ -1,0 +1,559 @@
+//! What holds across runs: everything that the sequencer's lock protects, and the only way it changes.
+//!
+//! **Owns** the records of the runs in memory, the index of them by age and by parent, which of them run or may be asked to
+//! stop, and the start keys in use (those of evicted runs for a while longer). **Never** knows a lock, a clock or a disk, and
+//! never decides what happens: a [`Change`] is a fact, and [`Run::apply`] says whether it is a legal one.
+//!
+//! ```text
+//! State::base ──► Base::draft ──► State::check ──► State::apply
+//! lock: pointers   no lock:         lock:            the same lock:
+//!                  copy, apply      compare          swap pointers
+//! ```
+//!
+//! **Order.** A commit is drafted on copies while nobody waits, and holds under the lock only if every run it touches is
+//! still where it was when it was copied (its seq says so); otherwise it is [`Why::Stale`] and is drafted once more. All of
+//! a draft is applied or nothing of it. Under the lock nothing is proportional to what a run holds or to how many runs there
+//! are, the freeing of records that were replaced included: they are handed out ([`Applied::replaced`], [`State::evict`]).
+//!
+//! **Failure.** A refusal ([`Refused`]) names the change that cannot happen. Nothing has happened then.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::error::Error;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+use crate::error::{ErrorKind, Kinded};
+use crate::id::{RunId, Seq};
+use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
+
+#[cfg(test)]
+mod tests;
+
+/// Start keys of evicted runs that are kept. Whoever found a key unused in the index of ended runs may only now come to use
+/// it; meanwhile far fewer runs come and go.
+const LATE_KEYS: usize = 4096;
+
+/// One fact to be committed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The run.
+    pub run: RunId,
+    /// What happened to it; a run begins with `run_created`, under an id that must be new.
+    pub event: Event,
+}
+
+impl Change {
+    /// A run is accepted.
+    pub fn create(run: &RunId, spec: Arc<Spec>) -> Self {
+        Self::event(run, Event::Run(RunEvent::RunCreated(spec)))
+    }
+
+    /// Something happened to a run.
+    pub fn event(run: &RunId, event: Event) -> Self {
+        Self {
+            run: run.clone(),
+            event,
+        }
+    }
+
+    /// What is fixed about the run, if it is created.
+    const fn created(&self) -> Option<&Arc<Spec>> {
+        match &self.event {
+            Event::Run(RunEvent::RunCreated(spec)) => Some(spec),
+            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => None,
+        }
+    }
+}
+
+/// Why a commit is refused: one of its changes cannot happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Which of the changes, from 0.
+    pub change: usize,
+    /// Its run.
+    pub run: RunId,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a change cannot happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The run does not allow the event now.
+    Illegal(Illegal),
+    /// There is no such run, or it has ended and left memory.
+    NotLive,
+    /// A run of that id exists.
+    Exists,
+    /// The start key was used before, by this run.
+    KeyTaken(RunId),
+    /// The disk is full: nothing new begins.
+    Full,
+    /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
+    Stale,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let run = &self.run;
+        match &self.why {
+            Why::Illegal(_) => write!(f, "run {run} refuses the event"),
+            Why::NotLive => write!(f, "run {run} is not live"),
+            Why::Exists => write!(f, "run {run} exists already"),
+            Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
+            Why::Full => write!(f, "the disk that holds the log is full"),
+            Why::Stale => write!(f, "run {run} has changed meanwhile"),
+        }
+    }
+}
+
+impl Kinded for Refused {
+    fn kind(&self) -> ErrorKind {
+        match &self.why {
+            Why::Illegal(source) => source.kind(),
+            Why::NotLive => ErrorKind::Precondition,
+            Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
+            Why::Full => ErrorKind::Exhausted,
+            Why::Stale => ErrorKind::Bug,
+        }
+    }
+}
+
+impl Error for Refused {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.why {
+            Why::Illegal(source) => Some(source),
+            Why::NotLive | Why::Exists | Why::KeyTaken(_) | Why::Full | Why::Stale => None,
+        }
+    }
+}
+
+/// What beside the runs decides whether a commit can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conditions {
+    /// Whether the disk is full: then nothing begins, and what runs can still be suspended and end.
+    pub full: bool,
+}
+
+/// The place of a run in the order of all runs: when it was accepted, then its id.
+pub type Age = (Timestamp, RunId);
+
+/// The place of `run`.
+pub fn age(run: &Run) -> Age {
+    (run.created_at, run.id.clone())
+}
+
+/// What the indexes ask of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    /// Created or running.
+    active: bool,
+    /// Neither ended nor asked to stop.
+    cancellable: bool,
+}
+
+impl Standing {
+    fn of(run: &Run) -> Self {
+        let status = run.status();
+        Self {
+            active: matches!(status, Status::Created | Status::Running),
+            cancellable: !status.is_terminal() && run.cancel.is_none(),
+        }
+    }
+}
+
+/// The runs that a commit is to change, as they stood at one moment.
+#[derive(Debug)]
+pub struct Base {
+    runs: HashMap<RunId, Arc<Run>>,
+}
+
+/// A commit applied to copies.
+#[derive(Debug)]
+pub struct Draft {
+    at: Timestamp,
+    changes: Vec<Change>,
+    facts: Vec<Fact>,
+    runs: Vec<Drafted>,
+}
+
+/// One run of a draft.
+#[derive(Debug)]
+struct Drafted {
+    /// Where it stood before; `None` if the draft creates it.
+    base: Option<(Seq, Standing)>,
+    record: Arc<Run>,
+    /// The first change that names it.
+    first: usize,
+}
+
+/// What one change of a commit led to.
+#[derive(Debug, Clone)]
+pub struct Fact {
+    /// Which of the runs of the commit, in the order in which it first names them.
+    pub run: usize,
+    /// The event's position in the run.
+    pub seq: Seq,
+    /// The record right after the event, if the run was suspended or ended by it.
+    pub settled: Option<Arc<Run>>,
+}
+
+/// What a commit led to.
+#[derive(Debug)]
+pub struct Applied {
+    /// The changes, as they were asked for.
+    pub changes: Vec<Change>,
+    /// What came of each.
+    pub facts: Vec<Fact>,
+    /// The records after the commit.
+    pub runs: Vec<Arc<Run>>,
+    /// The records before it. Whoever drops the last pointer to one frees all it holds: not under the lock.
+    pub replaced: Vec<Arc<Run>>,
+}
+
+impl Base {
+    /// Applies `changes`, which happen at the time `at`, to copies of the runs.
+    pub fn draft(self, at: Timestamp, changes: Vec<Change>) -> Result<Draft, Refused> {
+        let mut drafting = Drafting {
+            at,
+            base: self.runs,
+            runs: Vec::new(),
+            places: HashMap::new(),
+            keys: HashMap::new(),
+        };
+        let mut facts = Vec::with_capacity(changes.len());
+        for (number, change) in changes.iter().enumerate() {
+            let fact = drafting.take(number, change).map_err(|why| Refused {
+                change: number,
+                run: change.run.clone(),
+                why,
+            });
+            facts.push(fact?);
+        }
+        Ok(Draft {
+            at,
+            changes,
+            facts,
+            runs: drafting.runs,
+        })
+    }
+}
+
+/// A draft as it grows.
+struct Drafting {
+    at: Timestamp,
+    /// Runs that no change has named yet.
+    base: HashMap<RunId, Arc<Run>>,
+    runs: Vec<Drafted>,
+    /// Where each of `runs` stands.
+    places: HashMap<RunId, usize>,
+    /// Start keys of runs that the draft creates.
+    keys: HashMap<String, RunId>,
+}
+
+impl Drafting {
+    fn take(&mut self, number: usize, change: &Change) -> Result<Fact, Why> {
+        let place = match self.places.get(&change.run) {
+            Some(place) => *place,
+            None => self.begin(number, change)?,
+        };
+        let drafted = &mut self.runs[place];
+        let mut settled = None;
+        if drafted.first != number || drafted.base.is_some() {
+            if change.created().is_some() {
+                return Err(Why::Exists);
+            }
+            let before = drafted.record.status();
+            Arc::make_mut(&mut drafted.record)
+                .apply(self.at, &change.event)
+                .map_err(Why::Illegal)?;
+            let after = drafted.record.status();
+            let rests = after == Status::Suspended || after.is_terminal();
+            settled = (before != after && rests).then(|| Arc::clone(&drafted.record));
+        }
+        Ok(Fact {
+            run: place,
+            seq: drafted.record.seq,
+            settled,
+        })
+    }
+
+    /// Begins with the run that `change` is the first to name.
+    fn begin(&mut self, number: usize, change: &Change) -> Result<usize, Why> {
+        let drafted = match (self.base.remove(&change.run), change.created()) {
+            (Some(record), _) => Drafted {
+                base: Some((record.seq, Standing::of(&record))),
+                record,
+                first: number,
+            },
+            (None, Some(spec)) => {
+                if let Some(key) = key(spec)
+                    && let Some(taken) = self.keys.insert(key, change.run.clone())
+                {
+                    return Err(Why::KeyTaken(taken));
+                }
+                let run = Run::create(change.run.clone(), self.at, Arc::clone(spec));
+                Drafted {
+                    base: None,
+                    record: Arc::new(run),
+                    first: number,
+                }
+            }
+            (None, None) => return Err(Why::NotLive),
+        };
+        let place = self.runs.len();
+        self.places.insert(change.run.clone(), place);
+        self.runs.push(drafted);
+        Ok(place)
+    }
+}
+
+impl Draft {
+    /// When it happens.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The changes with what each would come to.
+    pub fn facts(&self) -> impl ExactSizeIterator<Item = (&Change, &Fact)> {
+        self.changes.iter().zip(&self.facts)
+    }
+
+    /// The changes, to be drafted again.
+    pub fn into_changes(self) -> Vec<Change> {
+        self.changes
+    }
+}
+
+/// All runs in memory. See the module.
+#[derive(Debug, Default)]
+pub struct State {
+    runs: HashMap<RunId, Arc<Run>>,
+    /// All of them.
+    by_age: BTreeSet<Age>,
+    /// Those with a parent, by it, whether or not the parent waits for them.
+    children: HashMap<RunId, BTreeSet<Age>>,
+    /// Those that have neither ended nor been asked to stop.
+    cancellable: BTreeSet<RunId>,
+    /// How many are created or running.
+    active: usize,
+    keys: HashMap<String, RunId>,
+    /// Keys of evicted runs, the oldest first.
+    late: VecDeque<String>,
+}
+
+/// Under what the start key of a run is found.
+fn key(spec: &Spec) -> Option<String> {
+    let key = spec.start_key.as_ref()?;
+    Some(join(&spec.principal, key))
+}
+
+fn join(principal: &str, key: &str) -> String {
+    format!("{principal}\0{key}")
+}
+
+impl State {
+    /// A state of these runs.
+    pub fn new(runs: impl IntoIterator<Item = Arc<Run>>) -> Self {
+        let mut state = Self::default();
+        for run in runs {
+            state.enter(None, &run);
+            state.runs.insert(run.id.clone(), run);
+        }
+        state
+    }
+
+    /// The runs that `changes` touch, as they stand.
+    pub fn base(&self, changes: &[Change]) -> Base {
+        let known = |change: &Change| {
+            let (id, run) = self.runs.get_key_value(&change.run)?;
+            Some((id.clone(), Arc::clone(run)))
+        };
+        Base {
+            runs: changes.iter().filter_map(known).collect(),
+        }
+    }
+
+    /// Whether `draft` can still happen.
+    pub fn check(&self, draft: &Draft, on: &Conditions) -> Result<(), Refused> {
+        for (number, (change, fact)) in draft.facts().enumerate() {
+            let refused = |why| {
+                Err(Refused {
+                    change: number,
+                    run: change.run.clone(),
+                    why,
+                })
+            };
+            let drafted = &draft.runs[fact.run];
+            if drafted.first == number {
+                let now = self.runs.get(&change.run).map(|run| run.seq);
+                match (drafted.base, now) {
+                    (None, Some(_)) => return refused(Why::Exists),
+                    (Some((base, _)), now) if now != Some(base) => return refused(Why::Stale),
+                    (None, None) | (Some(_), _) => {}
+                }
+            }
+            if on.full && change.event.facets().begins {
+                return refused(Why::Full);
+            }
+            if let Some(key) = change.created().and_then(|spec| key(spec))
+                && let Some(taken) = self.keys.get(&key)
+            {
+                return refused(Why::KeyTaken(taken.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `draft`, which was checked under the same lock, what is.
+    pub fn apply(&mut self, draft: Draft) -> Applied {
+        let mut runs = Vec::with_capacity(draft.runs.len());
+        let mut replaced = Vec::with_capacity(draft.runs.len());
+        for Drafted { base, record, .. } in draft.runs {
+            self.enter(base.map(|(_, standing)| standing), &record);
+            runs.push(Arc::clone(&record));
+            match self.runs.get_mut(&record.id) {
+                Some(known) => replaced.push(std::mem::replace(known, record)),
+                None => {
+                    self.runs.insert(record.id.clone(), record);
+                }
+            }
+        }
+        Applied {
+            changes: draft.changes,
+            facts: draft.facts,
+            runs,
+            replaced,
+        }
+    }
+
+    /// Repeats a commit that was accepted before, in place. After a refusal the state is of no use.
+    pub fn replay(&mut self, at: Timestamp, changes: Vec<Change>) -> Result<Applied, Refused> {
+        let mut runs = HashMap::with_capacity(1);
+        for change in &changes {
+            // The pointers are moved, not shared: then nothing is copied.
+            if let Some(run) = self.runs.remove(&change.run) {
+                runs.insert(change.run.clone(), run);
+            }
+        }
+        let draft = Base { runs }.draft(at, changes)?;
+        Ok(self.apply(draft))
+    }
+
+    /// The life of the daemon ended in good order: no run has brought it down.
+    pub fn forgive(&mut self) {
+        for run in self.runs.values_mut().filter(|run| run.revivals > 0) {
+            Arc::make_mut(run).revivals = 0;
+        }
+    }
+
+    /// Keeps the indexes true to a run that stood as `before` says and is `run` now.
+    fn enter(&mut self, before: Option<Standing>, run: &Run) {
+        let now = Standing::of(run);
+        if before.is_none() {
+            let age = age(run);
+            if let Some(parent) = &run.spec.parent {
+                let siblings = self.children.entry(parent.clone()).or_default();
+                siblings.insert(age.clone());
+            }
+            self.by_age.insert(age);
+            if let Some(key) = key(&run.spec) {
+                self.keys.insert(key, run.id.clone());
+            }
+        }
+        let (was_active, was_cancellable) =
+            before.map_or((false, false), |was| (was.active, was.cancellable));
+        self.count(was_active, now.active);
+        match (was_cancellable, now.cancellable) {
+            (false, true) => {
+                self.cancellable.insert(run.id.clone());
+            }
+            (true, false) => {
+                self.cancellable.remove(&run.id);
+            }
+            (false, false) | (true, true) => {}
+        }
+    }
+
+    fn count(&mut self, before: bool, now: bool) {
+        self.active = self.active + usize::from(now) - usize::from(before);
+    }
+
+    /// Forgets a run that is kept elsewhere, and hands out its record; its start key stays for a while.
+    pub fn evict(&mut self, id: &RunId) -> Option<Arc<Run>> {
+        let run = self.runs.remove(id)?;
+        let age = age(&run);
+        self.by_age.remove(&age);
+        if let Some(parent) = &run.spec.parent
+            && let Some(siblings) = self.children.get_mut(parent)
+        {
+            siblings.remove(&age);
+            if siblings.is_empty() {
+                self.children.remove(parent);
+            }
+        }
+        let was = Standing::of(&run);
+        self.count(was.active, false);
+        self.cancellable.remove(id);
+        if let Some(key) = key(&run.spec) {
+            self.late.push_back(key);
+            if self.late.len() > LATE_KEYS
+                && let Some(oldest) = self.late.pop_front()
+            {
+                self.keys.remove(&oldest);
+            }
+        }
+        Some(run)
+    }
+
+    /// The record of a run.
+    pub fn run(&self, id: &RunId) -> Option<&Arc<Run>> {
+        self.runs.get(id)
+    }
+
+    /// All records, in no order.
+    pub fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        self.runs.values()
+    }
+
+    /// The runs that `id` started, detached ones included, the newest first.
+    pub fn children(&self, id: &RunId) -> impl Iterator<Item = &RunId> {
+        self.newest_first(Some(id), None).map(|run| &run.id)
+    }
+
+    /// The runs older than `before`, those that `parent` started if one is given, the newest first.
+    pub fn newest_first(
+        &self,
+        parent: Option<&RunId>,
+        before: Option<&Age>,
+    ) -> impl Iterator<Item = &Arc<Run>> {
+        let index = match parent {
+            None => Some(&self.by_age),
+            Some(parent) => self.children.get(parent),
+        };
+        let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let ages = index
+            .into_iter()
+            .flat_map(move |index| index.range((Bound::Unbounded, end)).rev());
+        ages.filter_map(|(_, id)| self.runs.get(id))
+    }
+
+    /// The runs that have neither ended nor been asked to stop, by id, from the one after `after` on.
+    pub fn cancellable(&self, after: Option<&RunId>) -> impl Iterator<Item = &Arc<Run>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = self.cancellable.range((start, Bound::Unbounded));
+        ids.filter_map(|id| self.runs.get(id))
+    }
+
+    /// How many runs are created or running.
+    pub const fn active(&self) -> usize {
+        self.active
+    }
+
+    /// The run that `principal` started with `key`, in memory or evicted not long ago.
+    pub fn by_key(&self, principal: &str, key: &str) -> Option<&RunId> {
+        self.keys.get(&join(principal, key))
+    }
+}

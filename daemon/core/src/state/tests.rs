@@ -1,0 +1,449 @@
+//! Commits over several runs: what they lead to, what refuses them, and what the indexes then say.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::id::{Epoch, ItemId, ItemRef};
+use crate::model::{
+    Durability, KillReceipt, Limits, Object, Recovery, RunKind, SuspendReason, Suspension,
+};
+
+fn id(name: &str) -> RunId {
+    RunId::new(name).unwrap()
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(ms)
+}
+
+fn spec() -> Spec {
+    Spec {
+        item: ItemRef::tool(ItemId::new("a/b").unwrap()),
+        kind: RunKind::Graph,
+        project: "/p".into(),
+        files: "/p/.ai".into(),
+        principal: "uid:0".into(),
+        parent: None,
+        depth: 0,
+        detached: false,
+        effect_scope: None,
+        start_from: None,
+        chain_root: id("root"),
+        continuation_of: None,
+        limits: Limits::default(),
+        layers: Vec::new(),
+        durability: Durability::Strict,
+        recovery: Recovery::Resume,
+        inputs: Object::new(),
+        content_hash: String::new(),
+        graph: None,
+        start_key: None,
+        start_digest: None,
+    }
+}
+
+fn create(run: &str) -> Change {
+    Change::create(&id(run), Arc::new(spec()))
+}
+
+fn keyed(run: &str, key: &str) -> Change {
+    let spec = Spec {
+        start_key: Some(key.to_owned()),
+        ..spec()
+    };
+    Change::create(&id(run), Arc::new(spec))
+}
+
+fn start(run: &str) -> Change {
+    let epoch = Epoch(1);
+    Change::event(&id(run), Event::Run(RunEvent::RunStarted { epoch }))
+}
+
+fn suspend(run: &str) -> Change {
+    let why = Suspension::new(SuspendReason::User);
+    Change::event(&id(run), Event::Run(RunEvent::RunSuspended(why)))
+}
+
+fn resume(run: &str) -> Change {
+    let event = RunEvent::RunResumed {
+        epoch: Epoch(1),
+        max_steps: None,
+    };
+    Change::event(&id(run), Event::Run(event))
+}
+
+fn cancel(run: &str) -> Change {
+    let cause = "a test".to_owned();
+    Change::event(&id(run), Event::Run(RunEvent::CancelRequested { cause }))
+}
+
+fn kill(run: &str) -> Change {
+    let event = RunEvent::RunKilled {
+        cause: "a test".to_owned(),
+        receipt: KillReceipt::default(),
+    };
+    Change::event(&id(run), Event::Run(event))
+}
+
+const ROOM: Conditions = Conditions { full: false };
+
+impl State {
+    fn commit(&mut self, ms: i64, changes: Vec<Change>) -> Result<Applied, Refused> {
+        let draft = self.base(&changes).draft(at(ms), changes)?;
+        self.check(&draft, &ROOM)?;
+        Ok(self.apply(draft))
+    }
+
+    /// What the state says about its runs, the indexes counted once more from the records.
+    fn assert_indexes(&self) {
+        let mut ages: Vec<Age> = self.runs().map(|run| age(run)).collect();
+        ages.sort();
+        ages.reverse();
+        let listed: Vec<Age> = self.newest_first(None, None).map(|run| age(run)).collect();
+        assert_eq!(listed, ages);
+        for before in &ages {
+            let older: Vec<Age> = self
+                .newest_first(None, Some(before))
+                .map(|run| age(run))
+                .collect();
+            assert_eq!(older, ages[ages.len() - older.len()..], "before {before:?}");
+            assert!(older.iter().all(|age| age < before));
+        }
+        let parents = self.runs().filter_map(|run| run.spec.parent.clone());
+        let parents: BTreeSet<RunId> = parents.chain(self.children.keys().cloned()).collect();
+        for parent in parents {
+            let below = |age: &&Age| self.runs[&age.1].spec.parent.as_ref() == Some(&parent);
+            let recount: Vec<&RunId> = ages.iter().filter(below).map(|(_, id)| id).collect();
+            assert!(!recount.is_empty(), "{parent} has no children left");
+            assert_eq!(self.children(&parent).collect::<Vec<_>>(), recount);
+        }
+        let open: BTreeSet<&RunId> = self
+            .runs()
+            .filter(|run| !run.status().is_terminal() && run.cancel.is_none())
+            .map(|run| &run.id)
+            .collect();
+        let listed: Vec<&RunId> = self.cancellable(None).map(|run| &run.id).collect();
+        assert_eq!(listed, open.iter().copied().collect::<Vec<_>>());
+        for after in open {
+            let rest: Vec<&RunId> = self.cancellable(Some(after)).map(|run| &run.id).collect();
+            assert_eq!(rest, listed[listed.len() - rest.len()..]);
+            assert!(rest.iter().all(|id| *id > after));
+        }
+        let active = |run: &&Arc<Run>| matches!(run.status(), Status::Created | Status::Running);
+        assert_eq!(self.active(), self.runs().filter(active).count());
+    }
+
+    fn records(&self) -> Vec<Arc<Run>> {
+        self.newest_first(None, None).map(Arc::clone).collect()
+    }
+}
+
+#[test]
+fn a_commit_leads_to_one_record_for_each_run_and_one_fact_for_each_change() {
+    let mut state = State::default();
+    let changes = vec![
+        create("a"),
+        create("b"),
+        start("a"),
+        suspend("a"),
+        cancel("b"),
+        kill("a"),
+    ];
+    let applied = state.commit(5, changes.clone()).unwrap();
+    assert_eq!(applied.changes, changes);
+    let names: Vec<&str> = applied.runs.iter().map(|run| run.id.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let facts: Vec<(usize, u64)> = applied
+        .facts
+        .iter()
+        .map(|fact| (fact.run, fact.seq.0))
+        .collect();
+    assert_eq!(facts, [(0, 1), (1, 1), (0, 2), (0, 3), (1, 2), (0, 4)]);
+    let settled: Vec<Option<Status>> = applied
+        .facts
+        .iter()
+        .map(|fact| Some(fact.settled.as_ref()?.status()))
+        .collect();
+    let (suspended, killed) = (Some(Status::Suspended), Some(Status::Killed));
+    assert_eq!(settled, [None, None, None, suspended, None, killed]);
+    for run in &applied.runs {
+        assert!(Arc::ptr_eq(run, state.run(&run.id).unwrap()));
+        assert_eq!(run.created_at, at(5));
+    }
+    assert!(applied.replaced.is_empty());
+}
+
+type Test = Box<dyn Fn(&Why) -> bool>;
+
+#[test]
+fn a_refusal_names_the_change_that_cannot_happen() {
+    let illegal = |why: &Why| matches!(why, Why::Illegal(_));
+    let is = |expected: Why| move |why: &Why| *why == expected;
+    let cases: Vec<(Vec<Change>, usize, Test)> = vec![
+        (vec![start("a"), create("a")], 1, Box::new(is(Why::Exists))),
+        (
+            vec![create("n"), start("n"), create("n")],
+            2,
+            Box::new(is(Why::Exists)),
+        ),
+        (vec![start("n")], 0, Box::new(is(Why::NotLive))),
+        (
+            vec![start("a"), start("n"), create("n")],
+            1,
+            Box::new(is(Why::NotLive)),
+        ),
+        (vec![start("a"), resume("a")], 1, Box::new(illegal)),
+        (
+            vec![create("n"), kill("n"), start("a"), start("n")],
+            3,
+            Box::new(illegal),
+        ),
+        (
+            vec![start("a"), keyed("n", "taken")],
+            1,
+            Box::new(is(Why::KeyTaken(id("k")))),
+        ),
+        (
+            vec![keyed("n", "new"), start("a"), keyed("m", "new")],
+            2,
+            Box::new(is(Why::KeyTaken(id("n")))),
+        ),
+    ];
+    let mut state = State::default();
+    let _applied = state
+        .commit(1, vec![create("a"), keyed("k", "taken")])
+        .unwrap();
+    let before = state.records();
+    for (changes, number, expected) in cases {
+        let refused = state.commit(2, changes.clone()).unwrap_err();
+        assert_eq!(refused.change, number, "{changes:?}");
+        assert_eq!(refused.run, changes[number].run);
+        assert!(expected(&refused.why), "{refused:?}");
+        assert_eq!(state.records(), before, "something happened");
+        state.assert_indexes();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_what_begins_and_lets_runs_rest_and_end() {
+    let mut state = State::default();
+    let changes = vec![create("a"), start("a"), create("b")];
+    let _applied = state.commit(1, changes).unwrap();
+    let check = |changes: Vec<Change>| {
+        let draft = state.base(&changes).draft(at(2), changes).unwrap();
+        state.check(&draft, &Conditions { full: true })
+    };
+    let refused = |change, run| {
+        Err(Refused {
+            change,
+            run: id(run),
+            why: Why::Full,
+        })
+    };
+    assert_eq!(check(vec![suspend("a"), kill("b")]), Ok(()));
+    assert_eq!(check(vec![suspend("a"), resume("a")]), refused(1, "a"));
+    assert_eq!(check(vec![kill("a"), create("n")]), refused(1, "n"));
+    assert_eq!(check(vec![start("b"), kill("a")]), refused(0, "b"));
+}
+
+#[test]
+fn a_draft_holds_only_while_its_runs_stand_where_they_stood() {
+    let mut state = State::default();
+    let changes = vec![create("a"), start("a"), create("b")];
+    let _applied = state.commit(1, changes).unwrap();
+    let draft = |state: &State, changes: Vec<Change>| {
+        let base = state.base(&changes);
+        base.draft(at(2), changes).unwrap()
+    };
+    let both = draft(&state, vec![start("b"), suspend("a")]);
+    let other = draft(&state, vec![start("b")]);
+    let fresh = draft(&state, vec![create("n")]);
+    let _applied = state.commit(3, vec![cancel("a")]).unwrap();
+    // The run it does not touch may do what it likes.
+    assert_eq!(state.check(&other, &ROOM), Ok(()));
+    let refused = state.check(&both, &ROOM).unwrap_err();
+    assert_eq!((refused.change, &refused.run), (1, &id("a")));
+    assert_eq!(refused.why, Why::Stale);
+    // Drafted once more, it holds what happened in between too.
+    let again = draft(&state, both.into_changes());
+    assert_eq!(state.check(&again, &ROOM), Ok(()));
+    let _applied = state.apply(again);
+    let run = state.run(&id("a")).unwrap();
+    assert_eq!((run.status(), run.seq), (Status::Suspended, Seq(4)));
+    assert!(run.cancel.is_some());
+    let _applied = state.commit(4, vec![create("n")]).unwrap();
+    assert_eq!(state.check(&fresh, &ROOM).unwrap_err().why, Why::Exists);
+    assert!(state.evict(&id("b")).is_some());
+    assert_eq!(state.check(&other, &ROOM).unwrap_err().why, Why::Stale);
+}
+
+#[test]
+fn what_is_held_under_the_lock_is_pointers_however_many_readers_there_are() {
+    let mut state = State::default();
+    let _applied = state.commit(1, vec![create("a"), start("a")]).unwrap();
+    let reader = Arc::clone(state.run(&id("a")).unwrap());
+    let seen = Run::clone(&reader);
+    let changes = vec![suspend("a")];
+    let base = state.base(&changes);
+    assert!(Arc::ptr_eq(&base.runs[&id("a")], &reader));
+    let draft = base.draft(at(2), changes).unwrap();
+    let copy = Arc::as_ptr(&draft.runs[0].record);
+    let applied = state.apply(draft);
+    // The very copy that the draft made is the record now, and the record that was is handed out, to be freed elsewhere.
+    assert_eq!(Arc::as_ptr(state.run(&id("a")).unwrap()), copy);
+    assert!(Arc::ptr_eq(&applied.replaced[0], &reader));
+    assert_eq!(*reader, seen);
+}
+
+#[test]
+fn a_replay_copies_nothing() {
+    let mut state = State::new([Arc::new(Run::create(id("a"), at(1), Arc::new(spec())))]);
+    let record = Arc::as_ptr(state.run(&id("a")).unwrap());
+    let applied = state.replay(at(2), vec![start("a"), cancel("a")]).unwrap();
+    assert_eq!(Arc::as_ptr(&applied.runs[0]), record);
+    assert_eq!(state.run(&id("a")).unwrap().seq, Seq(3));
+}
+
+#[test]
+fn the_key_of_an_evicted_run_is_taken_until_many_others_were_evicted() {
+    let mut state = State::default();
+    let _applied = state.commit(1, vec![keyed("a", "first")]).unwrap();
+    assert_eq!(state.by_key("uid:0", "first"), Some(&id("a")));
+    assert_eq!(state.by_key("uid:1", "first"), None);
+    assert!(state.evict(&id("a")).is_some());
+    assert!(state.evict(&id("a")).is_none());
+    for number in 0..LATE_KEYS {
+        let refused = state.commit(2, vec![keyed("late", "first")]).unwrap_err();
+        assert_eq!(refused.why, Why::KeyTaken(id("a")), "after {number}");
+        let name = format!("b{number}");
+        let _applied = state.commit(2, vec![keyed(&name, &name)]).unwrap();
+        assert!(state.evict(&id(&name)).is_some());
+    }
+    assert_eq!(state.by_key("uid:0", "first"), None);
+    assert!(state.commit(3, vec![keyed("late", "first")]).is_ok());
+}
+
+#[test]
+fn a_life_that_ended_in_good_order_is_not_held_against_its_runs() {
+    let mut state = State::default();
+    let changes = vec![create("a"), start("a"), start("a"), create("b")];
+    let _applied = state.commit(1, changes).unwrap();
+    assert_eq!(state.run(&id("a")).unwrap().revivals, 1);
+    state.forgive();
+    assert_eq!(state.run(&id("a")).unwrap().revivals, 0);
+}
+
+/// Names of the runs that come and go.
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let name = || prop::sample::select(&NAMES[..]);
+    let created = (
+        name(),
+        prop::option::of(name()),
+        any::<bool>(),
+        prop::option::of(0..3_u8),
+    );
+    let created = created.prop_map(|(run, parent, detached, key)| {
+        let spec = Spec {
+            parent: parent.map(id),
+            detached,
+            start_key: key.map(|key| format!("key-{key}")),
+            ..spec()
+        };
+        Change::create(&id(run), Arc::new(spec))
+    });
+    let event = prop::sample::select(vec![start, suspend, resume, cancel, kill]);
+    prop_oneof![
+        1 => created,
+        3 => (name(), event).prop_map(|(run, event)| event(run)),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Commit(Vec<Change>),
+    /// Two commits drafted from one moment and made one after the other.
+    Race(Vec<Change>, Vec<Change>),
+    Evict(&'static str),
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    let changes = || prop::collection::vec(any_change(), 1..4);
+    prop_oneof![
+        4 => changes().prop_map(Act::Commit),
+        2 => (changes(), changes()).prop_map(|(one, other)| Act::Race(one, other)),
+        1 => prop::sample::select(&NAMES[..]).prop_map(Act::Evict),
+    ]
+}
+
+/// The runs of `changes`.
+fn runs_of(changes: &[Change]) -> BTreeSet<&RunId> {
+    changes.iter().map(|change| &change.run).collect()
+}
+
+proptest! {
+    #[test]
+    fn commits_are_whole_and_the_indexes_follow(acts in prop::collection::vec(any_act(), 1..40)) {
+        let mut state = State::default();
+        let mut log: Vec<(Timestamp, Vec<Change>)> = Vec::new();
+        let mut evicted = BTreeSet::new();
+        for (ms, act) in (1..).zip(acts) {
+            match act {
+                Act::Commit(changes) => {
+                    let before = state.records();
+                    match state.commit(ms, changes.clone()) {
+                        Ok(_) => log.push((at(ms), changes)),
+                        Err(refused) => {
+                            prop_assert_ne!(&refused.why, &Why::Stale);
+                            prop_assert_eq!(&refused.run, &changes[refused.change].run);
+                            prop_assert_eq!(state.records(), before);
+                            // What would have come after it has nothing to do with it.
+                            let rest = changes[..=refused.change].to_vec();
+                            let draft = state.base(&rest).draft(at(ms), rest);
+                            let again = draft.and_then(|draft| state.check(&draft, &ROOM));
+                            prop_assert_eq!(again, Err(refused));
+                        }
+                    }
+                }
+                Act::Race(one, other) => {
+                    let first = state.base(&one).draft(at(ms), one.clone());
+                    let second = state.base(&other).draft(at(ms), other.clone());
+                    let first = first.and_then(|draft| state.check(&draft, &ROOM).map(|()| draft));
+                    if let Ok(draft) = first {
+                        let _applied = state.apply(draft);
+                        log.push((at(ms), one.clone()));
+                        if let Ok(draft) = second {
+                            let shared = runs_of(&one).intersection(&runs_of(&other)).count() > 0;
+                            let checked = state.check(&draft, &ROOM);
+                            // It holds if nobody touched its runs or took its keys.
+                            prop_assert!(!shared || checked.is_err());
+                            if checked.is_ok() {
+                                let _applied = state.apply(draft);
+                                log.push((at(ms), other));
+                            }
+                        }
+                    }
+                }
+                Act::Evict(name) => {
+                    let ended = state.run(&id(name)).is_some_and(|run| run.status().is_terminal());
+                    if ended {
+                        prop_assert!(state.evict(&id(name)).is_some());
+                        evicted.insert(id(name));
+                    }
+                }
+            }
+            state.assert_indexes();
+        }
+        // The log tells the same story; ids that were used twice cannot be told apart in it.
+        if evicted.is_empty() {
+            let mut again = State::default();
+            for (at, changes) in log {
+                let replayed = again.replay(at, changes);
+                prop_assert!(replayed.is_ok());
+            }
+            again.assert_indexes();
+            prop_assert_eq!(again.records(), state.records());
+        }
+    }
+}
