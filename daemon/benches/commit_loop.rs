@@ -7,6 +7,8 @@
 //! * `preallocated`: the same into a zeroed file
 //! * `journal, one run`: end of step n and start of step n+1 in one commit, wait until durable; heads signed on the way
 //! * `journal, 64 runs`: the same from 64 tasks
+//! * `1 MiB state`: one run whose state holds 1 MiB; `…, read`: while a reader holds its record during every commit
+//! * `64 runs beside`: 64 runs while a run with 1 MiB of state commits and is read; what one run's commits cost the others
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{File, OpenOptions};
@@ -34,6 +36,10 @@ const ROUNDS: usize = 9;
 const STEPS: u32 = 1000;
 const RUNS: u32 = 64;
 const STEPS_EACH: u32 = 100;
+/// Steps of the run with a large state.
+const LARGE_STEPS: u32 = 200;
+/// Variables of a large state, and the length of each.
+const LARGE: (u32, usize) = (8192, 128);
 
 #[derive(Debug)]
 struct Wall;
@@ -147,10 +153,7 @@ fn completed(step: u32) -> Event {
 }
 
 fn change(run: &RunId, event: Event) -> Change {
-    Change::Event {
-        run: run.clone(),
-        event,
-    }
+    Change::event(run, event)
 }
 
 /// About what the journal writes for one step.
@@ -197,7 +200,8 @@ fn rate(steps: u32, time: Duration) -> f64 {
 }
 
 async fn put(journal: &Journal, changes: Vec<Change>) -> Ticket {
-    let ticket = journal.commit(changes).await.expect("a legal commit");
+    let committed = journal.commit(changes).await.expect("a legal commit");
+    let ticket = committed.ticket;
     journal.durable(ticket).await.expect("a working disk");
     ticket
 }
@@ -211,19 +215,23 @@ fn turn(run: &RunId, step: u32) -> Vec<Change> {
     vec![change(run, completed(step)), change(run, started(step + 1))]
 }
 
-async fn begin(journal: &Journal, project: &Path, run: &RunId) {
+/// 1 MiB in small pieces.
+fn large_state() -> Object {
+    let (count, length) = LARGE;
+    let entries = (0..count).map(|number| (format!("key-{number}"), json!("x".repeat(length))));
+    entries.collect()
+}
+
+async fn begin(journal: &Journal, project: &Path, run: &RunId, state: Object) {
     let spec = Arc::new(spec(project));
     let graph = Event::Graph(GraphEvent::GraphStarted {
         graph_id: "bench/loop".into(),
         graph_run_id: run.clone(),
         start_node: "work".into(),
-        state: Object::new().into(),
+        state: state.into(),
     });
     let changes = vec![
-        Change::Create {
-            id: run.clone(),
-            spec,
-        },
+        Change::create(run, spec),
         change(run, Event::Run(RunEvent::RunStarted { epoch: Epoch(1) })),
         change(run, graph),
         change(run, started(1)),
@@ -258,7 +266,7 @@ fn run_id() -> RunId {
 
 async fn one_run(journal: Arc<Journal>, project: &Path) -> f64 {
     let run = run_id();
-    begin(&journal, project, &run).await;
+    begin(&journal, project, &run, Object::new()).await;
     let (done, seen) = tokio::sync::oneshot::channel();
     let mut scope = Scope::new();
     let walker = (Arc::clone(&journal), run.clone());
@@ -277,7 +285,7 @@ async fn many_runs(journal: Arc<Journal>, project: &Path) -> f64 {
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         let run = run_id();
-        begin(&journal, project, &run).await;
+        begin(&journal, project, &run, Object::new()).await;
         runs.push(run);
     }
     let mut scope = Scope::new();
@@ -294,6 +302,61 @@ async fn many_runs(journal: Arc<Journal>, project: &Path) -> f64 {
         end(&journal, run).await;
     }
     rate(RUNS * STEPS_EACH, time)
+}
+
+/// Whether somebody holds the record of a run while it commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Absent,
+    Holds,
+}
+
+async fn walk_read(journal: &Journal, run: &RunId, steps: u32, reader: Reader) {
+    let mut held = None;
+    for step in 1..=steps {
+        if reader == Reader::Holds {
+            held = journal.run(run).await.expect("a working index");
+        }
+        put(journal, turn(run, step)).await;
+    }
+    drop(held);
+}
+
+async fn large_run(journal: Arc<Journal>, project: &Path, reader: Reader) -> f64 {
+    let run = run_id();
+    begin(&journal, project, &run, large_state()).await;
+    let (done, seen) = tokio::sync::oneshot::channel();
+    let mut scope = Scope::new();
+    let walker = (Arc::clone(&journal), run.clone());
+    scope.spawn("run", move |_| async move {
+        let start = Instant::now();
+        walk_read(&walker.0, &walker.1, LARGE_STEPS, reader).await;
+        ryed::task::reply(done, start.elapsed());
+    });
+    let time = seen.await.expect("the run ends");
+    end(&journal, &run).await;
+    rate(LARGE_STEPS, time)
+}
+
+/// The rate of 64 runs while a large one commits as fast as it can.
+async fn runs_beside(journal: Arc<Journal>, project: &Path) -> f64 {
+    let large = run_id();
+    begin(&journal, project, &large, large_state()).await;
+    let mut scope = Scope::new();
+    let walker = (Arc::clone(&journal), large.clone());
+    scope.spawn("large run", move |stopping| async move {
+        let mut step = 1;
+        while !stopping.is_cancelled() {
+            let held = walker.0.run(&walker.1).await.expect("a working index");
+            put(&walker.0, turn(&walker.1, step)).await;
+            drop(held);
+            step += 1;
+        }
+    });
+    let rate = many_runs(Arc::clone(&journal), project).await;
+    scope.close(Duration::from_secs(10)).await;
+    end(&journal, &large).await;
+    rate
 }
 
 /// Prints one row and returns its median.
@@ -327,21 +390,42 @@ async fn measure() {
     let fresh = start.elapsed();
     let journal = Arc::new(journal);
     let bytes = step_bytes();
-    let (mut a, mut b, mut c, mut d) = (vec![], vec![], vec![], vec![]);
+    let mut rates: [Vec<f64>; 7] = std::array::from_fn(|_| Vec::new());
     for _ in 0..ROUNDS {
-        a.push(append(root.path(), &bytes));
-        b.push(preallocated(root.path(), &bytes));
-        c.push(one_run(Arc::clone(&journal), &project).await);
-        d.push(many_runs(Arc::clone(&journal), &project).await);
+        let journal = || Arc::clone(&journal);
+        let round = [
+            append(root.path(), &bytes),
+            preallocated(root.path(), &bytes),
+            one_run(journal(), &project).await,
+            many_runs(journal(), &project).await,
+            large_run(journal(), &project, Reader::Absent).await,
+            large_run(journal(), &project, Reader::Holds).await,
+            runs_beside(journal(), &project).await,
+        ];
+        for (rates, rate) in rates.iter_mut().zip(round) {
+            rates.push(rate);
+        }
     }
     println!(
         "{ROUNDS} rounds, {} bytes a step: median (slowest to fastest)",
         bytes.len()
     );
-    let append = row("append", a);
-    let preallocated = row("preallocated", b);
-    let one = row("journal, one run", c);
-    let many = row("journal, 64 runs", d);
+    let names = [
+        "append",
+        "preallocated",
+        "journal, one run",
+        "journal, 64 runs",
+        "1 MiB state",
+        "1 MiB state, read",
+        "64 runs beside",
+    ];
+    let mut medians = names
+        .into_iter()
+        .zip(rates)
+        .map(|(name, rates)| row(name, rates));
+    let mut next = || medians.next().unwrap_or_default();
+    let (append, preallocated, one, many) = (next(), next(), next(), next());
+    medians.for_each(drop);
     println!(
         "to append: preallocated {:.2}, one run {:.2}, 64 runs {:.2}",
         preallocated / append,

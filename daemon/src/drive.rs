@@ -31,7 +31,7 @@ use rye_core::model::{
 use tracing::Instrument as _;
 
 pub use self::context::RunContext;
-use crate::journal::{self, Change, Ticket};
+use crate::journal::{self, Change, Refused, Ticket, Why};
 use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
@@ -126,7 +126,10 @@ pub async fn drive<K: Kind>(
     let mut attempts = Attempts::new();
     loop {
         let walked = match drive.walk(&mut attempts).await {
-            Err(journal::Error::KeyTaken { run }) => {
+            Err(journal::Error::Refused(Refused {
+                why: Why::KeyTaken(run),
+                ..
+            })) => {
                 tracing::info!(%run, "the child run is continued already");
                 drive.replan(&mut attempts).await.map(|()| None)
             }
@@ -201,7 +204,13 @@ impl<K: Kind> Drive<'_, K> {
             Err(error) if error.is_out_of_space() => {
                 self.wait_for_space(&mut Attempts::new(), &error).await
             }
-            claimed => claimed.map(|()| None),
+            claimed => {
+                claimed?;
+                // The times that count are those on record, where somebody may have ended the run meanwhile.
+                self.reload().await?;
+                let ended = self.machine.run().status().is_terminal();
+                Ok(ended.then_some(DriverExit::Ended))
+            }
         }
     }
 
@@ -410,7 +419,7 @@ impl<K: Kind> Drive<'_, K> {
             .map(|event| Change::event(id, event))
             .chain(self.plans.drain(..))
             .collect();
-        let ticket = self.services.journal.commit(changes).await?;
+        let ticket = self.services.journal.commit(changes).await?.ticket;
         self.facts.clear();
         self.pauses = storage_backoff::Pauses::default();
         Ok(ticket)

@@ -45,7 +45,7 @@ pub async fn drive(
         Ok(graph) => graph,
         Err(failure) => {
             let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
-            let ticket = journal.commit(vec![end]).await?;
+            let ticket = journal.commit(vec![end]).await?.ticket;
             journal.durable(ticket).await?;
             return Ok(DriverExit::Ended);
         }

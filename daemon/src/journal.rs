@@ -5,9 +5,9 @@
 //! [`Event`] is a fact somebody else decided.
 //!
 //! ```text
-//!            ┌ lock ──────────────┐        writer ── fdatasync ──► durable ─┐
-//! commit ──► │ check apply number │ ──► ┤                                  ▼
-//!            └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
+//!                       ┌ lock ──────────────┐        writer ── fdatasync ──► durable ─┐
+//! commit ──► draft ──► │ check apply number │ ──► ┤                                  ▼
+//!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
 //!                         archiver (archive, index, base) ◄── artifact writer (objects, page) ◄── projector (transcript, state)
 //! ```
@@ -17,7 +17,7 @@
 //! where its head is signed and its listeners have it.
 //!
 //! **Failure.** A write or sync of the log that fails is final: [`Journal::failed`] resolves, nothing is answered any more.
-//! A full disk is not: [`Journal::storage`] says so, new work is refused with [`Error::Full`], runs can still park and end.
+//! A full disk is not: [`Journal::storage`] says so, new work is refused ([`Why::Full`]), runs can still be suspended and end.
 //! Dropping the journal is a crash without the crash: what was queued is written, nothing is rounded off.
 //! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is told from damage.
 
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
-use rye_core::model::{Event, Object, Run, RunEvent, RunKind, Spec, Status, Syncing};
+use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -38,6 +38,7 @@ use crate::task;
 mod archive;
 mod archiver;
 mod artifacts;
+mod backlog;
 mod error;
 mod faults;
 mod feed;
@@ -69,7 +70,6 @@ mod watermark;
 use faults::Faults;
 use record::{Body, Rendered};
 use run_stream::Rest;
-use sequencer::{CheckpointJob, Prepared};
 use threads::{IndexState, Shared};
 use watermark::lock;
 
@@ -78,6 +78,7 @@ pub use feed::{Feed, FeedError};
 pub use index::IndexError;
 pub use listing::{Filter, Page};
 pub use request::cancel_requests;
+pub use rye_core::state::{Change, Refused, Why};
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
 pub use watermark::Failure;
@@ -139,52 +140,32 @@ pub struct Recovered {
     pub live: Vec<Arc<Run>>,
 }
 
-/// One fact to be committed.
-#[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a change lives no longer than the call that commits it"
-)]
-pub enum Change {
-    /// A run is accepted.
-    Create {
-        /// Its id, which must be new.
-        id: RunId,
-        /// What is fixed about it.
-        spec: Arc<Spec>,
-    },
-    /// Something happened to a run.
-    Event {
-        /// The run.
-        run: RunId,
-        /// What happened.
-        event: Event,
-    },
-}
-
-impl Change {
-    /// A run is accepted.
-    pub fn create(id: &RunId, spec: Arc<Spec>) -> Self {
-        Self::Create {
-            id: id.clone(),
-            spec,
-        }
-    }
-
-    /// Something happened to a run.
-    pub fn event(run: &RunId, event: Event) -> Self {
-        Self::Event {
-            run: run.clone(),
-            event,
-        }
-    }
-}
-
 /// The receipt of a commit that is in order and on its way to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// Its position.
     pub lsn: Lsn,
+}
+
+/// What a commit led to. It is in order and on its way to the disk.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// Its receipt.
+    pub ticket: Ticket,
+    /// The records it led to, one for each run it touched.
+    runs: Vec<Arc<Run>>,
+}
+
+impl Committed {
+    const fn nothing(ticket: Ticket) -> Self {
+        let runs = Vec::new();
+        Self { ticket, runs }
+    }
+
+    /// The record of `id` right after the commit; `None` if the commit did not touch it.
+    pub fn run(&self, id: &RunId) -> Option<&Arc<Run>> {
+        self.runs.iter().find(|run| run.id == *id)
+    }
 }
 
 /// One event of a run as readers get it.
@@ -286,34 +267,40 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only to put
-    /// payloads over 64 KiB into the object store.
-    pub async fn commit(&self, changes: Vec<Change>) -> Result<Ticket, Error> {
-        let mut prepared = Vec::with_capacity(changes.len());
-        for change in changes {
-            let (run, event) = match change {
-                Change::Create { id, spec } => (id, Event::Run(RunEvent::RunCreated(spec))),
-                Change::Event { run, event } => (run, event),
-            };
-            let mut text = Rendered::of(&event);
-            if text.is_long() {
-                let shared = Arc::clone(&self.shared);
-                text = task::blocking("keep a long payload", move || text.spill(&shared.objects))
-                    .await
-                    .map_err(Error::Object)?;
-            }
-            prepared.push(Prepared { run, event, text });
+    /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk
+    /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
+    /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
+    pub async fn commit(&self, changes: Vec<Change>) -> Result<Committed, Error> {
+        let permit = self.shared.backlog.place().await?;
+        let mut changes = changes;
+        let mut texts: Vec<Rendered> = changes
+            .iter()
+            .map(|change| Rendered::of(&change.event))
+            .collect();
+        if texts.iter().any(Rendered::is_long) {
+            changes = self.shared.admit(changes)?;
+            let shared = Arc::clone(&self.shared);
+            let spilled = task::blocking("keep long payloads", move || {
+                let spill = |text: Rendered| {
+                    if text.is_long() {
+                        text.spill(&shared.objects)
+                    } else {
+                        Ok(text)
+                    }
+                };
+                texts.into_iter().map(spill).collect::<Result<_, _>>()
+            });
+            texts = spilled.await.map_err(Error::Object)?;
         }
-        let lsn = self.shared.append(prepared)?;
-        Ok(Ticket { lsn })
+        self.shared.append(changes, texts, permit)
     }
 
     /// Commits one short fact without waiting for anything, from where nothing can wait.
-    pub fn note(&self, run: &RunId, event: Event) -> Result<Ticket, Error> {
+    pub fn note(&self, run: &RunId, event: Event) -> Result<Committed, Error> {
+        let permit = self.shared.backlog.place_now()?;
         let text = Rendered::of(&event);
-        let run = run.clone();
-        let lsn = self.shared.append(vec![Prepared { run, event, text }])?;
-        Ok(Ticket { lsn })
+        let change = Change::event(run, event);
+        self.shared.append(vec![change], vec![text], permit)
     }
 
     /// The time as the log knows it.

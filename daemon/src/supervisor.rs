@@ -52,7 +52,7 @@ pub use self::validate::Checked;
 use crate::clock::Timer;
 use crate::config::Config;
 use crate::graphs::Graphs;
-use crate::journal::{self, Change, FeedError, Journal};
+use crate::journal::{self, Change, FeedError, Journal, Refused, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
@@ -246,11 +246,7 @@ impl Supervisor {
 
     /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
     pub fn live_count(&self) -> usize {
-        let runs = self.journal().live(|run| match run.life {
-            Life::Created | Life::Running => Some(()),
-            Life::Suspended(_) | Life::Ended(_) => None,
-        });
-        runs.len()
+        self.journal().active()
     }
 
     /// Accepts a run; answers when it is durable.
@@ -361,8 +357,11 @@ impl Supervisor {
         let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
         let fails = admitted.fault.is_some();
         changes.push(Change::event(&id, self.first_event(admitted.fault)));
-        let ticket = match journal.commit(changes).await {
-            Err(journal::Error::KeyTaken { run }) => {
+        let committed = match journal.commit(changes).await {
+            Err(journal::Error::Refused(Refused {
+                why: Why::KeyTaken(run),
+                ..
+            })) => {
                 // It was not there when we looked for the key.
                 let digest = spec.start_digest.as_deref().unwrap_or_default();
                 let started = self.started_before(run, &spec.item, &spec.project, digest);
@@ -370,14 +369,14 @@ impl Supervisor {
             }
             committed => committed?,
         };
-        journal.published(ticket).await?;
-        let run = self.run_of(&id).await?;
+        journal.published(committed.ticket).await?;
+        let run = committed.run(&id).map(Arc::clone);
         let started = Started {
             run: id,
             warnings: admitted.warnings,
             existed: false,
         };
-        Ok((started, (!fails).then_some(run)))
+        Ok((started, run.filter(|_| !fails)))
     }
 
     /// What stands beside the creation of a run in one commit: that this life of the daemon owns it, so that a life is on
@@ -436,7 +435,7 @@ impl Supervisor {
             .map(|event| Change::event(id, event))
             .collect();
         match self.journal().commit(changes).await {
-            Ok(ticket) => Ok(ticket),
+            Ok(committed) => Ok(committed.ticket),
             Err(error) => {
                 self.live_run(id, wanted).await?;
                 Err(error.into())

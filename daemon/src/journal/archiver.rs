@@ -13,9 +13,10 @@ use rye_core::model::Run;
 
 use super::archive::{ArchiveOffset, Base, Stored};
 use super::index::{Entry, Index, IndexError};
+use super::publisher::CheckpointJob;
 use super::run_stream::RunStream;
 use super::transcript::Head;
-use super::{CheckpointJob, IndexState, Shared};
+use super::{IndexState, Shared};
 
 /// Pause after a failure to archive.
 const RETRY: Duration = Duration::from_secs(1);

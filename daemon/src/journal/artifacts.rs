@@ -28,15 +28,16 @@ use rye_core::id::{Lsn, RunId};
 use rye_core::model::{Object, Run, RunKind};
 use serde_json::json;
 
+use super::Shared;
 use super::archiver::{Covered, Ended};
 use super::page::{Outlines, Page};
 use super::projector::{RENDER_EVERY, RETAINED};
+use super::publisher::CheckpointJob;
 use super::receipts::Receipts;
 use super::record::{Logged, Unreadable};
 use super::run_stream::RunStream;
 use super::transcript::{Cursor, Fault, Head, gap_in};
 use super::transcript_file::existing_transcript;
-use super::{CheckpointJob, Shared};
 use crate::beneath::Dir;
 use crate::object::ProjectObjects;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rye_core::error::{ErrorKind, Kinded, excerpt};
 use rye_core::id::RunId;
-use rye_core::model::Illegal;
+use rye_core::state::{Refused, Why};
 
 use super::index::IndexError;
 use super::watermark::Failure;
@@ -58,41 +58,17 @@ pub enum Error {
     /// The journal is closed or closing.
     #[error("the journal is closed")]
     Closed,
-    /// The disk is full: nothing new is admitted.
-    #[error("the disk that holds the log is full")]
-    Full,
-    /// A run of that id exists.
-    #[error("run {run} exists already")]
-    Exists {
-        /// The run.
-        run: RunId,
-    },
-    /// The start key was used before.
-    #[error("the start key belongs to run {run}")]
-    KeyTaken {
-        /// The run it started.
-        run: RunId,
-    },
-    /// There is no such run, or it has ended and left memory.
-    #[error("run {run} is not live")]
-    NotLive {
-        /// The run.
-        run: RunId,
-    },
+    /// The disk is so slow that nothing more can wait for it.
+    #[error("the disk that holds the log does not keep up")]
+    Behind,
+    /// A change of the commit cannot happen; none of them has.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// There is no such run.
     #[error("there is no run {run}")]
     Unknown {
         /// The run.
         run: RunId,
-    },
-    /// The run cannot take that event now.
-    #[error("run {run} refuses the event")]
-    Illegal {
-        /// The run.
-        run: RunId,
-        /// Why.
-        #[source]
-        source: Illegal,
     },
     /// A long payload could not be put away.
     #[error("failed to keep a long payload")]
@@ -121,7 +97,8 @@ impl Error {
     /// Whether the journal works and only has no place to keep the commit now: it may be taken later, as it is.
     pub const fn is_out_of_space(&self) -> bool {
         match self {
-            Self::Full | Self::Object(object::Error::Store { .. }) => true,
+            Self::Refused(Refused { why: Why::Full, .. })
+            | Self::Object(object::Error::Store { .. }) => true,
             Self::Object(object::Error::Read { .. } | object::Error::Damaged { .. })
             | Self::Files { .. }
             | Self::Corrupt { .. }
@@ -129,11 +106,9 @@ impl Error {
             | Self::Unreadable { .. }
             | Self::Failed(_)
             | Self::Closed
-            | Self::Exists { .. }
-            | Self::KeyTaken { .. }
-            | Self::NotLive { .. }
+            | Self::Behind
+            | Self::Refused(_)
             | Self::Unknown { .. }
-            | Self::Illegal { .. }
             | Self::DataLoss { .. }
             | Self::Index(_)
             | Self::PageToken { .. } => false,
@@ -149,7 +124,7 @@ impl Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Index(_) => {
+            Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Behind | Self::Index(_) => {
                 ErrorKind::Unavailable
             }
             Self::Object(source) => source.kind(),
@@ -157,10 +132,7 @@ impl Kinded for Error {
             | Self::Missing { .. }
             | Self::Unreadable { .. }
             | Self::DataLoss { .. } => ErrorKind::DataLoss,
-            Self::Full => ErrorKind::Exhausted,
-            Self::Exists { .. } | Self::KeyTaken { .. } => ErrorKind::Exists,
-            Self::NotLive { .. } => ErrorKind::Precondition,
-            Self::Illegal { source, .. } => source.kind(),
+            Self::Refused(refused) => refused.kind(),
             Self::Unknown { .. } => ErrorKind::NotFound,
             Self::PageToken { .. } => ErrorKind::Invalid,
         }

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
 use rye_core::model::Run;
+use rye_core::state::Age;
 use serde::{Deserialize, Serialize};
 
 use super::Summary;
@@ -207,12 +208,12 @@ impl Index {
     pub(super) fn newest_first(
         &self,
         parent: Option<&RunId>,
-        before: Option<&(Timestamp, String)>,
+        before: Option<&Age>,
         mut take: impl FnMut(Summary) -> Going,
     ) -> Result<(), IndexError> {
         let prefix = parent.map_or_else(all, below);
         let end = match before {
-            Some((at, id)) => created_key(&prefix, *at, id),
+            Some((at, id)) => created_key(&prefix, *at, id.as_str()),
             None => [prefix.as_slice(), &[u8::MAX; 8]].concat(),
         };
         let bounds = (Bound::Included(prefix.clone()), Bound::Excluded(end));

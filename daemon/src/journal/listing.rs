@@ -1,15 +1,17 @@
 //! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, Lsn, RunId, Seq};
 use rye_core::model::{Run, Status};
+use rye_core::state::{self, Age};
 
 use super::archive::Stored;
 use super::index::{Entry, Going, Index, IndexError};
-use super::sequencer::Live;
+use super::sequencer::Sequencer;
 use super::{Error, IndexState, Journal, Line, Summary, Ticket, history};
 use crate::task;
 
@@ -88,17 +90,13 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// A place in the order of all runs: a run comes before another if it was created later.
-type Place = (Timestamp, String);
-
-fn place(run: &Summary) -> (Timestamp, &str) {
-    (run.created_at, run.id.as_str())
-}
-
-fn read_token(token: &str) -> Result<Place, Error> {
+fn read_token(token: &str) -> Result<Age, Error> {
     token
         .split_once('.')
-        .and_then(|(ms, id)| Some((Timestamp::from_ms(ms.parse().ok()?), id.to_owned())))
+        .and_then(|(ms, id)| {
+            let id = RunId::new(id).ok()?;
+            Some((Timestamp::from_ms(ms.parse().ok()?), id))
+        })
         .ok_or_else(|| Error::PageToken {
             token: token.to_owned(),
         })
@@ -118,10 +116,8 @@ impl Journal {
     pub async fn by_start_key(&self, principal: &str, key: &str) -> Result<Option<RunId>, Error> {
         let live = {
             let sequencer = self.shared.sequencer();
-            sequencer.by_key(principal, key).and_then(|id| {
-                let lsn = sequencer.runs.get(&id)?.lsn;
-                Some((id, lsn))
-            })
+            let id = sequencer.state.by_key(principal, key);
+            id.and_then(|id| Some((id.clone(), sequencer.positions.get(id)?.lsn)))
         };
         if let Some((id, lsn)) = live {
             self.durable(Ticket { lsn }).await?;
@@ -140,10 +136,10 @@ impl Journal {
         limit: usize,
     ) -> Result<Page, Error> {
         let before = page_token.map(read_token).transpose()?;
-        let (mut runs, shown) = self.list_memory(filter, before.as_ref());
+        let wanted = limit.saturating_add(1);
+        let (mut runs, shown) = self.list_memory(filter, before.as_ref(), wanted);
         // The index holds ended runs only: it is not searched in vain.
         let ended = if filter.admits_ended() {
-            let wanted = limit.saturating_add(1);
             let filter = filter.clone();
             // One that ends while we look may be found in both places.
             let found_before: HashSet<RunId> = runs.iter().map(|run| run.id.clone()).collect();
@@ -166,7 +162,7 @@ impl Journal {
             Vec::new()
         };
         runs.extend(ended);
-        runs.sort_by(|a, b| place(b).cmp(&place(a)));
+        runs.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         let more = runs.len() > limit;
         runs.truncate(limit);
         let next = runs
@@ -191,30 +187,78 @@ impl Journal {
         }
     }
 
-    /// What `look` takes from the runs that have not ended, as they stand now; that may not be durable yet. `look` is
-    /// called under the lock of all runs: it only reads.
-    pub fn live<T>(&self, look: impl FnMut(&Run) -> Option<T>) -> Vec<T> {
-        let sequencer = self.shared.sequencer();
-        let runs = sequencer.runs.values().map(|live| &*live.run);
-        runs.filter(|run| !run.status().is_terminal())
-            .filter_map(look)
-            .collect()
+    /// The record of a run in memory as it stands now; that may not be durable yet.
+    pub fn snapshot(&self, id: &RunId) -> Option<Arc<Run>> {
+        Some(self.shared.snapshot(id)?.0)
     }
 
-    /// The runs in memory that pass, and the last position they show.
-    fn list_memory(&self, filter: &Filter, before: Option<&Place>) -> (Vec<Summary>, Lsn) {
-        let before = before.map(|(at, id)| (*at, id.as_str()));
+    /// The runs that `id` started and that have not ended, as they stand now; that may not be durable yet.
+    pub fn children(&self, id: &RunId) -> Vec<Arc<Run>> {
+        let mut children = Vec::new();
+        self.newest_first(Some(id), None, |run, _| {
+            if !run.status().is_terminal() {
+                children.push(Arc::clone(run));
+            }
+            ControlFlow::Continue(())
+        });
+        children
+    }
+
+    /// How many runs are created or running.
+    pub fn active(&self) -> usize {
+        self.shared.sequencer().state.active()
+    }
+
+    /// The runs that have neither ended nor been asked to stop, as they stand now.
+    pub fn cancellable(&self) -> Vec<Arc<Run>> {
+        let mut cancellable = Vec::new();
+        let next = |sequencer: &Sequencer, last: Option<&Arc<Run>>| {
+            let after = last.map(|run| &run.id);
+            sequencer.slice(sequencer.state.cancellable(after))
+        };
+        self.shared.in_slices(next, |run, _| {
+            cancellable.push(Arc::clone(run));
+            ControlFlow::Continue(())
+        });
+        cancellable
+    }
+
+    /// Hands `look` the runs in memory older than `before`, those that `parent` started if one is given, the newest first,
+    /// each with the position of its last event.
+    fn newest_first(
+        &self,
+        parent: Option<&RunId>,
+        before: Option<&Age>,
+        look: impl FnMut(&Arc<Run>, Lsn) -> ControlFlow<()>,
+    ) {
+        let next = |sequencer: &Sequencer, last: Option<&Arc<Run>>| {
+            let last = last.map(|run| state::age(run));
+            let before = last.as_ref().or(before);
+            sequencer.slice(sequencer.state.newest_first(parent, before))
+        };
+        self.shared.in_slices(next, look);
+    }
+
+    /// The newest `most` runs in memory that pass, and the last position they show.
+    fn list_memory(
+        &self,
+        filter: &Filter,
+        before: Option<&Age>,
+        most: usize,
+    ) -> (Vec<Summary>, Lsn) {
         let mut shown = Lsn::default();
         let mut runs = Vec::new();
-        // Commits wait for this lock: runs that do not pass are only looked at.
-        let sequencer = self.shared.sequencer();
-        for Live { run, lsn, .. } in sequencer.runs.values() {
-            let comes = before.is_none_or(|before| (run.created_at, run.id.as_str()) < before);
-            if comes && filter.passes(&Traits::from(&**run)) {
-                shown = shown.max(*lsn);
+        self.newest_first(filter.parent.as_ref(), before, |run, lsn| {
+            if filter.passes(&Traits::from(&**run)) {
+                shown = shown.max(lsn);
                 runs.push(Summary::of(run));
             }
-        }
+            if runs.len() < most {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
         (runs, shown)
     }
 

@@ -20,11 +20,12 @@ use rye_core::model::{Pages, Run};
 
 use super::archiver::Covered;
 use super::artifacts::{self, Note};
+use super::publisher::CheckpointJob;
 use super::render;
 use super::run_stream::RunStream;
 use super::transcript::Head;
 use super::transcript_file::{TranscriptFile, existing_transcript, run_dir};
-use super::{CheckpointJob, Shared, history};
+use super::{Shared, history};
 use crate::beneath::Dir;
 
 /// Transcripts kept open; each takes a descriptor for itself and one for its directory.

@@ -3,28 +3,88 @@
 //! **Order**: commits in order of LSN. A commit is rendered and its heads are signed while its sync is in flight; then the
 //! thread waits for the durable mark, and only then subscribers, projections and waiters get it. So nothing is
 //! published that a power cut could take back, and signing costs a run no time.
-//! **Never** takes the sequencer's lock: the sequencer may be waiting for room in this thread's queue.
+//! **Owns** the live records as they were at the commit it published last: a checkpoint is a mark in its queue, and needs no
+//! look at the sequencer. **Never** takes the sequencer's lock, and holds nobody up but through the permits of the commits in
+//! its queue, which it gives back as it takes them up (see `backlog`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use rye_core::clock::Timestamp;
-use rye_core::id::{Lsn, Seq};
-use rye_core::model::{Event, Pages, Run, RunEvent};
+use rye_core::id::{Epoch, Lsn, RunId, Seq};
+use rye_core::model::{Event, Pages, Run};
+use rye_core::state;
+use tokio::sync::oneshot;
 
+use super::backlog::Permit;
 use super::projector::{Inbox, Pending};
 use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
 use super::transcript::{Fact, Head};
 use super::watermark::Failure;
-use super::{CheckpointJob, Line, Shared};
+use super::{Line, Shared};
 
 /// What the sequencer hands over, in order.
 #[derive(Debug)]
 pub(super) enum Job {
-    Commit(Commit),
-    /// Everything before it is to become independent of the log.
-    Checkpoint(CheckpointJob),
+    Commit {
+        commit: Commit,
+        permit: Permit,
+    },
+    /// Everything up to `lsn`, the commit before this, is to become independent of the log.
+    Checkpoint {
+        lsn: Lsn,
+        epoch: Epoch,
+        reply: Option<oneshot::Sender<()>>,
+    },
+}
+
+/// A live run at a checkpoint.
+#[derive(Debug, Clone)]
+pub(super) struct CheckpointRun {
+    pub(super) run: Arc<Run>,
+    pub(super) stream: Arc<RunStream>,
+    pub(super) head: Head,
+}
+
+/// A point in the log before which nothing but base and archive shall be needed.
+#[derive(Debug)]
+pub(super) struct CheckpointJob {
+    pub(super) lsn: Lsn,
+    pub(super) epoch: Epoch,
+    pub(super) runs: Vec<CheckpointRun>,
+    /// Told when it is done, or has failed.
+    pub(super) reply: Option<oneshot::Sender<()>>,
+}
+
+/// The runs that have not ended, each with its stream and its record at one position of the log.
+#[derive(Debug, Default)]
+pub(super) struct LiveRuns(HashMap<RunId, (Arc<RunStream>, Arc<Run>)>);
+
+impl LiveRuns {
+    /// Takes in the record of a run at a later position.
+    pub(super) fn enter(&mut self, stream: Arc<RunStream>, run: Arc<Run>) {
+        if run.status().is_terminal() {
+            self.0.remove(&run.id);
+            return;
+        }
+        match self.0.get_mut(&run.id) {
+            Some((_, known)) => *known = run,
+            None => {
+                self.0.insert(run.id.clone(), (stream, run));
+            }
+        }
+    }
+
+    fn checkpoint(&self) -> Vec<CheckpointRun> {
+        let live = self.0.values().map(|(stream, run)| CheckpointRun {
+            run: Arc::clone(run),
+            stream: Arc::clone(stream),
+            head: stream.head(),
+        });
+        live.collect()
+    }
 }
 
 /// One commit.
@@ -33,6 +93,8 @@ pub(super) struct Commit {
     pub(super) lsn: Lsn,
     pub(super) at: Timestamp,
     pub(super) entries: Vec<Entry>,
+    /// The records after it; none if they are known to be older than those that are live.
+    pub(super) records: Vec<(Arc<RunStream>, Arc<Run>)>,
 }
 
 /// One event of a commit.
@@ -48,23 +110,21 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// `run` is the record after `event`.
+    /// `change` is what came of `event`.
     pub(super) fn new(
         stream: &Arc<RunStream>,
         event: &Event,
+        change: state::Fact,
         text: Rendered,
-        run: &Arc<Run>,
     ) -> Self {
-        let settles =
-            matches!(event, Event::Run(RunEvent::RunSuspended(_))) || event.outcome().is_some();
         let facets = event.facets();
         Self {
             stream: Arc::clone(stream),
-            seq: run.seq,
+            seq: change.seq,
             text,
             boundary: facets.boundary,
             pages: facets.pages,
-            settled: settles.then(|| Arc::clone(run)),
+            settled: change.settled,
         }
     }
 
@@ -85,18 +145,37 @@ struct Written {
     lines: Vec<u8>,
 }
 
-/// Publishes what the log held at open up to the frame that began this life, then what comes. The body of the publisher thread.
-pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, begin: Lsn, jobs: &Receiver<Job>) {
+/// Publishes what the log held at open up to the frame that began this life, then what comes. `live` are the runs at the end
+/// of what the log held. The body of the publisher thread.
+pub(super) fn run(
+    shared: &Shared,
+    mut live: LiveRuns,
+    backlog: Vec<Commit>,
+    begin: Lsn,
+    jobs: &Receiver<Job>,
+) {
     let replay = backlog
         .into_iter()
-        .try_for_each(|commit| publish(shared, commit))
+        .try_for_each(|commit| publish(shared, &mut live, commit))
         .and_then(|()| shared.durable.reach_blocking(begin));
     let result = replay.and_then(|()| {
         shared.published.advance(begin);
         jobs.iter().try_for_each(|job| match job {
-            Job::Commit(commit) => publish(shared, commit),
-            Job::Checkpoint(checkpoint) => {
-                forward(shared, checkpoint);
+            Job::Commit { commit, permit } => {
+                drop(permit);
+                publish(shared, &mut live, commit)
+            }
+            Job::Checkpoint { lsn, epoch, reply } => {
+                let runs = live.checkpoint();
+                let checkpoint = CheckpointJob {
+                    lsn,
+                    epoch,
+                    runs,
+                    reply,
+                };
+                shared
+                    .projections
+                    .post(|inbox| inbox.checkpoint = Some(checkpoint));
                 Ok(())
             }
         })
@@ -107,20 +186,18 @@ pub(super) fn run(shared: &Shared, backlog: Vec<Commit>, begin: Lsn, jobs: &Rece
     shared.projections.close();
 }
 
-/// Adds the heads, which nobody else knows at this very position.
-fn forward(shared: &Shared, mut checkpoint: CheckpointJob) {
-    for live in &mut checkpoint.runs {
-        live.head = live.stream.head();
-    }
-    shared
-        .projections
-        .post(|inbox| inbox.checkpoint = Some(checkpoint));
-}
-
-fn publish(shared: &Shared, commit: Commit) -> Result<(), Failure> {
+fn publish(shared: &Shared, live: &mut LiveRuns, commit: Commit) -> Result<(), Failure> {
     let written = write(shared, &commit);
     shared.durable.reach_blocking(commit.lsn)?;
-    let Commit { lsn, at, entries } = commit;
+    let Commit {
+        lsn,
+        at,
+        entries,
+        records,
+    } = commit;
+    for (stream, run) in records {
+        live.enter(stream, run);
+    }
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
     let mut pending = Vec::with_capacity(entries.len());
     for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {

@@ -14,18 +14,16 @@ use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
 use rye_core::frame::{Frame, SegmentId};
-use rye_core::id::{Epoch, Lsn, RunId, Seq};
-use rye_core::model::{Event, Run, RunEvent};
+use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::state::{Change, State};
 
-use super::archive::{Archive, ArchiveOffset, Base};
+use super::archive::{Archive, ArchiveOffset, Base, Stored};
 use super::faults::Faults;
 use super::log::{self, Place, Places, size};
 use super::publisher::{Commit, Entry};
 use super::record::{Body, Record, Rendered};
-use super::run_stream::RunStream;
 use super::segment::{self, Pool, Segment};
-use super::sequencer::Live;
-use super::transcript::Head;
+use super::sequencer::Positions;
 use super::{Error, Options};
 use crate::object;
 
@@ -36,7 +34,8 @@ pub(super) struct Opened {
     pub(super) last: Lsn,
     /// The life before this one.
     pub(super) epoch: Epoch,
-    pub(super) runs: HashMap<RunId, Live>,
+    pub(super) state: State,
+    pub(super) positions: Positions,
     /// Commits after the base, to be published again.
     pub(super) backlog: Vec<Commit>,
     pub(super) objects: object::Store,
@@ -95,7 +94,8 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
         base: replay.base,
         last: replay.last.unwrap_or_default().max(replay.base),
         epoch: replay.epoch,
-        runs: replay.runs,
+        state: replay.state,
+        positions: replay.positions,
         backlog: replay.backlog,
         places: replay.places,
         archive,
@@ -235,33 +235,26 @@ struct Replay<'a> {
     epoch: Epoch,
     /// Whether the life read last ended in good order.
     closed: bool,
-    runs: HashMap<RunId, Live>,
+    state: State,
+    positions: Positions,
     backlog: Vec<Commit>,
     places: Places,
 }
 
 impl<'a> Replay<'a> {
     fn new(base: Base, objects: &'a object::Store) -> Self {
-        let live = |stored: super::archive::Stored| {
-            let stream = RunStream::new(
-                stored.run.id.clone(),
-                Arc::clone(&stored.run.spec),
-                stored.head,
-            );
-            let live = Live {
-                run: stored.run,
-                lsn: base.lsn,
-                stream: Arc::new(stream),
-            };
-            (live.run.id.clone(), live)
-        };
+        let mut positions = Positions::default();
+        for Stored { run, head } in &base.runs {
+            positions.restore(run, *head, base.lsn);
+        }
         Self {
             objects,
             base: base.lsn,
             last: None,
             epoch: base.epoch,
             closed: false,
-            runs: base.runs.into_iter().map(live).collect(),
+            positions,
+            state: State::new(base.runs.into_iter().map(|stored| stored.run)),
             backlog: Vec::new(),
             places: Places {
                 first: base.lsn.next(),
@@ -273,9 +266,7 @@ impl<'a> Replay<'a> {
     /// A life begins: if the one before it ended in good order, no run has brought the daemon down.
     fn forgive(&mut self) {
         if std::mem::take(&mut self.closed) {
-            for live in self.runs.values_mut().filter(|live| live.run.revivals > 0) {
-                Arc::make_mut(&mut live.run).revivals = 0;
-            }
+            self.state.forgive();
         }
     }
 
@@ -309,57 +300,46 @@ impl<'a> Replay<'a> {
             }
             Body::Closed { .. } => self.closed = true,
             Body::Commit { at, records } => {
-                let entries = records
-                    .into_iter()
-                    .map(|record| self.record(frame.lsn, at, &record))
-                    .collect::<Result<_, _>>()
-                    .map_err(unreadable)?;
+                let entries = self.commit(frame.lsn, at, &records);
                 self.backlog.push(Commit {
                     lsn: frame.lsn,
                     at,
-                    entries,
+                    entries: entries.map_err(unreadable)?,
+                    records: Vec::new(),
                 });
             }
         }
         Ok(())
     }
 
-    fn record(
+    fn commit(
         &mut self,
         lsn: Lsn,
         at: Timestamp,
-        record: &Record,
-    ) -> Result<Entry, Box<dyn std::error::Error + Send + Sync>> {
-        let event = record.event.event(self.objects)?;
-        let text = Rendered::again(event.name(), &record.event);
-        let id = &record.run;
-        if let Event::Run(RunEvent::RunCreated(spec)) = &event {
-            let stream = RunStream::new(id.clone(), Arc::clone(spec), Head::default());
-            let run = Arc::new(Run::create(id.clone(), at, Arc::clone(spec)));
-            let live = Live {
-                run,
-                lsn,
-                stream: Arc::new(stream),
-            };
-            if self.runs.insert(id.clone(), live).is_some() {
-                return Err(format!("run {id} is created twice").into());
+        records: &[Record],
+    ) -> Result<Vec<Entry>, Box<dyn std::error::Error + Send + Sync>> {
+        let mut changes = Vec::with_capacity(records.len());
+        for record in records {
+            let event = record.event.event(self.objects)?;
+            changes.push(Change::event(&record.run, event));
+        }
+        let applied = self.state.replay(at, changes)?;
+        let runs = applied.runs.iter();
+        let streams: Vec<_> = runs.map(|run| self.positions.advance(run, lsn)).collect();
+        let mut entries = Vec::with_capacity(records.len());
+        let changes = applied.changes.iter().zip(applied.facts);
+        for (record, (change, fact)) in records.iter().zip(changes) {
+            if fact.seq != record.seq {
+                return Err(format!(
+                    "event {} of run {} stands in the place of event {}",
+                    record.seq, record.run, fact.seq
+                )
+                .into());
             }
+            let text = Rendered::again(change.event.name(), &record.event);
+            let stream = &streams[fact.run];
+            entries.push(Entry::new(stream, &change.event, fact, text));
         }
-        let live = self
-            .runs
-            .get_mut(id)
-            .ok_or_else(|| format!("there is no run {id}"))?;
-        live.lsn = lsn;
-        if record.seq != Seq(1) {
-            Arc::make_mut(&mut live.run).apply(at, &event)?;
-        }
-        if live.run.seq != record.seq {
-            return Err(format!(
-                "event {} of run {id} stands in the place of event {}",
-                record.seq, live.run.seq
-            )
-            .into());
-        }
-        Ok(Entry::new(&live.stream, &event, text, &live.run))
+        Ok(entries)
     }
 }

@@ -5,8 +5,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use rye_core::id::RunId;
+use rye_core::model::Run;
 use serde_json::Value;
 
 use super::transcript_file::THREADS;
@@ -19,9 +21,15 @@ const MOST_BYTES: u64 = 64 << 10;
 /// Characters of its reason that are kept.
 const MOST_CHARS: usize = 1000;
 
-/// The runs of `runs`, each with its `files` directory, that a file asks to cancel, and the reason it gives. Blocks.
-pub fn cancel_requests(runs: Vec<(RunId, String)>) -> Vec<(RunId, String)> {
-    let mut threads: HashMap<String, Option<Dir>> = HashMap::new();
+/// The runs of `runs` that a file asks to cancel, and the reason it gives. Blocks.
+pub fn cancel_requests(runs: &[Arc<Run>]) -> Vec<(RunId, String)> {
+    let places = runs.iter().map(|run| (&run.id, run.spec.files.as_str()));
+    requests(places)
+}
+
+/// As [`cancel_requests`], for runs with their `files` directories.
+fn requests<'a>(runs: impl Iterator<Item = (&'a RunId, &'a str)>) -> Vec<(RunId, String)> {
+    let mut threads: HashMap<&str, Option<Dir>> = HashMap::new();
     let mut asked = Vec::new();
     for (run, files) in runs {
         let threads = threads.entry(files).or_insert_with_key(|files| {
@@ -34,7 +42,7 @@ pub fn cancel_requests(runs: Vec<(RunId, String)>) -> Vec<(RunId, String)> {
         asked.extend(
             directory
                 .and_then(|directory| requested(&directory))
-                .map(|reason| (run, reason)),
+                .map(|reason| (run.clone(), reason)),
         );
     }
     asked
@@ -69,8 +77,9 @@ mod tests {
 
     fn asked(files: &Path, run: &str) -> Option<String> {
         let run = RunId::new(run).unwrap();
-        let runs = vec![(run, files.to_string_lossy().into_owned())];
-        cancel_requests(runs).pop().map(|(_, reason)| reason)
+        let files = files.to_string_lossy();
+        let runs = [(&run, files.as_ref())].into_iter();
+        requests(runs).pop().map(|(_, reason)| reason)
     }
 
     #[test]

@@ -1,113 +1,112 @@
-//! The one critical section: events are checked, applied, numbered and queued in it, and nowhere else.
+//! The one critical section: commits are compared, applied, numbered and queued in it, and nowhere else.
 //!
-//! A commit is all or nothing: every event is applied to a copy of its run before any of these takes the place of its run. Both
-//! queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the log.
+//! **Owns** the [`State`] of all runs, the position of the last frame and of the last event of each run. **Never** does
+//! under its lock what grows with a run or with how many there are: a commit is drafted, rendered and encoded before, and
+//! what it replaces is freed after. Readers of many runs ([`Shared::in_slices`]) take the lock for [`SLICE`] runs at a time; a
+//! checkpoint is only a mark between two commits, and the publisher knows the records that belong to it.
+//!
+//! **Order.** Both queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the
+//! log. **Races.** A draft whose runs have moved on is drafted again, outside the lock; after [`DRAFTS`] attempts once
+//! more under it, where nobody can come in between. Only this last one copies records under the lock; it takes that many
+//! commits to one run while one was drafted. Two commits to one run are thus never mixed, and the LSN says which came
+//! first. **Failure.** A refused commit has changed nothing and is in no queue.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, MutexGuard};
 
-use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId};
-use rye_core::model::{Event, Run, RunEvent, Syncing};
+use rye_core::model::{Run, Syncing};
+use rye_core::state::{Change, Conditions, Draft, State, Why};
 use tokio::sync::oneshot;
 
+use super::backlog::Permit;
 use super::log;
 use super::publisher::{self, Commit, Entry};
 use super::record::{Rendered, encode_commit};
 use super::run_stream::RunStream;
 use super::segment::Storage;
 use super::transcript::Head;
-use super::{Error, Shared};
+use super::{Committed, Error, Shared, Ticket};
 
-/// Start keys of ended runs that are kept when the run has left memory. Whoever found a key unused in the index may only now come
-/// to use it; meanwhile far fewer runs come and go.
-const LATE_KEYS: usize = 4096;
+/// Runs that a reader looks at in one go.
+pub(super) const SLICE: usize = 256;
+/// Drafts of one commit outside the lock.
+const DRAFTS: usize = 4;
 
-/// A run in memory.
+/// What the journal knows about a run in memory beside its record.
 #[derive(Debug)]
-pub(super) struct Live {
-    pub(super) run: Arc<Run>,
-    /// Position of its last event.
+pub(super) struct Position {
+    /// Where its last event lies.
     pub(super) lsn: Lsn,
     pub(super) stream: Arc<RunStream>,
 }
 
-/// An event ready for the critical section.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) run: RunId,
-    pub(super) event: Event,
-    pub(super) text: Rendered,
-}
+/// The positions of the runs in memory.
+#[derive(Debug, Default)]
+pub(super) struct Positions(HashMap<RunId, Position>);
 
-/// A live run at a checkpoint.
-#[derive(Debug)]
-pub(super) struct CheckpointRun {
-    pub(super) run: Arc<Run>,
-    pub(super) stream: Arc<RunStream>,
-    /// Filled in by the publisher, which knows it.
-    pub(super) head: Head,
-}
+impl Positions {
+    pub(super) fn get(&self, id: &RunId) -> Option<&Position> {
+        self.0.get(id)
+    }
 
-/// A point in the log before which nothing but base and archive shall be needed.
-#[derive(Debug)]
-pub(super) struct CheckpointJob {
-    pub(super) lsn: Lsn,
-    pub(super) epoch: Epoch,
-    pub(super) runs: Vec<CheckpointRun>,
-    /// Told when it is done, or has failed.
-    pub(super) reply: Option<oneshot::Sender<()>>,
-}
+    pub(super) fn streams(&self) -> impl Iterator<Item = &Arc<RunStream>> {
+        self.0.values().map(|position| &position.stream)
+    }
 
-/// Principal and start key.
-type Key = (String, String);
+    /// Enters a run that was published up to `head` before.
+    pub(super) fn restore(&mut self, run: &Run, head: Head, lsn: Lsn) {
+        let stream = RunStream::new(run.id.clone(), Arc::clone(&run.spec), head);
+        let stream = Arc::new(stream);
+        self.0.insert(run.id.clone(), Position { lsn, stream });
+    }
+
+    /// Takes in that the last event of `run` lies at `lsn`; the run may be new.
+    pub(super) fn advance(&mut self, run: &Run, lsn: Lsn) -> Arc<RunStream> {
+        if !self.0.contains_key(&run.id) {
+            self.restore(run, Head::default(), lsn);
+        }
+        let position = self.0.get_mut(&run.id).expect("it was entered just now");
+        position.lsn = lsn;
+        Arc::clone(&position.stream)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Sequencer {
     pub(super) last: Lsn,
     pub(super) epoch: Epoch,
-    pub(super) runs: HashMap<RunId, Live>,
-    keys: HashMap<Key, RunId>,
-    /// Those of `keys` whose runs have left memory, the latest last.
-    late: VecDeque<Key>,
-    pub(super) closed: bool,
-    publisher: Option<SyncSender<publisher::Job>>,
+    pub(super) state: State,
+    pub(super) positions: Positions,
+    closed: bool,
+    publisher: Option<Sender<publisher::Job>>,
 }
 
-fn key(run: &Run) -> Option<Key> {
-    let spec = &run.spec;
-    spec.start_key
-        .as_ref()
-        .map(|key| (spec.principal.clone(), key.clone()))
+/// A commit as it would be, made outside the lock.
+struct Drafted {
+    draft: Draft,
+    body: Vec<u8>,
+    sync: Syncing,
 }
 
 impl Sequencer {
     pub(super) fn new(
         last: Lsn,
         epoch: Epoch,
-        runs: HashMap<RunId, Live>,
-        publisher: SyncSender<publisher::Job>,
+        state: State,
+        positions: Positions,
+        publisher: Sender<publisher::Job>,
     ) -> Self {
-        let keys = runs
-            .values()
-            .filter_map(|live| Some((key(&live.run)?, live.run.id.clone())))
-            .collect();
         Self {
             last,
             epoch,
-            runs,
-            keys,
-            late: VecDeque::new(),
+            state,
+            positions,
             closed: false,
             publisher: Some(publisher),
         }
-    }
-
-    pub(super) fn by_key(&self, principal: &str, key: &str) -> Option<RunId> {
-        self.keys
-            .get(&(principal.to_owned(), key.to_owned()))
-            .cloned()
     }
 
     /// The position of the next frame.
@@ -116,104 +115,8 @@ impl Sequencer {
         self.last
     }
 
-    /// The records the events lead to, in order; nothing is changed.
-    fn check(
-        &self,
-        at: Timestamp,
-        prepared: &[Prepared],
-        storage: Storage,
-    ) -> Result<Vec<Arc<Run>>, Error> {
-        let mut ahead: HashMap<&RunId, usize> = HashMap::new();
-        let mut records: Vec<Arc<Run>> = Vec::with_capacity(prepared.len());
-        for Prepared { run, event, .. } in prepared {
-            if storage == Storage::Full && event.facets().begins {
-                return Err(Error::Full);
-            }
-            let now = ahead
-                .get(run)
-                .map(|place| &records[*place])
-                .or_else(|| self.runs.get(run).map(|live| &live.run));
-            let next = match (event, now) {
-                (Event::Run(RunEvent::RunCreated(_)), Some(_)) => {
-                    return Err(Error::Exists { run: run.clone() });
-                }
-                (Event::Run(RunEvent::RunCreated(spec)), None) => {
-                    if let Some(taken) = spec
-                        .start_key
-                        .as_ref()
-                        .and_then(|key| self.by_key(&spec.principal, key))
-                    {
-                        return Err(Error::KeyTaken { run: taken });
-                    }
-                    Run::create(run.clone(), at, Arc::clone(spec))
-                }
-                (_, None) => return Err(Error::NotLive { run: run.clone() }),
-                (event, Some(record)) => {
-                    let mut next = Run::clone(record);
-                    next.apply(at, event).map_err(|source| Error::Illegal {
-                        run: run.clone(),
-                        source,
-                    })?;
-                    next
-                }
-            };
-            ahead.insert(run, records.len());
-            records.push(Arc::new(next));
-        }
-        Ok(records)
-    }
-
-    /// Puts the records that checked events lead to in place.
-    fn apply(&mut self, lsn: Lsn, prepared: Vec<Prepared>, records: Vec<Arc<Run>>) -> Vec<Entry> {
-        let mut entries = Vec::with_capacity(prepared.len());
-        for (Prepared { run, event, text }, record) in prepared.into_iter().zip(records) {
-            if let Event::Run(RunEvent::RunCreated(spec)) = &event {
-                let stream = RunStream::new(run.clone(), Arc::clone(spec), Head::default());
-                if let Some(key) = key(&record) {
-                    self.keys.insert(key, run.clone());
-                }
-                let live = Live {
-                    run: record,
-                    lsn,
-                    stream: Arc::new(stream),
-                };
-                entries.push(Entry::new(&live.stream, &event, text, &live.run));
-                self.runs.insert(run, live);
-                continue;
-            }
-            let live = self
-                .runs
-                .get_mut(&run)
-                .expect("the check found it and the lock is held");
-            live.lsn = lsn;
-            live.run = record;
-            entries.push(Entry::new(&live.stream, &event, text, &live.run));
-        }
-        entries
-    }
-
-    fn checkpoint(&self, reply: Option<oneshot::Sender<()>>) -> CheckpointJob {
-        let runs = self
-            .runs
-            .values()
-            .filter(|live| !live.run.status().is_terminal())
-            .map(|live| CheckpointRun {
-                run: Arc::clone(&live.run),
-                stream: Arc::clone(&live.stream),
-                head: Head::default(),
-            })
-            .collect();
-        CheckpointJob {
-            lsn: self.last,
-            epoch: self.epoch,
-            runs,
-            reply,
-        }
-    }
-
-    /// Hands over to the publisher. Blocks while its queue is full: it needs no lock of ours to empty it. If it is
-    /// gone, the journal has failed and its marks say so.
-    fn tell(&self, job: publisher::Job) {
+    /// Hands over to the publisher. If it is gone, the journal has failed and its watermarks say so.
+    fn publish(&self, job: publisher::Job) {
         if let Some(publisher) = &self.publisher
             && publisher.send(job).is_err()
         {
@@ -221,12 +124,19 @@ impl Sequencer {
         }
     }
 
+    fn checkpoint(&self, reply: Option<oneshot::Sender<()>>) {
+        self.publish(publisher::Job::Checkpoint {
+            lsn: self.last,
+            epoch: self.epoch,
+            reply,
+        });
+    }
+
     /// Refuses commits, and asks for a last checkpoint; `false` if that has happened before.
     pub(super) fn begin_close(&mut self, reply: oneshot::Sender<()>) -> bool {
         let first = !std::mem::replace(&mut self.closed, true);
         if first {
-            let checkpoint = self.checkpoint(Some(reply));
-            self.tell(publisher::Job::Checkpoint(checkpoint));
+            self.checkpoint(Some(reply));
         }
         first
     }
@@ -237,78 +147,182 @@ impl Sequencer {
         self.publisher = None;
     }
 
-    pub(super) fn evict(&mut self, id: &RunId) {
-        if let Some(live) = self.runs.remove(id)
-            && let Some(key) = key(&live.run)
-        {
-            self.late.push_back(key);
-            if self.late.len() > LATE_KEYS
-                && let Some(oldest) = self.late.pop_front()
-            {
-                self.keys.remove(&oldest);
-            }
-        }
+    /// At most one slice of `runs`, each with the position of its last event.
+    pub(super) fn slice<'a>(
+        &self,
+        runs: impl Iterator<Item = &'a Arc<Run>>,
+    ) -> Vec<(Arc<Run>, Lsn)> {
+        let known = |run: &Arc<Run>| {
+            let position = self.positions.get(&run.id)?;
+            Some((Arc::clone(run), position.lsn))
+        };
+        runs.take(SLICE).filter_map(known).collect()
+    }
+}
+
+impl Drafted {
+    /// `texts` are the rendered events of the draft.
+    fn new(draft: Draft, texts: &[Rendered]) -> Self {
+        let records = draft
+            .facts()
+            .zip(texts)
+            .map(|((change, fact), text)| (&change.run, fact.seq, text));
+        let body = encode_commit(draft.at(), records);
+        let syncs = draft.facts().map(|(change, _)| change.event.facets().sync);
+        let sync = syncs.min().unwrap_or(Syncing::Now);
+        Self { draft, body, sync }
     }
 }
 
 impl Shared {
-    /// Checks, applies, numbers and queues `prepared` as one commit.
-    pub(super) fn append(&self, prepared: Vec<Prepared>) -> Result<Lsn, Error> {
-        let storage = *self.log.pool.storage().borrow();
-        let mut sequencer = self.sequencer();
+    /// The lock, if the journal accepts commits.
+    fn accepting(&self) -> Result<MutexGuard<'_, Sequencer>, Error> {
         if let Some(failure) = self.durable.failure() {
             return Err(Error::Failed(failure));
         }
+        let sequencer = self.sequencer();
         if sequencer.closed {
             return Err(Error::Closed);
         }
-        let at = self.clock.now();
-        let records = sequencer.check(at, &prepared, storage)?;
-        if prepared.is_empty() {
-            return Ok(sequencer.last);
+        Ok(sequencer)
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions {
+            full: *self.log.pool.storage().borrow() == Storage::Full,
         }
+    }
+
+    /// Whether `changes` would be accepted as things stand; hands them back.
+    pub(super) fn admit(&self, changes: Vec<Change>) -> Result<Vec<Change>, Error> {
+        let base = self.accepting()?.state.base(&changes);
+        let draft = base.draft(self.clock.now(), changes)?;
+        let checked = self.accepting()?.state.check(&draft, &self.conditions());
+        match checked {
+            // What it is now is for the commit itself to find out.
+            Err(refused) if refused.why != Why::Stale => Err(refused.into()),
+            Ok(()) | Err(_) => Ok(draft.into_changes()),
+        }
+    }
+
+    /// Makes `changes`, whose events are rendered in `texts`, one commit: checks, applies, numbers and queues it.
+    pub(super) fn append(
+        &self,
+        mut changes: Vec<Change>,
+        texts: Vec<Rendered>,
+        permit: Permit,
+    ) -> Result<Committed, Error> {
+        if changes.is_empty() {
+            let lsn = self.accepting()?.last;
+            return Ok(Committed::nothing(Ticket { lsn }));
+        }
+        for _ in 0..DRAFTS {
+            let base = self.accepting()?.state.base(&changes);
+            let draft = base.draft(self.clock.now(), changes)?;
+            let drafted = Drafted::new(draft, &texts);
+            let sequencer = self.accepting()?;
+            match sequencer.state.check(&drafted.draft, &self.conditions()) {
+                Ok(()) => return Ok(self.seal(sequencer, drafted, texts, permit)),
+                Err(refused) if refused.why == Why::Stale => {
+                    drop(sequencer);
+                    changes = drafted.draft.into_changes();
+                }
+                Err(refused) => return Err(refused.into()),
+            }
+        }
+        let sequencer = self.accepting()?;
+        let base = sequencer.state.base(&changes);
+        let drafted = Drafted::new(base.draft(self.clock.now(), changes)?, &texts);
+        sequencer.state.check(&drafted.draft, &self.conditions())?;
+        Ok(self.seal(sequencer, drafted, texts, permit))
+    }
+
+    /// Applies what was checked under this very lock.
+    fn seal(
+        &self,
+        mut sequencer: MutexGuard<'_, Sequencer>,
+        drafted: Drafted,
+        texts: Vec<Rendered>,
+        permit: Permit,
+    ) -> Committed {
+        let Drafted { draft, body, sync } = drafted;
+        let at = draft.at();
         let lsn = sequencer.advance();
-        let syncs = prepared.iter().map(|prepared| prepared.event.facets().sync);
-        let sync = syncs.min().unwrap_or(Syncing::Now);
-        let entries = sequencer.apply(lsn, prepared, records);
-        let body = encode_commit(
+        let applied = sequencer.state.apply(draft);
+        let streams: Vec<Arc<RunStream>> = applied
+            .runs
+            .iter()
+            .map(|run| sequencer.positions.advance(run, lsn))
+            .collect();
+        let entries = applied.changes.iter().zip(applied.facts).zip(texts);
+        let entries = entries
+            .map(|((change, fact), text)| Entry::new(&streams[fact.run], &change.event, fact, text))
+            .collect();
+        let records = streams.into_iter().zip(applied.runs.iter().cloned());
+        let commit = Commit {
+            lsn,
             at,
-            entries
-                .iter()
-                .map(|entry| (&entry.stream.id, entry.seq, &entry.text)),
-        );
+            entries,
+            records: records.collect(),
+        };
         self.log
             .queue
             .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
-        sequencer.tell(publisher::Job::Commit(Commit { lsn, at, entries }));
-        if self
-            .log
-            .rolled
-            .swap(false, std::sync::atomic::Ordering::Relaxed)
-        {
-            let checkpoint = sequencer.checkpoint(None);
-            sequencer.tell(publisher::Job::Checkpoint(checkpoint));
+        sequencer.publish(publisher::Job::Commit { commit, permit });
+        if self.log.rolled.swap(false, Ordering::Relaxed) {
+            sequencer.checkpoint(None);
         }
-        Ok(lsn)
+        // What is dropped from here on may be as large as a run.
+        drop(sequencer);
+        Committed {
+            ticket: Ticket { lsn },
+            runs: applied.runs,
+        }
     }
 
     /// A record with the position of its last event.
     pub(super) fn snapshot(&self, id: &RunId) -> Option<(Arc<Run>, Lsn)> {
         let sequencer = self.sequencer();
-        let live = sequencer.runs.get(id)?;
-        Some((Arc::clone(&live.run), live.lsn))
+        let run = sequencer.state.run(id)?;
+        Some((Arc::clone(run), sequencer.positions.get(id)?.lsn))
     }
 
     pub(super) fn stream(&self, id: &RunId) -> Option<Arc<RunStream>> {
         let sequencer = self.sequencer();
-        Some(Arc::clone(&sequencer.runs.get(id)?.stream))
+        Some(Arc::clone(&sequencer.positions.get(id)?.stream))
+    }
+
+    /// Hands the runs in memory to `look`, a slice at a time, until it has seen enough. `next` names the slice that follows a
+    /// run, or the first; it is called under the lock and gives pointers only. Between two slices runs may come and go.
+    pub(super) fn in_slices(
+        &self,
+        next: impl Fn(&Sequencer, Option<&Arc<Run>>) -> Vec<(Arc<Run>, Lsn)>,
+        mut look: impl FnMut(&Arc<Run>, Lsn) -> std::ops::ControlFlow<()>,
+    ) {
+        let mut last: Option<Arc<Run>> = None;
+        loop {
+            let slice = next(&self.sequencer(), last.as_ref());
+            for (run, lsn) in &slice {
+                if look(run, *lsn).is_break() {
+                    return;
+                }
+            }
+            match slice.into_iter().next_back() {
+                Some((run, _)) => last = Some(run),
+                None => return,
+            }
+        }
     }
 
     /// Lets ended runs leave memory.
     pub(super) fn evict<'a>(&self, ids: impl Iterator<Item = &'a RunId>) {
-        let mut sequencer = self.sequencer();
         for id in ids {
-            sequencer.evict(id);
+            let evicted = {
+                let mut sequencer = self.sequencer();
+                let position = sequencer.positions.0.remove(id);
+                (sequencer.state.evict(id), position)
+            };
+            drop(evicted);
         }
     }
 }

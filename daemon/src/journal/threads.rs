@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -16,21 +16,19 @@ use tokio::sync::watch;
 use super::archive::{Archive, ArchiveOffset};
 use super::archiver::{self, Archiver};
 use super::artifacts::{self, ArtifactWriter};
+use super::backlog::Backlog;
 use super::faults::Faults;
 use super::index::{Index, IndexError};
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
 use super::projector::{self, Projector};
-use super::publisher;
+use super::publisher::{self, LiveRuns};
 use super::record::Body;
 use super::recovery;
 use super::sequencer::Sequencer;
 use super::watermark::{Failure, Watermark};
 use super::{Journal, Options, Recovered, Signer};
 use crate::{object, task};
-
-/// Commits between the sequencer and the publisher: far more than there are runs that wait for one each.
-const PUBLISHER_QUEUE: usize = 4096;
 
 /// The index as readers see it.
 #[derive(Debug, Clone)]
@@ -47,6 +45,7 @@ pub(super) struct Shared {
     pub(super) signer: Arc<dyn Signer>,
     pub(super) objects: object::Store,
     pub(super) sequencer: Mutex<Sequencer>,
+    pub(super) backlog: Backlog,
     pub(super) log: Arc<Log>,
     pub(super) durable: Arc<Watermark>,
     pub(super) published: Watermark,
@@ -83,16 +82,20 @@ pub(super) fn start(
     faults: Faults,
 ) -> (Journal, Recovered) {
     let epoch = Epoch(opened.epoch.0 + 1);
-    let mut live: Vec<Arc<Run>> = opened
-        .runs
-        .values()
-        .map(|live| Arc::clone(&live.run))
-        .filter(|run| !run.status().is_terminal())
-        .collect();
-    live.sort_by_key(|run| (run.created_at, run.id.clone()));
-    let (sender, jobs) = sync_channel(PUBLISHER_QUEUE);
+    let mut records = LiveRuns::default();
+    let mut live: Vec<Arc<Run>> = Vec::new();
+    let oldest_last = opened.state.newest_first(None, None);
+    for run in oldest_last.filter(|run| !run.status().is_terminal()) {
+        if let Some(position) = opened.positions.get(&run.id) {
+            records.enter(Arc::clone(&position.stream), Arc::clone(run));
+        }
+        live.push(Arc::clone(run));
+    }
+    live.reverse();
+    // Not bounded by itself: each commit in it holds a permit of the backlog.
+    let (sender, jobs) = channel();
     let replayed = opened.last;
-    let mut sequencer = Sequencer::new(replayed, epoch, opened.runs, sender);
+    let mut sequencer = Sequencer::new(replayed, epoch, opened.state, opened.positions, sender);
     let log = Arc::new(Log::new(
         log::directory(&options.dir),
         opened.pool,
@@ -119,6 +122,7 @@ pub(super) fn start(
         signer: options.signer,
         objects: opened.objects,
         sequencer: Mutex::new(sequencer),
+        backlog: Backlog::default(),
         log,
         durable,
         published: Watermark::new(opened.base),
@@ -132,7 +136,12 @@ pub(super) fn start(
         tracing::warn!(%error, "log segments that are not needed cannot be removed");
     }
     look_at_transcripts(&shared);
-    let threads = start_threads(&shared, writer, opened.backlog, jobs, opened.known, lsn);
+    let publish = {
+        let shared = Arc::clone(&shared);
+        let backlog = opened.backlog;
+        move || publisher::run(&shared, records, backlog, lsn, &jobs)
+    };
+    let threads = start_threads(&shared, writer, publish, opened.known, lsn);
     let journal = Journal {
         shared,
         threads: Mutex::new(threads),
@@ -155,11 +164,11 @@ pub(super) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
 /// Has the projector compare the transcripts of live runs with what is on record, whether or not there is more to come.
 fn look_at_transcripts(shared: &Shared) {
     let sequencer = shared.sequencer();
-    for live in sequencer.runs.values() {
-        let head = live.stream.head();
+    for stream in sequencer.positions.streams() {
+        let head = stream.head();
         shared.projections.post(|inbox| {
             inbox.add(projector::Pending {
-                stream: Arc::clone(&live.stream),
+                stream: Arc::clone(stream),
                 start: head,
                 end: head,
                 lines: Some(Vec::new()),
@@ -175,12 +184,10 @@ fn look_at_transcripts(shared: &Shared) {
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
-    backlog: Vec<publisher::Commit>,
-    jobs: Receiver<publisher::Job>,
+    publish: impl FnOnce() + Send + 'static,
     known: HashMap<RunId, ArchiveOffset>,
     begin: Lsn,
 ) -> Vec<JoinHandle<()>> {
-    let publisher = Arc::clone(shared);
     let projector = Projector::new(Arc::clone(shared));
     let curator = ArtifactWriter::new(Arc::clone(shared));
     let archiver = Archiver::new(Arc::clone(shared), known);
@@ -194,12 +201,9 @@ fn start_threads(
                 shared.durable.fail(Failure::Closed);
             },
         ),
-        start_thread(
-            "publisher",
-            shared,
-            move || publisher::run(&publisher, backlog, begin, &jobs),
-            |shared| shared.projections.close(),
-        ),
+        start_thread("publisher", shared, publish, |shared| {
+            shared.projections.close();
+        }),
         start_thread(
             "projector",
             shared,

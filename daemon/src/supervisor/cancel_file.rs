@@ -6,12 +6,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
+use rye_core::model::Run;
 
 use super::Supervisor;
 use crate::journal;
@@ -33,7 +35,7 @@ impl Supervisor {
                         if looked_at.insert(project.clone()) {
                             let gate = self.projects().gate_of(Path::new(&project));
                             looks.push(async move {
-                                let look = move || journal::cancel_requests(runs);
+                                let look = move || journal::cancel_requests(&runs);
                                 (project, gate.pass("look for cancel files", look).await)
                             });
                         }
@@ -47,21 +49,16 @@ impl Supervisor {
         }
     }
 
-    /// Runs that have not ended and were not asked to stop, with the directory of their files, by project.
-    fn runs_that_may_be_cancelled(&self) -> HashMap<String, Vec<(RunId, String)>> {
-        let runs = self.journal().live(|run| {
-            let open = run.cancel.is_none();
-            open.then(|| {
-                (
-                    run.spec.project.clone(),
-                    run.id.clone(),
-                    run.spec.files.clone(),
-                )
-            })
-        });
-        let mut by_project: HashMap<_, Vec<_>> = HashMap::new();
-        for (project, run, files) in runs {
-            by_project.entry(project).or_default().push((run, files));
+    /// Runs that have not ended and were not asked to stop, by project.
+    fn runs_that_may_be_cancelled(&self) -> HashMap<String, Vec<Arc<Run>>> {
+        let mut by_project: HashMap<String, Vec<Arc<Run>>> = HashMap::new();
+        for run in self.journal().cancellable() {
+            match by_project.get_mut(&run.spec.project) {
+                Some(runs) => runs.push(run),
+                None => {
+                    by_project.insert(run.spec.project.clone(), vec![run]);
+                }
+            }
         }
         by_project
     }

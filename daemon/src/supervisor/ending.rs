@@ -82,14 +82,14 @@ impl Supervisor {
     fn note_cancel(&self, id: &RunId, cause: &str) -> Result<Option<Ticket>, journal::Error> {
         // Under the lock of the tasks: nobody else asks between the look and the note.
         let tasks = self.live();
-        let asked = |run: &Run| (run.id == *id).then(|| run.cancel.clone());
-        if self.journal().live(asked) != [None] {
+        let run = self.journal().snapshot(id);
+        if !run.is_some_and(|run| !run.status().is_terminal() && run.cancel.is_none()) {
             return Ok(None);
         }
         let event = Event::Run(RunEvent::CancelRequested {
             cause: cause.to_owned(),
         });
-        let ticket = self.journal().note(id, event)?;
+        let ticket = self.journal().note(id, event)?.ticket;
         if let Some(stop) = tasks.get(id) {
             stop.cancel(cause);
         }
@@ -153,10 +153,9 @@ impl Supervisor {
 
     /// Runs that `id` started and waits for, and that have not ended.
     fn attached(&self, id: &RunId) -> Vec<RunId> {
-        self.journal().live(|run| {
-            let below = run.spec.parent.as_ref() == Some(id) && !run.spec.detached;
-            below.then(|| run.id.clone())
-        })
+        let children = self.journal().children(id);
+        let attached = children.iter().filter(|run| !run.spec.detached);
+        attached.map(|run| run.id.clone()).collect()
     }
 
     /// Runs below `id` that somebody above them waits for, and that have not ended; at any depth.

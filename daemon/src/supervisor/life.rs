@@ -152,7 +152,7 @@ impl Supervisor {
             Err(error) => {
                 let error = Failure::permanent("project_gone", with_sources(&error));
                 let end = Change::event(&run.id, run.end_by_failure(journal.now(), error));
-                let ticket = journal.commit(vec![end]).await?;
+                let ticket = journal.commit(vec![end]).await?.ticket;
                 journal.durable(ticket).await?;
                 return Ok(DriverExit::Ended);
             }

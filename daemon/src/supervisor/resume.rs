@@ -24,7 +24,7 @@ use rye_core::model::{
 
 use super::asked::brings_other_inputs;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor};
-use crate::journal::{self, Change, Summary};
+use crate::journal::{self, Change, Refused, Summary, Why};
 use crate::port::Resume;
 
 /// A run that is to park, and its last event when that was asked.
@@ -248,8 +248,12 @@ impl Supervisor {
             line.push(parked.id.clone());
         }
         let ticket = match self.journal().commit(changes).await {
-            Ok(ticket) => ticket,
-            Err(journal::Error::Illegal { run, .. }) => {
+            Ok(committed) => committed.ticket,
+            Err(journal::Error::Refused(Refused {
+                run,
+                why: Why::Illegal(_),
+                ..
+            })) => {
                 let now = self.run_of(&run).await?;
                 return Err(Error::NotParked {
                     run: now.id.clone(),
@@ -285,9 +289,12 @@ impl Supervisor {
             }
             let changes = go_on(&run, &Resume::default(), self.shared.services.epoch)?;
             match self.journal().commit(changes).await {
-                Ok(ticket) => self.journal().published(ticket).await?,
+                Ok(committed) => self.journal().published(committed.ticket).await?,
                 // Somebody else let it go on, and looks at those above; or ended it.
-                Err(journal::Error::Illegal { .. } | journal::Error::NotLive { .. }) => {
+                Err(journal::Error::Refused(Refused {
+                    why: Why::Illegal(_) | Why::NotLive,
+                    ..
+                })) => {
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),

@@ -4,8 +4,9 @@ use rye_core::id::{Epoch, Lsn, Seq};
 use rye_core::model::{Event, RunEvent, Status, SuspendReason, Suspension};
 use serde_json::json;
 
+use super::super::backlog::{COMMITS, NOTES};
 use super::super::faults::hooks::Sync;
-use super::super::{Change, Error, Failure, Storage};
+use super::super::{Error, Failure, Storage, Why};
 use super::rig::*;
 
 #[tokio::test]
@@ -17,15 +18,14 @@ async fn a_commit_applies_all_of_its_events_or_none() {
     let mixed = vec![
         rig.create(&b),
         change(&a, completed(1, json!(1))),
-        // Not allowed: the step it ends is over by then.
         change(&a, completed(2, json!(2))),
         change(&a, Event::Run(RunEvent::RunStarted { epoch: Epoch(9) })),
+        // Not allowed: it has not begun.
         change(&b, completed(1, json!(1))),
     ];
-    assert!(matches!(
-        journal.commit(mixed).await,
-        Err(Error::Illegal { .. })
-    ));
+    let refused = refusal(journal.commit(mixed).await);
+    assert_eq!((refused.change, &refused.run), (4, &b));
+    assert!(matches!(refused.why, Why::Illegal(_)));
     assert_eq!(journal.run(&b).await.unwrap(), None);
     assert_eq!(journal.record(&a).await.steps(), 0);
 
@@ -33,10 +33,8 @@ async fn a_commit_applies_all_of_its_events_or_none() {
         .put(vec![rig.create(&b), change(&b, finish())])
         .await;
     assert_eq!(journal.record(&b).await.status(), Status::Completed);
-    assert!(matches!(
-        journal.commit(vec![rig.create(&b)]).await,
-        Err(Error::Exists { .. })
-    ));
+    let refused = refusal(journal.commit(vec![rig.create(&b)]).await);
+    assert_eq!(refused.why, Why::Exists);
 }
 
 #[tokio::test]
@@ -49,7 +47,7 @@ async fn nothing_is_shown_before_it_is_on_disk() {
     let mut feed = journal.subscribe(&run, Seq(7)).await.unwrap();
 
     rig.faults.inner.sync(Sync::Hangs);
-    let ticket = journal.commit(turn(&run, 2)).await.unwrap();
+    let ticket = journal.commit(turn(&run, 2)).await.unwrap().ticket;
     let soon = Duration::from_millis(50);
     assert!(
         tokio::time::timeout(soon, journal.durable(ticket))
@@ -97,7 +95,7 @@ async fn the_identity_of_a_process_is_written_at_once_and_shares_the_sync_of_wha
         let name = format!("boot of step {step}");
         journal.note(&run, process_started(step, &name)).unwrap();
         eventually(async || is_written(&rig, &name).then_some(())).await;
-        let ticket = journal.commit(turn(&run, step)).await.unwrap();
+        let ticket = journal.commit(turn(&run, step)).await.unwrap().ticket;
         journal.durable(ticket).await.unwrap();
         (hooks.syncs() == before + 1).then_some(())
     })
@@ -109,7 +107,10 @@ async fn the_identity_of_a_process_does_not_wait_for_ever_to_be_synced() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
-    let ticket = journal.note(&run, process_started(1, "boot")).unwrap();
+    let ticket = journal
+        .note(&run, process_started(1, "boot"))
+        .unwrap()
+        .ticket;
     let patience = Duration::from_secs(10);
     let durable = tokio::time::timeout(patience, journal.durable(ticket)).await;
     durable.expect("it is synced without company").unwrap();
@@ -121,7 +122,7 @@ async fn a_failed_sync_is_final() {
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
     rig.faults.inner.sync(Sync::Fails);
-    let ticket = journal.commit(turn(&run, 1)).await.unwrap();
+    let ticket = journal.commit(turn(&run, 1)).await.unwrap().ticket;
     assert!(matches!(
         journal.durable(ticket).await,
         Err(Error::Failed(Failure::Write(_)))
@@ -148,20 +149,20 @@ async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
     let mut step = 1;
     while *storage.borrow_and_update() == Storage::Ok {
         match journal.commit(turn(&a, step)).await {
-            Ok(ticket) => {
-                journal.durable(ticket).await.unwrap();
+            Ok(committed) => {
+                journal.durable(committed.ticket).await.unwrap();
                 step += 1;
             }
-            Err(Error::Full) => break,
+            Err(error) if error.is_out_of_space() => break,
             Err(other) => panic!("{other}"),
         }
     }
     let refused = vec![rig.create(&id("run-c"))];
-    assert!(matches!(journal.commit(refused).await, Err(Error::Full)));
-    assert!(matches!(
-        journal.commit(turn(&a, step)).await,
-        Err(Error::Full)
-    ));
+    let refused = refusal(journal.commit(refused).await);
+    assert_eq!((refused.change, refused.why), (0, Why::Full));
+    // The end of the step could be kept, the start of the next one not.
+    let refused = refusal(journal.commit(turn(&a, step)).await);
+    assert_eq!((refused.change, refused.why), (1, Why::Full));
     let parked = Event::Run(RunEvent::RunSuspended(Suspension::new(
         SuspendReason::Storage,
     )));
@@ -262,13 +263,7 @@ async fn positions_are_dense_and_tickets_are_in_order() {
     let mut last = Lsn(1);
     for number in 0..20 {
         let run = id(&format!("run-{number}"));
-        let ticket = journal
-            .commit(vec![Change::Create {
-                id: run,
-                spec: std::sync::Arc::new(rig.spec()),
-            }])
-            .await
-            .unwrap();
+        let ticket = journal.commit(vec![rig.create(&run)]).await.unwrap().ticket;
         assert_eq!(ticket.lsn, last.next());
         last = ticket.lsn;
     }
@@ -276,4 +271,123 @@ async fn positions_are_dense_and_tickets_are_in_order() {
         .durable(super::super::Ticket { lsn: last })
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_commit_leaves_no_long_payload_behind() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let long = json!("y".repeat(300_000));
+    let resumed = Event::Run(RunEvent::RunResumed {
+        epoch: journal.epoch(),
+        max_steps: None,
+    });
+    let changes = vec![change(&run, completed(1, long)), change(&run, resumed)];
+    assert_eq!(refusal(journal.commit(changes).await).change, 1);
+    assert!(!rig.state().join("objects").exists());
+}
+
+#[tokio::test]
+async fn what_a_commit_hands_out_is_the_record_before_and_after_a_crash() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let (a, b) = (id("run-a"), id("run-b"));
+    let mut changes = vec![rig.create(&a)];
+    changes.extend(begin(&a));
+    changes.push(rig.create(&b));
+    let committed = journal.commit(changes).await.unwrap();
+    journal.durable(committed.ticket).await.unwrap();
+    for run in [&a, &b] {
+        assert_eq!(committed.run(run), journal.snapshot(run).as_ref());
+    }
+    assert_eq!(committed.run(&id("run-c")), None);
+    drop(journal);
+    let (journal, recovered) = rig.try_open().await.unwrap();
+    for run in &recovered.live {
+        assert_eq!(committed.run(&run.id), Some(run));
+    }
+    assert_eq!(recovered.live.len(), 2);
+    drop(journal);
+}
+
+#[tokio::test]
+async fn a_disk_that_stands_still_holds_up_commits_and_not_the_notes_of_what_has_happened() {
+    let rig = Rig::with_segments_of(64 << 20);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    rig.faults.inner.sync(Sync::Hangs);
+    // The publisher has taken one of them at most.
+    for number in 0..COMMITS {
+        journal.commit(vec![emitted(&run, number)]).await.unwrap();
+    }
+    let soon = Duration::from_millis(50);
+    let mut held_up = 0;
+    let late = loop {
+        let mut late = Box::pin(journal.commit(vec![emitted(&run, COMMITS)]));
+        match tokio::time::timeout(soon, &mut late).await {
+            Ok(committed) => drop(committed.unwrap()),
+            Err(_) => break late,
+        }
+        held_up += 1;
+        assert!(held_up <= 1, "nothing holds up commits");
+    };
+    for number in 0..NOTES {
+        let event = process_started(1, &format!("boot {number}"));
+        journal.note(&run, event).unwrap();
+    }
+    let one_more = journal.note(&run, process_started(1, "boot"));
+    assert!(matches!(one_more, Err(Error::Behind)));
+    // Nobody who reads or ends something is held up by those who wait.
+    assert!(journal.snapshot(&run).is_some());
+    rig.faults.inner.sync(Sync::Works);
+    let committed = late.await.unwrap();
+    journal.published(committed.ticket).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the_log() {
+    const EACH: usize = 200;
+    let rig = Rig::new();
+    let journal = std::sync::Arc::new(rig.open().await);
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let other = journal.put_run(&rig, "run-b", 0).await;
+    let before = journal.record(&run).await.seq;
+    let mut scope = crate::task::Scope::new();
+    for writer in 0..4 {
+        let journal = std::sync::Arc::clone(&journal);
+        let (run, other) = (run.clone(), other.clone());
+        scope.spawn("writer", move |_| async move {
+            for number in 0..EACH {
+                let number = writer * EACH + number;
+                let changes = vec![
+                    emitted(&run, number),
+                    emitted(&other, number),
+                    emitted(&run, number),
+                ];
+                let committed = journal.commit(changes).await.unwrap();
+                journal.durable(committed.ticket).await.unwrap();
+            }
+        });
+    }
+    while let Some(ended) = scope.next_ended().await {
+        assert_eq!(ended.end, crate::task::End::Returned);
+    }
+    let history = journal.history(&run).await.unwrap();
+    let lines: Vec<_> = history.iter().filter(|line| line.seq > before).collect();
+    assert_eq!(lines.len(), 4 * EACH * 2);
+    let mut numbers = std::collections::BTreeSet::new();
+    for (pair, seq) in lines.chunks(2).zip((before.0 + 1..).step_by(2)) {
+        assert_eq!((pair[0].seq, pair[1].seq), (Seq(seq), Seq(seq + 1)));
+        assert_eq!(pair[0].lsn, pair[1].lsn, "a commit was torn");
+        assert_eq!(pair[0].timestamp, pair[1].timestamp);
+        assert_eq!(pair[0].payload, pair[1].payload);
+        assert!(numbers.insert(pair[0].payload["content"].as_u64()));
+    }
+    assert!(lines.windows(2).all(|pair| pair[0].lsn <= pair[1].lsn));
+    assert!(
+        lines
+            .windows(2)
+            .all(|pair| pair[0].timestamp <= pair[1].timestamp)
+    );
 }

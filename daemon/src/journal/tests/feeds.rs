@@ -52,7 +52,7 @@ async fn a_slow_reader_is_cut_and_can_go_on() {
     let mut feed = journal.subscribe(&run, Seq(1)).await.unwrap();
     let mut last = None;
     for step in 1..=700 {
-        last = Some(journal.commit(turn(&run, step)).await.unwrap());
+        last = Some(journal.commit(turn(&run, step)).await.unwrap().ticket);
     }
     journal.published(last.unwrap()).await.unwrap();
     let mut read = 0;

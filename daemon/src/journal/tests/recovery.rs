@@ -7,7 +7,7 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::model::{Event, Run, RunEvent, SuspendReason, Suspension};
 use serde_json::json;
 
-use super::super::Error;
+use super::super::{Error, Refused, Why};
 use super::rig::*;
 
 /// The newest segment that holds frames, with the end of each frame.
@@ -227,8 +227,11 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
         };
         if let Some(changes) = changes {
             match journal.commit(changes).await {
-                Ok(ticket) => journal.durable(ticket).await.unwrap(),
-                Err(Error::Illegal { .. } | Error::NotLive { .. }) => {}
+                Ok(committed) => journal.durable(committed.ticket).await.unwrap(),
+                Err(Error::Refused(Refused {
+                    why: Why::Illegal(_) | Why::NotLive,
+                    ..
+                })) => {}
                 Err(other) => panic!("{other:?}"),
             }
         } else {

@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 
 use super::super::faults::Faults;
 use super::super::transcript::{CHECKPOINT, Head};
-use super::super::{Change, Error, Journal, Options, Recovered, Signer, Ticket};
+use super::super::{
+    Change, Committed, Error, Journal, Options, Recovered, Refused, Signer, Ticket,
+};
 use crate::object::Digest;
 
 #[derive(Debug, Default)]
@@ -175,10 +177,7 @@ impl Rig {
     }
 
     pub(super) fn create(&self, run: &RunId) -> Change {
-        Change::Create {
-            id: run.clone(),
-            spec: Arc::new(self.spec()),
-        }
+        Change::create(run, Arc::new(self.spec()))
     }
 
     pub(super) fn transcript_path(&self, run: &RunId) -> PathBuf {
@@ -194,9 +193,20 @@ pub(super) fn id(text: &str) -> RunId {
 }
 
 pub(super) fn change(run: &RunId, event: Event) -> Change {
-    Change::Event {
-        run: run.clone(),
-        event,
+    Change::event(run, event)
+}
+
+/// Something a run says about itself.
+pub(super) fn emitted(run: &RunId, number: usize) -> Change {
+    let (name, content) = ("number".to_owned(), json!(number));
+    change(run, Event::Run(RunEvent::Emitted { name, content }))
+}
+
+/// Why a commit was refused.
+pub(super) fn refusal(committed: Result<Committed, Error>) -> Refused {
+    match committed {
+        Err(Error::Refused(refused)) => refused,
+        other => panic!("it was not refused: {other:?}"),
     }
 }
 
@@ -285,7 +295,7 @@ impl Journal {
 
     /// Commits and waits for the disk.
     pub(super) async fn put(&self, changes: Vec<Change>) {
-        let ticket = self.commit(changes).await.unwrap();
+        let ticket = self.commit(changes).await.unwrap().ticket;
         self.durable(ticket).await.unwrap();
     }
 

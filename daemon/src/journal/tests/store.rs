@@ -2,9 +2,10 @@ use std::fs;
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::model::{Spec, Status};
+use rye_core::model::{Event, RunEvent, Spec, Status};
 
-use super::super::{Change, Error, Filter, Journal};
+use super::super::sequencer::SLICE;
+use super::super::{Change, Error, Filter, Journal, Why};
 use super::rig::*;
 
 /// Ends `count` runs, each with a start key, and waits until they have left memory.
@@ -19,10 +20,7 @@ async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
             start_key: Some(format!("key-{number}")),
             ..rig.spec()
         });
-        let mut changes = vec![Change::Create {
-            id: run.clone(),
-            spec,
-        }];
+        let mut changes = vec![Change::create(&run, spec)];
         changes.extend(begin(&run));
         changes.push(change(&run, finish()));
         journal.put(changes).await;
@@ -146,10 +144,7 @@ async fn lists_are_filtered_and_come_in_pages() {
     child.parent = Some(id("run-live"));
     child.project = "/elsewhere".into();
     journal
-        .put(vec![Change::Create {
-            id: id("run-child"),
-            spec: Arc::new(child),
-        }])
+        .put(vec![Change::create(&id("run-child"), Arc::new(child))])
         .await;
     let names = async |filter: Filter, limit: usize| {
         let page = journal.list(&filter, None, limit).await.unwrap();
@@ -202,9 +197,6 @@ async fn lists_are_filtered_and_come_in_pages() {
         ..Filter::default()
     };
     assert!(names(filter, 5).await.is_empty());
-    let mut live = journal.live(|run| Some(run.id.to_string()));
-    live.sort();
-    assert_eq!(live, ["run-child", "run-live"]);
     let page = journal.list(&Filter::default(), Some("x"), 1).await;
     assert!(matches!(page, Err(Error::PageToken { .. })));
 }
@@ -213,24 +205,21 @@ async fn lists_are_filtered_and_come_in_pages() {
 async fn a_start_key_is_used_once() {
     let rig = Rig::new();
     let journal = rig.open().await;
-    let keyed = |name: &str| Change::Create {
-        id: id(name),
-        spec: Arc::new(Spec {
+    let keyed = |name: &str| {
+        let spec = Spec {
             start_key: Some("again".into()),
             ..rig.spec()
-        }),
+        };
+        Change::create(&id(name), Arc::new(spec))
     };
     journal.put(vec![keyed("run-a")]).await;
-    match journal.commit(vec![keyed("run-b")]).await {
-        Err(Error::KeyTaken { run }) => assert_eq!(run, id("run-a")),
-        other => panic!("{other:?}"),
-    }
+    let taken = Why::KeyTaken(id("run-a"));
+    let refused = refusal(journal.commit(vec![keyed("run-b")]).await);
+    assert_eq!(refused.why, taken);
     drop(journal);
     let journal = rig.open().await;
-    assert!(matches!(
-        journal.commit(vec![keyed("run-b")]).await,
-        Err(Error::KeyTaken { .. })
-    ));
+    let refused = refusal(journal.commit(vec![keyed("run-b")]).await);
+    assert_eq!(refused.why, taken);
 }
 
 #[tokio::test]
@@ -239,17 +228,13 @@ async fn a_start_key_is_used_once_though_its_run_leaves_memory_between_look_and_
     let journal = rig.open().await;
     assert_eq!(journal.by_start_key("uid:0", "key-0").await.unwrap(), None);
     let runs = end_runs(&rig, &journal, 1).await;
-    let late = Change::Create {
-        id: id("run-late"),
-        spec: Arc::new(Spec {
-            start_key: Some("key-0".into()),
-            ..rig.spec()
-        }),
+    let spec = Spec {
+        start_key: Some("key-0".into()),
+        ..rig.spec()
     };
-    match journal.commit(vec![late]).await {
-        Err(Error::KeyTaken { run }) => assert_eq!(run, runs[0]),
-        other => panic!("{other:?}"),
-    }
+    let late = Change::create(&id("run-late"), Arc::new(spec));
+    let refused = refusal(journal.commit(vec![late]).await);
+    assert_eq!(refused.why, Why::KeyTaken(runs[0].clone()));
 }
 
 #[tokio::test]
@@ -293,4 +278,61 @@ async fn a_project_that_never_comes_back_does_not_keep_the_log_for_ever() {
     ));
     journal.put(vec![change(&run, finish())]).await;
     assert_eq!(journal.record(&run).await.status(), Status::Completed);
+}
+
+#[tokio::test]
+async fn runs_in_memory_are_all_found_however_many_slices_they_make() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let parent = journal.put_run(&rig, "run-parent", 0).await;
+    let count = 2 * SLICE + 3;
+    let mut names = Vec::new();
+    for number in 0..count {
+        let run = id(&format!("run-{number:04}"));
+        let spec = Spec {
+            // Every third one belongs to nobody.
+            parent: (number % 3 != 0).then(|| parent.clone()),
+            ..rig.spec()
+        };
+        let mut changes = vec![Change::create(&run, Arc::new(spec))];
+        if number % 5 == 0 {
+            let cause = "a test".to_owned();
+            changes.push(change(
+                &run,
+                Event::Run(RunEvent::CancelRequested { cause }),
+            ));
+        }
+        journal.commit(changes).await.unwrap();
+        names.push(run);
+    }
+    let all = journal.list_all(&Filter::default(), 100).await.unwrap();
+    let listed: Vec<&RunId> = all.iter().map(|run| &run.id).collect();
+    let newest_first: Vec<&RunId> = names.iter().rev().chain([&parent]).collect();
+    assert_eq!(listed, newest_first);
+    let children = journal.children(&parent);
+    let children: Vec<&RunId> = children.iter().map(|run| &run.id).collect();
+    let expected: Vec<&RunId> = (0..count)
+        .rev()
+        .filter(|number| number % 3 != 0)
+        .map(|number| &names[number])
+        .collect();
+    assert_eq!(children, expected);
+    let cancellable = journal.cancellable();
+    let cancellable: Vec<&RunId> = cancellable.iter().map(|run| &run.id).collect();
+    let expected: Vec<&RunId> = (0..count)
+        .filter(|number| number % 5 != 0)
+        .map(|number| &names[number])
+        .chain([&parent])
+        .collect();
+    assert_eq!(cancellable, expected);
+    assert_eq!(journal.active(), count + 1);
+    // An ended child is nobody's child any more, wherever its record is by now.
+    journal.put(vec![change(&names[1], finish())]).await;
+    assert!(
+        journal
+            .children(&parent)
+            .iter()
+            .all(|run| run.id != names[1])
+    );
+    assert_eq!(journal.active(), count);
 }
