@@ -1,0 +1,381 @@
+//! The driver over the real journal, with a machine and a kind that tests script.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rye_core::capability::Primary;
+use rye_core::clock::{Clock, Tick, Timestamp};
+use rye_core::definition::{Authority, Caching};
+use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
+use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
+use rye_core::model::{
+    Durability, Effect, Event, Failure, Illegal, KillReceipt, Limits, Object, Outcome, Recovery,
+    Run, RunEvent, RunKind, Slot, Spec, Status, Suspension,
+};
+use rye_core::state::Change;
+use ryed::clock::HostClock;
+use ryed::config::{Args, Environment, load};
+use ryed::drive::{self, Ended, Job, Kind};
+use ryed::graphs::Graphs;
+use ryed::journal::{Filter, Journal, Options, Signer, Summary};
+use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
+use ryed::projects::Projects;
+use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
+use ryed::stop::{DriverExit, Stop};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// Longest time a test takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Key(SigningKey);
+
+impl Signer for Key {
+    fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
+        format!("{hash_hex}:{}", self.0.sign(hash_hex.as_bytes()))
+    }
+
+    fn sign_text(&self, body: &str, _at: Timestamp) -> String {
+        body.to_owned()
+    }
+
+    fn sign_json(&self, object: &Object, _at: Timestamp) -> Object {
+        object.clone()
+    }
+
+    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
+        token.starts_with(hash_hex)
+    }
+}
+
+/// No call of these tests has an effect of its own.
+#[derive(Debug)]
+struct Nothing;
+
+impl Dispatch for Nothing {
+    fn prepare(&self, _orders: Vec<Order>) -> BoxFuture<'_, Vec<Prepared>> {
+        unreachable!("the kind of these tests looks nothing up")
+    }
+
+    fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
+        unreachable!("the kind of these tests carries its calls out")
+    }
+}
+
+/// The owner of all runs, which no call of these tests asks.
+#[derive(Debug)]
+struct Nobody;
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
+
+const NOBODY: &str = "no call of these tests asks for other runs";
+
+impl Runs for Nobody {
+    fn nest<'a>(&'a self, _order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn launch(&self, _run: RunId) -> BoxFuture<'_, ()> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn settled(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn get(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn list(&self, _filter: Filter) -> Answer<'_, Vec<Summary>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn steps(&self, _run: RunId) -> Answer<'_, Vec<Value>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn newest(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn is_unsettled(&self, _run: RunId) -> BoxFuture<'_, bool> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn cancel(&self, _run: RunId, _cause: String) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn kill(
+        &self,
+        _run: RunId,
+        _cause: String,
+        _grace: Duration,
+    ) -> Answer<'_, (Arc<Run>, KillReceipt)> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn emit(&self, _run: RunId, _name: String, _content: Value) -> Answer<'_, ()> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn resume(&self, _run: RunId, _request: Resume) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+}
+
+async fn services(directory: &Path) -> Arc<Services> {
+    let home = ("HOME".into(), directory.as_os_str().to_owned());
+    let state = ("RYE_STATE_DIR".into(), directory.join("state").into());
+    let config = load(&Args::default(), &Environment::of([home, state])).unwrap();
+    let config = Arc::new(config.config);
+    std::fs::create_dir_all(&config.state_dir).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(HostClock);
+    let key = Arc::new(Key(SigningKey::from_bytes(&[7; 32])));
+    let options = Options {
+        segment_bytes: 1 << 16,
+        ..Options::new(config.state_dir.clone(), Arc::clone(&clock), key)
+    };
+    let (journal, recovered) = Journal::open(options).await.unwrap();
+    Arc::new(Services {
+        journal: Arc::new(journal),
+        dispatch: Arc::new(Nothing),
+        projects: Arc::new(Projects::new(config, clock)),
+        graphs: Graphs::default(),
+        runs: Weak::<Nobody>::new(),
+        clock: Arc::new(HostClock),
+        epoch: recovered.epoch,
+    })
+}
+
+fn spec(id: &RunId, directory: &Path) -> Spec {
+    Spec {
+        item: ItemRef::tool(ItemId::new("t/scripted").unwrap()),
+        kind: RunKind::Tool,
+        project: directory.display().to_string(),
+        files: directory.join(".ai").display().to_string(),
+        principal: "uid:0".into(),
+        parent: None,
+        depth: 0,
+        detached: false,
+        effect_scope: None,
+        start_from: None,
+        chain_root: id.clone(),
+        continuation_of: None,
+        limits: Limits::default(),
+        layers: Vec::new(),
+        durability: Durability::Strict,
+        recovery: Recovery::Resume,
+        inputs: Object::new(),
+        content_hash: String::new(),
+        graph: None,
+        start_key: None,
+        start_digest: None,
+    }
+}
+
+/// A run that `epoch` owns; that is durable.
+async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Run {
+    let id = RunId::new("t-1-a").unwrap();
+    let started = RunEvent::RunStarted { epoch };
+    let changes = vec![
+        Change::create(&id, Arc::new(spec(&id, directory))),
+        Change::event(&id, started.into()),
+    ];
+    let committed = services.journal.commit(changes).await.unwrap();
+    services.journal.durable(committed.ticket).await.unwrap();
+    Run::clone(&*services.journal.run(&id).await.unwrap().unwrap())
+}
+
+/// Makes the calls it was given, each as soon as it may, and ends the run when all have ended.
+struct Script {
+    run: Run,
+    /// Calls not made yet: each waits until so many have ended.
+    calls: Vec<(u32, usize)>,
+    ended: usize,
+    open: usize,
+    /// Looks at the world before the first move.
+    first: Option<Box<dyn FnOnce() + Send>>,
+}
+
+fn call(part: u32) -> Call {
+    Call {
+        slot: Slot::Part(part),
+        step: 1,
+        node: "n".into(),
+        visit: 0,
+        attempt: 1,
+        now: Timestamp::default(),
+        primary: Primary::Execute,
+        item: ItemRef::tool(ItemId::new("t/scripted").unwrap()),
+        params: Object::new(),
+        key: String::new(),
+        effect: Effect::Idempotent,
+        caching: Caching::Off,
+        timeout: None,
+        authority: Authority::Run,
+        attached: None,
+        continues: None,
+    }
+}
+
+impl Machine for Script {
+    fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
+        self.run.apply(at, event)
+    }
+
+    fn hold(&mut self, _why: Suspension) {}
+
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
+
+    fn next(&mut self, now: Tick) -> Move {
+        if let Some(look) = self.first.take() {
+            look();
+        }
+        let due = self
+            .calls
+            .iter()
+            .position(|(_, after)| *after <= self.ended);
+        if let Some(due) = due {
+            let (part, _) = self.calls.remove(due);
+            self.open += 1;
+            return Move::Call(Vec::new(), Box::new(call(part)));
+        }
+        if self.ended < self.open {
+            return Move::Wait(Vec::new(), None);
+        }
+        let output = Arc::new(json!({}));
+        let end = self.run.ending(now.at, Outcome::Completed { output });
+        self.run.apply(now.at, &end).unwrap();
+        Move::End(vec![end])
+    }
+
+    fn start(
+        &mut self,
+        _now: Tick,
+        _call: &Call,
+        _child: Option<RunId>,
+        _node_input_hash: Option<String>,
+    ) -> Vec<Event> {
+        Vec::new()
+    }
+
+    fn conclude(&mut self, _now: Tick, _slot: Slot, _outcome: &CallOutcome) -> Vec<Event> {
+        self.ended += 1;
+        Vec::new()
+    }
+
+    fn abandon(&mut self, _slot: Slot) {
+        self.ended += 1;
+    }
+
+    fn suspend_for(&mut self, _slot: Slot, _child: RunId) {}
+}
+
+/// Part 0 ends only after part 2 has begun to be looked up, and part 2 is looked up only once part 0 has ended.
+#[derive(Default)]
+struct Entangled {
+    looks: Notify,
+    ended: Notify,
+    calls: Vec<(u32, usize)>,
+    first: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Kind for Entangled {
+    type Machine = Script;
+    type Plan = ();
+
+    fn machine(&self, run: Run) -> Script {
+        Script {
+            run,
+            calls: self.calls.clone(),
+            ended: 0,
+            open: 0,
+            first: self.first.lock().unwrap().take(),
+        }
+    }
+
+    async fn look_up(&self, _run: &Run, call: &Call) -> Job<()> {
+        if call.slot == Slot::Part(2) {
+            self.looks.notify_one();
+            self.ended.notified().await;
+        }
+        Job::Begin {
+            plan: (),
+            child: None,
+            creates: Vec::new(),
+            node_input_hash: None,
+        }
+    }
+
+    async fn carry_out(&self, call: &Call, _plan: (), _stop: &Stop) -> Ended {
+        if call.slot == Slot::Part(0) {
+            self.looks.notified().await;
+            self.ended.notify_one();
+        }
+        Ended::Outcome(Box::new(CallOutcome {
+            result: Arc::new(Value::Null),
+            failure: None,
+            certainty: Certainty::Answered,
+            cached: false,
+            node_input_hash: None,
+        }))
+    }
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .expect("nothing waits for what waits for it")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_go_on_while_the_driver_waits_for_something_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let services = services(directory.path()).await;
+    let run = run(&services, directory.path(), services.epoch).await;
+    let kind = Entangled {
+        calls: vec![(0, 0), (1, 0), (2, 1)],
+        ..Entangled::default()
+    };
+    let stop = Stop::new();
+    let driven = drive::drive(&services, Arc::new(kind), &run, &stop);
+    let exit = in_time(driven).await.unwrap();
+    assert_eq!(exit, DriverExit::Ended);
+    let record = services.journal.run(&run.id).await.unwrap().unwrap();
+    assert_eq!(record.status(), Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovered_run_is_on_record_before_its_first_move() {
+    let directory = tempfile::tempdir().unwrap();
+    let services = services(directory.path()).await;
+    let run = run(&services, directory.path(), Epoch(0)).await;
+    assert_eq!(run.revivals, 0);
+    let (journal, id) = (Arc::clone(&services.journal), run.id.clone());
+    let look = move || {
+        // The record is given out once its last event is durable.
+        let record = journal.run(&id).now_or_never();
+        let record = record.expect("its last event is durable").unwrap().unwrap();
+        assert_eq!(record.revivals, 1, "this life has claimed it");
+    };
+    let kind = Entangled {
+        first: std::sync::Mutex::new(Some(Box::new(look))),
+        ..Entangled::default()
+    };
+    let stop = Stop::new();
+    let driven = drive::drive(&services, Arc::new(kind), &run, &stop);
+    assert_eq!(in_time(driven).await.unwrap(), DriverExit::Ended);
+}
