@@ -2,7 +2,7 @@
 //!
 //! **Owns** the only place that reads the host's clocks and its random source. **Never** lets a delay depend on the wall
 //! clock, which people and servers set: delays are counted in [`Uptime`]. **Order.** Of two that sleep, the one whose time comes
-//! first wakes first. **Failure.** A machine that was suspended wakes its sleepers late, by no more than [`LONGEST`].
+//! first wakes first. **Failure.** A machine that was suspended wakes its sleepers late, by no more than half a minute.
 
 #[cfg(test)]
 pub(crate) mod manual;

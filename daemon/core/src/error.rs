@@ -2,7 +2,7 @@
 //!
 //! Every module keeps its own error type with its own words; it answers [`Kinded::kind`] so that the edges (gRPC
 //! status, exit code) map each failure once, exhaustively. Display texts never repeat their source:
-//! [`chain`] walks it.
+//! [`with_sources`] walks it.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;

@@ -94,7 +94,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Whether a graph run carries it out, and not [`Dispatch`].
+    /// Whether a graph run carries it out, and not [`Dispatch`](super::Dispatch).
     pub const fn is_graph(&self) -> bool {
         matches!(self.plan, Ok(Plan::Graph))
     }
