@@ -1,5 +1,7 @@
 //! The driver over the real journal, with a machine and a kind that tests script.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue says where")]
+
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Weak};
