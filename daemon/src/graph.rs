@@ -7,6 +7,7 @@
 
 mod attend;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use rye_core::cas::InputScope;
@@ -18,7 +19,7 @@ use rye_core::walker::Walker;
 
 use self::attend::Planned;
 use crate::cache;
-use crate::drive::{self, Ended, Job, Kind, RunContext};
+use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
 use crate::journal::{self, Change};
 use crate::stop::{DriverExit, Stop};
 
@@ -36,7 +37,7 @@ struct GraphRun {
 pub async fn drive(
     at: RunContext,
     policy: Arc<Policy>,
-    run: &Run,
+    run: &Arc<Run>,
     stop: &Stop,
 ) -> Result<DriverExit, journal::Error> {
     let services = Arc::clone(&at.services);
@@ -70,7 +71,7 @@ impl Kind for GraphRun {
     type Machine = Walker;
     type Plan = Planned;
 
-    fn machine(&self, run: Run) -> Walker {
+    fn machine(&self, run: Arc<Run>) -> Walker {
         Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
     }
 
@@ -78,7 +79,13 @@ impl Kind for GraphRun {
         attend::look_up(self, run, call).await
     }
 
-    async fn carry_out(&self, call: &Call, plan: Planned, stop: &Stop) -> Ended {
+    async fn carry_out(
+        &self,
+        call: &Call,
+        plan: Planned,
+        stop: &Stop,
+        _reports: &Reports<Infallible>,
+    ) -> Ended {
         attend::carry_out(self, call, plan, stop).await
     }
 }

@@ -67,7 +67,9 @@ mod transcript;
 mod transcript_file;
 mod watermark;
 
-use faults::Faults;
+pub(crate) use faults::Faults;
+#[cfg(test)]
+pub(crate) use faults::hooks::Sync as Syncs;
 use record::{Body, Rendered};
 use run_stream::Rest;
 use threads::{IndexState, Shared};
@@ -254,7 +256,10 @@ impl Journal {
         Self::open_with(options, Faults::default()).await
     }
 
-    async fn open_with(options: Options, faults: Faults) -> Result<(Self, Recovered), Error> {
+    pub(crate) async fn open_with(
+        options: Options,
+        faults: Faults,
+    ) -> Result<(Self, Recovered), Error> {
         let seams = faults.clone();
         let (options, opened) = task::blocking("open the journal", move || {
             let opened = recovery::open(&options, seams);
@@ -271,6 +276,8 @@ impl Journal {
     /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
     /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<Committed, Error> {
+        let depth = |change: &Change| Some(self.snapshot(&change.run)?.spec.depth);
+        self.shared.log.faults.before_commit(depth, &changes).await;
         let permit = self.shared.backlog.place().await?;
         let mut changes = changes;
         let mut texts: Vec<Rendered> = changes
@@ -301,6 +308,11 @@ impl Journal {
         let text = Rendered::of(&event);
         let change = Change::event(run, event);
         self.shared.append(vec![change], vec![text], permit)
+    }
+
+    /// The last event of a live run, as it is committed by whomever; `None` if the run is not in memory.
+    pub fn commits(&self, id: &RunId) -> Option<watch::Receiver<Seq>> {
+        Some(self.shared.stream(id)?.committed.subscribe())
     }
 
     /// The time as the log knows it.
@@ -339,6 +351,12 @@ impl Journal {
     /// Whether the log can grow, as it changes.
     pub fn storage(&self) -> watch::Receiver<Storage> {
         self.shared.log.pool.storage().subscribe()
+    }
+
+    /// As if the disk of the log had filled up, or had space again.
+    #[cfg(test)]
+    pub(crate) fn pretend(&self, storage: Storage) {
+        self.shared.log.pool.storage().send_replace(storage);
     }
 
     /// Who signs what the journal shows.

@@ -1,14 +1,15 @@
-//! Waiting for a place to write to.
+//! Waiting for space on the disk.
 //!
-//! A run whose commit was refused for lack of space ([`journal::Error::is_out_of_space`]) parks, keeps what it has to say in
-//! memory, and says it again when there is room. **Owns** the pauses between its tries. **Never** commits. **Order.** While
-//! the disk that holds the log is full, nothing is tried. The store of long payloads does not tell when it has room, so it
+//! A run whose commit was refused on ENOSPC ([`journal::Error::is_out_of_space`]) is suspended, keeps its pending events in memory, and
+//! commits them when there is space. **Owns** the pauses between its tries. **Never** commits. **Order.** While
+//! the disk that holds the log is full, nothing is tried. The store of long payloads does not tell when it has space, so it
 //! is tried again and again, after pauses that grow to half a minute.
 
 use std::time::Duration;
 
 use rye_core::model::KillReceipt;
 
+use crate::clock::Timer;
 use crate::journal::{self, Journal, Storage};
 use crate::stop::{DriverExit, Stop, Urgency};
 
@@ -36,18 +37,19 @@ impl Pauses {
         std::mem::replace(&mut self.next, longer)
     }
 
-    /// Resolves when the next try is due; with how the run, which is parked, was left if it was stopped before.
+    /// Resolves when the next try is due; with how the run, which is suspended, was left if it was stopped before.
     pub async fn pass(
         &mut self,
         journal: &Journal,
+        clock: &dyn Timer,
         stop: &Stop,
     ) -> Result<Option<DriverExit>, journal::Error> {
         let pause = self.lengthen();
         let mut storage = journal.storage();
-        let room = async {
-            let space = storage.wait_for(|storage| *storage == Storage::Ok).await;
-            drop(space.map_err(|_gone| journal::Error::Closed)?);
-            tokio::time::sleep(pause).await;
+        let space = async {
+            let found = storage.wait_for(|storage| *storage == Storage::Ok).await;
+            drop(found.map_err(|_gone| journal::Error::Closed)?);
+            clock.sleep_until(clock.up().plus(pause)).await;
             Ok(None)
         };
         tokio::select! {
@@ -55,9 +57,9 @@ impl Pauses {
             () = stop.at_least(Urgency::Shutdown) => {
                 Ok(Some(DriverExit::Interrupted(KillReceipt::default())))
             }
-            // The supervisor ends a parked run itself when it is cancelled.
+            // The supervisor ends a suspended run itself when it is cancelled.
             () = stop.at_least(Urgency::Cancel) => Ok(Some(DriverExit::Ended)),
-            room = room => room,
+            space = space => space,
         }
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! **Failure.** A call that was in flight when the daemon went down is not repeated ([`rye_core::tool`]).
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rye_core::machine::{Call, CallOutcome};
 use rye_core::model::Run;
 use rye_core::tool::ToolMachine;
 
-use crate::drive::{self, Ended, Job, Kind, RunContext};
+use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
 use crate::journal;
 use crate::services::{Envelope, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
@@ -24,7 +25,7 @@ struct ToolRun {
 /// Carries out `run`; the envelope is there if the tool answered in this life of the daemon, and that is on record.
 pub async fn drive(
     at: RunContext,
-    run: &Run,
+    run: &Arc<Run>,
     stop: &Stop,
     trace: TraceMode,
 ) -> Result<(DriverExit, Option<Envelope>), journal::Error> {
@@ -51,7 +52,7 @@ impl Kind for ToolRun {
     type Machine = ToolMachine;
     type Plan = Prepared;
 
-    fn machine(&self, run: Run) -> ToolMachine {
+    fn machine(&self, run: Arc<Run>) -> ToolMachine {
         ToolMachine::new(run)
     }
 
@@ -64,7 +65,13 @@ impl Kind for ToolRun {
         }
     }
 
-    async fn carry_out(&self, call: &Call, prepared: Prepared, stop: &Stop) -> Ended {
+    async fn carry_out(
+        &self,
+        call: &Call,
+        prepared: Prepared,
+        stop: &Stop,
+        _reports: &Reports<Infallible>,
+    ) -> Ended {
         let caller = call.item.to_string();
         let reply = match self.at.carry_out(call, prepared, stop, &caller).await {
             Ok(reply) => reply,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue says where")]
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -16,13 +17,13 @@ use rye_core::definition::{Authority, Caching};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{
-    Durability, Effect, Event, Failure, Illegal, KillReceipt, Limits, Object, Outcome, Recovery,
-    Run, RunEvent, RunKind, Slot, Spec, Status, Suspension,
+    Durability, Effect, Event, Failure, KillReceipt, Limits, Object, Outcome, Recovery, Run,
+    RunEvent, RunKind, Slot, Spec, Status, Suspension,
 };
-use rye_core::state::Change;
+use rye_core::state::{Change, Why};
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
-use ryed::drive::{self, Ended, Job, Kind};
+use ryed::drive::{self, Ended, Job, Kind, Reports};
 use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
@@ -183,7 +184,7 @@ fn spec(id: &RunId, directory: &Path) -> Spec {
 }
 
 /// A run that `epoch` owns; that is durable.
-async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Run {
+async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Arc<Run> {
     let id = RunId::new("t-1-a").unwrap();
     let started = RunEvent::RunStarted { epoch };
     let changes = vec![
@@ -192,18 +193,19 @@ async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Run {
     ];
     let committed = services.journal.commit(changes).await.unwrap();
     services.journal.durable(committed.ticket).await.unwrap();
-    Run::clone(&*services.journal.run(&id).await.unwrap().unwrap())
+    services.journal.run(&id).await.unwrap().unwrap()
 }
 
 /// Makes the calls it was given, each as soon as it may, and ends the run when all have ended.
+#[derive(Clone)]
 struct Script {
-    run: Run,
+    run: Arc<Run>,
     /// Calls not made yet: each waits until so many have ended.
     calls: Vec<(u32, usize)>,
     ended: usize,
     open: usize,
     /// Looks at the world before the first move.
-    first: Option<Box<dyn FnOnce() + Send>>,
+    first: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 fn call(part: u32) -> Call {
@@ -228,12 +230,14 @@ fn call(part: u32) -> Call {
 }
 
 impl Machine for Script {
-    fn run(&self) -> &Run {
+    type Signal = Infallible;
+
+    fn run(&self) -> &Arc<Run> {
         &self.run
     }
 
-    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
-        self.run.apply(at, event)
+    fn rebase(&mut self, run: Arc<Run>) {
+        self.run = run;
     }
 
     fn hold(&mut self, _why: Suspension) {}
@@ -260,7 +264,7 @@ impl Machine for Script {
         }
         let output = Arc::new(json!({}));
         let end = self.run.ending(now.at, Outcome::Completed { output });
-        self.run.apply(now.at, &end).unwrap();
+        Arc::make_mut(&mut self.run).apply(now.at, &end).unwrap();
         Move::End(vec![end])
     }
 
@@ -279,6 +283,14 @@ impl Machine for Script {
         Vec::new()
     }
 
+    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+        match signal {}
+    }
+
+    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
+        unreachable!("no call of these tests creates a run")
+    }
+
     fn abandon(&mut self, _slot: Slot) {
         self.ended += 1;
     }
@@ -292,20 +304,20 @@ struct Entangled {
     looks: Notify,
     ended: Notify,
     calls: Vec<(u32, usize)>,
-    first: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    first: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Kind for Entangled {
     type Machine = Script;
     type Plan = ();
 
-    fn machine(&self, run: Run) -> Script {
+    fn machine(&self, run: Arc<Run>) -> Script {
         Script {
             run,
             calls: self.calls.clone(),
             ended: 0,
             open: 0,
-            first: self.first.lock().unwrap().take(),
+            first: self.first.clone(),
         }
     }
 
@@ -322,7 +334,13 @@ impl Kind for Entangled {
         }
     }
 
-    async fn carry_out(&self, call: &Call, _plan: (), _stop: &Stop) -> Ended {
+    async fn carry_out(
+        &self,
+        call: &Call,
+        _plan: (),
+        _stop: &Stop,
+        _reports: &Reports<Infallible>,
+    ) -> Ended {
         if call.slot == Slot::Part(0) {
             self.looks.notified().await;
             self.ended.notify_one();
@@ -374,7 +392,7 @@ async fn a_recovered_run_is_on_record_before_its_first_move() {
         assert_eq!(record.revivals, 1, "this life has claimed it");
     };
     let kind = Entangled {
-        first: std::sync::Mutex::new(Some(Box::new(look))),
+        first: Some(Arc::new(look)),
         ..Entangled::default()
     };
     let stop = Stop::new();

@@ -1,11 +1,16 @@
 //! Machines: what decides what a run does next, by its kind.
 //!
 //! **Owns** the words between a driver and a machine: the [`Call`] that is to be carried out, what it came to
-//! ([`CallOutcome`]), and the [`Move`]s. A machine holds a copy of the record, which it advances by the very events it hands out.
-//! **Never** acts, waits or reads a clock: the driver commits the events, carries out each call and reports its outcome.
+//! ([`CallOutcome`]), and the [`Move`]s. A machine holds the record, which it advances by the very events it hands out, and what it
+//! knows of the attempts in flight. **Never** acts, waits or reads a clock: the driver commits the events, carries out each call
+//! and reports its outcome.
 //!
 //! **Order.** After [`Move::Call`] the driver calls [`Machine::start`], or [`Machine::conclude`] for a call that needs no effect,
 //! before it asks for the next move. Events of one call of a method belong into one commit.
+//!
+//! **Copies.** The driver plans on a copy of the machine, which takes the place of the original when the plan is committed; a plan that
+//! is refused has never been. So a copy has to be cheap. After each commit the machine gets the record that it led to
+//! ([`Machine::rebase`]): with the times on record, and with what others have committed meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +21,21 @@ use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Authority, Caching};
 use crate::id::{ItemRef, RunId};
-use crate::model::{Effect, Event, Failure, Illegal, Object, Run, Slot, Suspension};
+use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
+use crate::state::Why;
 
 /// A pure machine that decides what a run of some kind does next.
-pub trait Machine: Send {
-    /// The record as this machine sees it.
-    fn run(&self) -> &Run;
+pub trait Machine: Clone + Send + Sync + 'static {
+    /// What an attempt in flight reports before it ends; [`std::convert::Infallible`] where nothing does.
+    type Signal: Send + 'static;
 
-    /// Takes in an event that was committed by somebody else: the start of the run, a request to cancel it. A request
-    /// that comes when the work is over, though that is not committed yet, changes nothing.
-    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal>;
+    /// The record as this machine sees it.
+    fn run(&self) -> &Arc<Run>;
+
+    /// Takes in the record as it was committed. It holds every event that this machine has handed out; what is in flight stays
+    /// in flight.
+    fn rebase(&mut self, run: Arc<Run>);
 
     /// Suspends the run before its next attempt; what is in flight may end.
     fn hold(&mut self, why: Suspension);
@@ -49,6 +58,13 @@ pub trait Machine: Send {
 
     /// Takes in what a call came to. The events belong into one commit with what follows.
     fn conclude(&mut self, now: Tick, slot: Slot, outcome: &CallOutcome) -> Vec<Event>;
+
+    /// Takes in what the attempt `slot` reports while it goes on.
+    fn heard(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
+
+    /// The run that was to carry out `call` could not be created, so nothing of its start has happened. What else is in flight
+    /// goes on. A machine that does nothing about it offers the call again.
+    fn refused(&mut self, now: Tick, call: &Call, why: &Why) -> Vec<Event>;
 
     /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
     /// is not asked again.
@@ -152,3 +168,17 @@ pub fn idempotency_key(
     let text = json!(["rye-idempotency-key/1", scope, node, visit, item, hook]).to_string();
     sha256_hex(text.as_bytes())
 }
+
+/// Events of others, as they reach a machine by its record.
+#[cfg(test)]
+pub(crate) trait Observe: Machine {
+    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), crate::model::Illegal> {
+        let mut run = Run::clone(self.run());
+        run.apply(at, event)?;
+        self.rebase(Arc::new(run));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl<M: Machine> Observe for M {}

@@ -4,6 +4,7 @@
 //! tell whether its effect happened, and nobody asked for a second one. The run ends as `error` with the code `interrupted`; a
 //! graph node, which declares its `effect`, is repeated (see [`crate::walker`]).
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,14 @@ use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::model::tool::State;
 use crate::model::{
-    Effect, Event, Failure, Illegal, Life, Run, RunEvent, Slot, Suspension, ToolEvent, Work,
+    Effect, Event, Failure, Life, Run, RunEvent, Slot, Suspension, ToolEvent, Work,
 };
+use crate::state::Why;
 
 /// One tool run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ToolMachine {
-    run: Run,
+    run: Arc<Run>,
     /// When the call was started in this life of the daemon; `None` unless it is in flight.
     running: Option<Uptime>,
     /// The run is to be suspended before its call.
@@ -31,7 +33,7 @@ pub struct ToolMachine {
 
 impl ToolMachine {
     /// A machine for `run`, which may be fresh or recovered after a restart.
-    pub const fn new(run: Run) -> Self {
+    pub const fn new(run: Arc<Run>) -> Self {
         Self {
             run,
             running: None,
@@ -85,7 +87,7 @@ impl ToolMachine {
     }
 
     fn record(&mut self, now: Timestamp, event: Event) -> Event {
-        self.run
+        Arc::make_mut(&mut self.run)
             .apply(now, &event)
             .expect("the machine only emits events its own place allows");
         event
@@ -102,16 +104,14 @@ fn interrupted() -> Failure {
 }
 
 impl Machine for ToolMachine {
-    fn run(&self) -> &Run {
+    type Signal = Infallible;
+
+    fn run(&self) -> &Arc<Run> {
         &self.run
     }
 
-    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
-        let is_over = self.run.status().is_terminal();
-        if is_over && matches!(event, Event::Run(RunEvent::CancelRequested { .. })) {
-            return Ok(());
-        }
-        self.run.apply(at, event)
+    fn rebase(&mut self, run: Arc<Run>) {
+        self.run = run;
     }
 
     fn hold(&mut self, why: Suspension) {
@@ -177,6 +177,14 @@ impl Machine for ToolMachine {
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         };
         vec![self.record(now.at, completed.into())]
+    }
+
+    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+        match signal {}
+    }
+
+    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
+        unreachable!("no child run carries out the call of a tool run")
     }
 
     fn abandon(&mut self, _slot: Slot) {

@@ -31,6 +31,7 @@ mod items;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,10 +44,9 @@ use crate::error::with_sources;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::model::graph::{At, State};
-use crate::model::{
-    Event, Failure, GraphEvent, Illegal, Life, Outcome, Run, RunEvent, Slot, Suspension,
-};
+use crate::model::{Event, Failure, GraphEvent, Life, Outcome, Run, RunEvent, Slot, Suspension};
 use crate::policy::Policy;
+use crate::state::Why;
 
 /// Steps without an effect that are walked before the driver is asked whether to go on.
 const NOTE_STEPS: usize = 64;
@@ -64,15 +64,15 @@ enum Turn {
 }
 
 /// One graph run being walked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Walker {
     graph: Arc<Graph>,
     policy: Arc<Policy>,
-    run: Run,
+    run: Arc<Run>,
     /// Things the author of the graph should know, not yet recorded.
     notes: Vec<String>,
     /// What was recorded of them in this life, by node: a loop says each thing once.
-    warned: HashSet<(Option<String>, String)>,
+    warned: Arc<HashSet<(Option<String>, String)>>,
     /// Attempts handed out in this life that have not been concluded, and when that was.
     running: BTreeMap<Slot, Uptime>,
     /// The clock that delays are measured with, as last read.
@@ -95,13 +95,13 @@ pub struct Walker {
 
 impl Walker {
     /// A walker for `run`, which may be fresh or taken up after a restart.
-    pub fn new(graph: Arc<Graph>, policy: Arc<Policy>, run: Run) -> Self {
+    pub fn new(graph: Arc<Graph>, policy: Arc<Policy>, run: Arc<Run>) -> Self {
         Self {
             graph,
             policy,
             run,
             notes: Vec::new(),
-            warned: HashSet::new(),
+            warned: Arc::default(),
             running: BTreeMap::new(),
             up: Uptime::default(),
             deadline: None,
@@ -242,9 +242,9 @@ impl Walker {
         let node = self.node_of_notes().map(str::to_owned);
         for note in std::mem::take(&mut self.notes) {
             let message: String = note.chars().take(WARNING_CHARS).collect();
-            if self.warned.len() < MOST_WARNINGS
-                && self.warned.insert((node.clone(), message.clone()))
-            {
+            let warning = (node.clone(), message.clone());
+            if self.warned.len() < MOST_WARNINGS && !self.warned.contains(&warning) {
+                Arc::make_mut(&mut self.warned).insert(warning);
                 let node = node.clone();
                 self.apply(now, Event::Run(RunEvent::Warning { node, message }), events);
             }
@@ -260,7 +260,7 @@ impl Walker {
     }
 
     fn apply(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {
-        self.run
+        Arc::make_mut(&mut self.run)
             .apply(now, &event)
             .expect("the walker only emits events its own phase allows");
         events.push(event);
@@ -268,16 +268,14 @@ impl Walker {
 }
 
 impl Machine for Walker {
-    fn run(&self) -> &Run {
+    type Signal = Infallible;
+
+    fn run(&self) -> &Arc<Run> {
         &self.run
     }
 
-    fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
-        let is_over = self.run.status().is_terminal();
-        if is_over && matches!(event, Event::Run(RunEvent::CancelRequested { .. })) {
-            return Ok(());
-        }
-        self.run.apply(at, event)
+    fn rebase(&mut self, run: Arc<Run>) {
+        self.run = run;
     }
 
     fn hold(&mut self, why: Suspension) {
@@ -335,6 +333,15 @@ impl Machine for Walker {
             Slot::Hook(index) => self.conclude_hook(now, index, answer, elapsed_ms, &mut events),
         }
         events
+    }
+
+    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+        match signal {}
+    }
+
+    /// Somebody else continues the run that an earlier try began: when the call is looked up again, that is seen.
+    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
+        Vec::new()
     }
 
     fn abandon(&mut self, slot: Slot) {

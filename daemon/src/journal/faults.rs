@@ -1,9 +1,12 @@
-//! Where tests make the disk slow, full or broken. Without them these are empty functions.
+//! Where tests hold commits up, and make the disk slow, full or broken. Without them these are empty functions.
+
+#[cfg(not(test))]
+use super::Change;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     #[cfg(test)]
-    pub(super) inner: std::sync::Arc<hooks::Hooks>,
+    pub(crate) inner: std::sync::Arc<hooks::Hooks>,
 }
 
 #[cfg(not(test))]
@@ -20,18 +23,32 @@ impl Faults {
     pub(super) const fn before_prepare(&self) -> std::io::Result<()> {
         Ok(())
     }
+
+    #[expect(clippy::unused_async, reason = "the same shape as under test")]
+    pub(super) async fn before_commit(
+        &self,
+        _depth: impl Fn(&Change) -> Option<u32>,
+        _changes: &[Change],
+    ) {
+    }
 }
 
 #[cfg(test)]
-pub(super) mod hooks {
+pub(crate) mod hooks {
     use std::io;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Condvar, Mutex};
 
+    use tokio::sync::watch;
+
+    use super::super::Change;
     use super::super::watermark::{POISON, lock};
 
+    /// Which commits are held up: those with an event of that name, of runs so far below the root.
+    pub(crate) type Gate = Option<(&'static str, u32)>;
+
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    pub(in super::super) enum Sync {
+    pub(crate) enum Sync {
         #[default]
         Works,
         Hangs,
@@ -39,30 +56,74 @@ pub(super) mod hooks {
     }
 
     #[derive(Debug, Default)]
-    pub(in super::super) struct Hooks {
+    pub(crate) struct Hooks {
         state: Mutex<(Sync, bool)>,
         changed: Condvar,
         syncs: AtomicU64,
+        gate: watch::Sender<Gate>,
+        /// Commits that stand at the gate.
+        pub(crate) held: watch::Sender<usize>,
     }
 
     impl Hooks {
-        pub(in super::super) fn sync(&self, sync: Sync) {
+        pub(crate) fn sync(&self, sync: Sync) {
             lock(&self.state).0 = sync;
             self.changed.notify_all();
         }
 
         /// Syncs of the log so far.
-        pub(in super::super) fn syncs(&self) -> u64 {
+        pub(crate) fn syncs(&self) -> u64 {
             self.syncs.load(Ordering::Relaxed)
         }
 
-        pub(in super::super) fn full(&self, full: bool) {
+        /// Holds up the commits that `gate` names from now on, and lets all others go.
+        pub(crate) fn hold(&self, gate: Gate) {
+            self.gate.send_replace(gate);
+        }
+
+        pub(crate) fn full(&self, full: bool) {
             lock(&self.state).1 = full;
         }
     }
 
+    /// One more is held while this lives.
+    struct Held<'a>(&'a watch::Sender<usize>);
+
+    impl<'a> Held<'a> {
+        fn new(held: &'a watch::Sender<usize>) -> Self {
+            held.send_modify(|held| *held += 1);
+            Self(held)
+        }
+    }
+
+    impl Drop for Held<'_> {
+        fn drop(&mut self) {
+            self.0.send_modify(|held| *held -= 1);
+        }
+    }
+
     impl super::Faults {
-        pub(in super::super) fn before_sync(&self) -> io::Result<()> {
+        pub(crate) async fn before_commit(
+            &self,
+            depth: impl Fn(&Change) -> Option<u32>,
+            changes: &[Change],
+        ) {
+            let names = |gate: &Gate| {
+                gate.is_some_and(|(name, below)| {
+                    let mut changes = changes.iter();
+                    changes
+                        .any(|change| change.event.name() == name && depth(change) == Some(below))
+                })
+            };
+            let mut gate = self.inner.gate.subscribe();
+            if !names(&gate.borrow_and_update()) {
+                return;
+            }
+            let _held = Held::new(&self.inner.held);
+            drop(gate.wait_for(|gate| !names(gate)).await);
+        }
+
+        pub(crate) fn before_sync(&self) -> io::Result<()> {
             self.inner.syncs.fetch_add(1, Ordering::Relaxed);
             let mut state = lock(&self.inner.state);
             while state.0 == Sync::Hangs {
@@ -74,7 +135,7 @@ pub(super) mod hooks {
             Ok(())
         }
 
-        pub(in super::super) fn before_prepare(&self) -> io::Result<()> {
+        pub(crate) fn before_prepare(&self) -> io::Result<()> {
             if lock(&self.inner.state).1 {
                 return Err(io::ErrorKind::StorageFull.into());
             }

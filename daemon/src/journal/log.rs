@@ -48,7 +48,7 @@ pub(super) struct Log {
     /// Set when a segment is full: time to make the older ones superfluous.
     pub(super) rolled: AtomicBool,
     places: Mutex<Places>,
-    faults: Faults,
+    pub(super) faults: Faults,
 }
 
 /// The frames that can be read.

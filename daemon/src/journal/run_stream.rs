@@ -21,6 +21,8 @@ pub(super) struct RunStream {
     published: Mutex<Published>,
     /// Where it last came to rest, as published.
     pub(super) rest: watch::Sender<Rest>,
+    /// Its last event as committed, which may not be durable yet.
+    pub(super) committed: watch::Sender<Seq>,
 }
 
 /// Where a run parked or ended.
@@ -64,6 +66,7 @@ impl RunStream {
                 feed: None,
             }),
             rest: watch::Sender::default(),
+            committed: watch::Sender::new(head.seq),
         }
     }
 

@@ -59,6 +59,7 @@ impl Positions {
     /// Enters a run that was published up to `head` before.
     pub(super) fn restore(&mut self, run: &Run, head: Head, lsn: Lsn) {
         let stream = RunStream::new(run.id.clone(), Arc::clone(&run.spec), head);
+        stream.committed.send_replace(run.seq);
         let stream = Arc::new(stream);
         self.0.insert(run.id.clone(), Position { lsn, stream });
     }
@@ -70,6 +71,7 @@ impl Positions {
         }
         let position = self.0.get_mut(&run.id).expect("it was entered just now");
         position.lsn = lsn;
+        position.stream.committed.send_replace(run.seq);
         Arc::clone(&position.stream)
     }
 }

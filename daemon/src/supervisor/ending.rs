@@ -61,7 +61,7 @@ impl Supervisor {
         cause: &'a str,
     ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
         let work = async move {
-            self.live_run(id, "cancelled").await?;
+            self.not_over(id, "cancelled").await?;
             match self.note_cancel(id, cause) {
                 Ok(None) => {}
                 Ok(Some(ticket)) => self.journal().published(ticket).await?,
@@ -75,6 +75,16 @@ impl Supervisor {
             self.run_of(id).await
         };
         work.boxed()
+    }
+
+    /// Refuses what is `wanted` of a run that is over. Whether it is, is known before that is durable: whoever stops a run
+    /// waits for no sync before it is told.
+    async fn not_over(&self, id: &RunId, wanted: &'static str) -> Result<(), Error> {
+        let run = self.journal().snapshot(id);
+        if run.is_some_and(|run| !run.status().is_terminal()) {
+            return Ok(());
+        }
+        self.live_run(id, wanted).await.map(drop)
     }
 
     /// Puts the request on record and tells the task of the run, if it has one. Of several requests the first one counts;
@@ -103,7 +113,7 @@ impl Supervisor {
         grace: Duration,
     ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
         let work = async move {
-            self.live_run(id, "killed").await?;
+            self.not_over(id, "killed").await?;
             if !self.tell(id, |stop| stop.kill(cause, grace)) {
                 let event = Event::Run(RunEvent::RunKilled {
                     cause: cause.to_owned(),

@@ -137,7 +137,7 @@ impl Supervisor {
 
     async fn drive(
         &self,
-        run: &Run,
+        run: &Arc<Run>,
         stop: &Stop,
         asker: Option<Asker>,
     ) -> Result<DriverExit, journal::Error> {

@@ -150,6 +150,8 @@ fn tagged<T: serde::de::DeserializeOwned>(
 pub enum While {
     /// While a task owns it.
     Running,
+    /// While a task owns it and nobody has asked it to stop.
+    Wanted,
     /// While it is suspended.
     Suspended,
     /// Before it has ended, and not while it is suspended.
@@ -209,6 +211,11 @@ impl Facets {
     pub(super) const BEGINS: Self = Self {
         begins: true,
         ..Self::PLAIN
+    };
+    /// The beginning of an attempt. None is committed behind a request to stop, however late whoever planned it hears of that.
+    pub(super) const ATTEMPT: Self = Self {
+        allowed: While::Wanted,
+        ..Self::BEGINS
     };
     /// The end of something smaller than a step.
     pub(super) const PROGRESS: Self = Self {
@@ -399,9 +406,8 @@ impl RunEvent {
                 allowed: While::Live,
                 ..Facets::PLAIN
             },
-            Self::StepStarted { .. } | Self::HookStarted { .. } | Self::Emitted { .. } => {
-                Facets::BEGINS
-            }
+            Self::StepStarted { .. } => Facets::ATTEMPT,
+            Self::HookStarted { .. } | Self::Emitted { .. } => Facets::BEGINS,
             // The identity of a process means nothing once the machine went down, and what has been written outlives
             // the daemon; the end of the step, often milliseconds later, takes it along.
             Self::ProcessStarted { .. } => Facets {

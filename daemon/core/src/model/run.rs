@@ -412,11 +412,12 @@ impl Run {
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
         let allowed = match (event.facets().allowed, &self.life) {
             (_, Life::Ended(_)) => false,
+            (While::Wanted, Life::Running) => self.cancel.is_none(),
             (While::Live, _)
             | (While::Running, Life::Running)
             | (While::Suspended, Life::Suspended(_))
             | (While::Active, Life::Created | Life::Running) => true,
-            (While::Running | While::Suspended | While::Active, _) => false,
+            (While::Running | While::Wanted | While::Suspended | While::Active, _) => false,
         };
         let taken = allowed
             && match (event, &mut self.work) {

@@ -31,12 +31,12 @@ pub(super) const ITEM_FAILED: &str = "item_failed";
 const AT_ONCE: u32 = 10;
 
 /// What the items of a node see.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ItemScope {
     /// The step it belongs to.
     step: u32,
     /// The items.
-    list: Vec<Value>,
+    list: Arc<[Value]>,
     /// The state, with the loop variable of the last item looked at.
     vars: Vars,
 }
@@ -95,7 +95,7 @@ impl Walker {
             }
             self.items = Some(ItemScope {
                 step: step.number,
-                list: list(over)?,
+                list: list(over)?.into(),
                 vars,
             });
         }

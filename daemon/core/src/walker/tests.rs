@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::definition;
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
-use crate::machine::Certainty;
+use crate::machine::{Certainty, Observe as _};
 use crate::model::{
     AttemptId, Durability, Extent, GraphSource, Left, Limits, Object, Recovery, RunKind, Spec,
     StartFrom, Status, SuspendReason, Verdict,
@@ -191,7 +191,11 @@ impl Stage {
         let graph = graph(config);
         let policy = Arc::new(Policy::from_config(configuration).unwrap());
         Self {
-            walker: Walker::new(Arc::clone(&graph), Arc::clone(&policy), run.clone()),
+            walker: Walker::new(
+                Arc::clone(&graph),
+                Arc::clone(&policy),
+                Arc::new(run.clone()),
+            ),
             graph,
             policy,
             born: run,
@@ -316,7 +320,7 @@ impl Stage {
     fn crash(&mut self) {
         self.check_record();
         self.in_flight.clear();
-        let run = self.walker.run().clone();
+        let run = Arc::clone(self.walker.run());
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(self.walker.run().epoch.0 + 1);
         self.observe(Event::Run(RunEvent::RunStarted { epoch }));
@@ -324,7 +328,7 @@ impl Stage {
 
     /// Somebody lets the parked run go on.
     fn resume(&mut self, max_steps: Option<u32>) {
-        let run = self.walker.run().clone();
+        let run = Arc::clone(self.walker.run());
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(1);
         self.observe(Event::Run(RunEvent::RunResumed { epoch, max_steps }));
@@ -336,7 +340,7 @@ impl Stage {
         for (at, event) in &self.log {
             replayed.apply(*at, event).expect("a legal event");
         }
-        assert_eq!(&replayed, self.walker.run());
+        assert_eq!(&replayed, &**self.walker.run());
     }
 
     fn run(&self) -> &Run {

@@ -219,7 +219,8 @@ impl GraphEvent {
     /// What everybody beside the model asks of it.
     pub const fn facets(&self) -> Facets {
         match self {
-            Self::GraphStarted { .. } | Self::ItemStarted { .. } => Facets::BEGINS,
+            Self::GraphStarted { .. } => Facets::BEGINS,
+            Self::ItemStarted { .. } => Facets::ATTEMPT,
             Self::StepFailed { .. } | Self::ItemCompleted { .. } => Facets::PROGRESS,
             Self::StepCompleted { .. } => Facets {
                 boundary: true,

@@ -1,7 +1,6 @@
 //! Ends and rests: the time a run may take, requests, single steps and continuations.
 
 use super::*;
-use crate::model::RunEvent;
 
 const TWO: &str = "
   start: a
@@ -91,29 +90,6 @@ fn a_pause_before_a_retry_ends_with_the_time_of_the_run() {
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.failure().code, "duration_exceeded");
     assert_eq!(stage.clock, 2000);
-}
-
-#[test]
-fn a_request_to_stop_that_comes_when_the_walk_is_over_changes_nothing() {
-    let config = "
-  start: a
-  nodes:
-    a: {action: {item_id: rye/core/echo, params: {fail: x}}}
-";
-    let mut stage = Stage::of(config, run(json!({}), None));
-    stage.call();
-    stage.end_one(echo);
-    assert_eq!(
-        stage.run().status(),
-        Status::Error,
-        "its end is not committed yet"
-    );
-    let request = Event::Run(RunEvent::CancelRequested {
-        cause: "ada".into(),
-    });
-    stage.walker.observe(now(9), &request).unwrap();
-    assert_eq!(stage.settle(), Rest::Ended);
-    stage.check_record();
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! One attempt: a task of its own, from its announcement to its end.
+//!
+//! Nothing the driver waits for keeps its output, its timeouts or a request to stop from being looked after.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rye_core::machine::Call;
+use rye_core::model::{KillReceipt, Slot};
+use tokio::sync::mpsc;
+
+use super::plan::Planned;
+use super::{Ended, Kind, Signal};
+use crate::journal::Ticket;
+use crate::services::Services;
+use crate::stop::{Stop, Urgency};
+use crate::task::Group;
+
+/// Attempts in flight.
+pub(super) type Attempts = Group<(Box<Call>, Ended)>;
+
+/// Where an attempt reports to while it goes on.
+pub struct Reports<S> {
+    slot: Slot,
+    driver: mpsc::Sender<(Slot, S)>,
+}
+
+impl<S> Reports<S> {
+    pub(super) const fn new(slot: Slot, driver: mpsc::Sender<(Slot, S)>) -> Self {
+        Self { slot, driver }
+    }
+
+    /// Tells the machine; waits while the driver has many reports to hear.
+    pub async fn tell(&self, signal: S) {
+        if self.driver.send((self.slot, signal)).await.is_err() {
+            tracing::debug!("the driver of the run is gone");
+        }
+    }
+}
+
+impl<S> fmt::Debug for Reports<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reports").field(&self.slot).finish()
+    }
+}
+
+/// Waits until `announced` is durable, and carries the call out. One whose run was stopped before that, as urgently as `unless`
+/// or more, or whose announcement never became durable, has not begun and does not begin.
+pub(super) async fn attempt<K: Kind>(
+    services: Arc<Services>,
+    kind: Arc<K>,
+    stop: Stop,
+    planned: Planned<K::Plan>,
+    announced: Option<Ticket>,
+    unless: Urgency,
+    reports: Reports<Signal<K>>,
+) -> (Box<Call>, Ended) {
+    let Planned { call, plan, .. } = planned;
+    if let Some(ticket) = announced {
+        let durable = tokio::select! {
+            biased;
+            () = stop.at_least(unless) => false,
+            durable = services.journal.durable(ticket) => durable.is_ok(),
+        };
+        if !durable {
+            return (call, Ended::Stopped(KillReceipt::default()));
+        }
+    }
+    let ended = kind.carry_out(&call, plan, &stop, &reports).await;
+    (call, ended)
+}

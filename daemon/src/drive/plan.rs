@@ -1,0 +1,106 @@
+//! What is to happen next: drawn up on a copy of the machine, and committed as a whole or not at all.
+
+use std::ops::Range;
+
+use rye_core::clock::{Tick, Uptime};
+use rye_core::id::RunId;
+use rye_core::machine::{Call, Machine};
+use rye_core::model::{Effect, Event};
+
+use super::{Job, Kind};
+use crate::journal::Change;
+
+/// What is to happen next.
+pub(super) struct Plan<K: Kind> {
+    run: RunId,
+    /// What the machine becomes.
+    pub(super) machine: K::Machine,
+    pub(super) changes: Vec<Change>,
+    /// Calls that begin once that is durable.
+    pub(super) calls: Vec<Planned<K::Plan>>,
+}
+
+/// A call that the plan announces.
+pub(super) struct Planned<P> {
+    pub(super) call: Box<Call>,
+    pub(super) plan: P,
+    /// The changes of the plan that create its child run.
+    creates: Range<usize>,
+}
+
+/// What follows a plan.
+pub(super) enum Then {
+    /// The machine is asked again.
+    Ask,
+    /// It waits for an end, a report, a request, or that time.
+    Wait(Option<Uptime>),
+    /// The run is suspended, or has ended.
+    Rest,
+}
+
+impl<K: Kind> Plan<K> {
+    /// Nothing yet, on a copy of `machine`.
+    pub(super) fn on(machine: &K::Machine) -> Self {
+        Self {
+            run: machine.run().id.clone(),
+            machine: machine.clone(),
+            changes: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.calls.is_empty()
+    }
+
+    /// Adds events of the run.
+    pub(super) fn note(&mut self, events: Vec<Event>) {
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(&self.run, event));
+        self.changes.extend(changes);
+    }
+
+    /// Adds a call that was looked up: its announcement, or its end if it needs no effect.
+    pub(super) fn admit(&mut self, now: Tick, call: Box<Call>, job: Job<K::Plan>) {
+        match job {
+            Job::Known(outcome, announced) => {
+                if announced {
+                    let hash = outcome.node_input_hash.clone();
+                    let events = self.machine.start(now, &call, None, hash);
+                    self.note(events);
+                }
+                let events = self.machine.conclude(now, call.slot, &outcome);
+                self.note(events);
+            }
+            Job::Begin {
+                plan,
+                child,
+                creates,
+                node_input_hash,
+            } => {
+                let events = self.machine.start(now, &call, child, node_input_hash);
+                self.note(events);
+                let first = self.changes.len();
+                self.changes.extend(creates);
+                self.calls.push(Planned {
+                    call,
+                    plan,
+                    creates: first..self.changes.len(),
+                });
+            }
+        }
+    }
+}
+
+impl<P> Planned<P> {
+    /// Whether `change` of the plan belongs to the creation of this call's child run.
+    pub(super) fn creates(&self, change: Option<usize>) -> bool {
+        change.is_some_and(|change| self.creates.contains(&change))
+    }
+
+    /// Whether it begins only when its announcement is durable.
+    pub(super) fn waits(&self, strict: bool) -> bool {
+        strict || self.call.effect == Effect::AtMostOnce
+    }
+}

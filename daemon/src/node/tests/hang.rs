@@ -1,0 +1,142 @@
+//! What a project on a file system that hangs holds up.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rye_core::model::Status;
+
+use super::rig::Rig;
+use crate::gate;
+use crate::journal::Filter;
+
+/// Longest time that something takes which does not wait for a project that hangs, on a busy machine. Shorter than what a
+/// hang lasts, so that whatever does wait for it is seen.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Runs in the project that hangs: more than it gets threads, and than the runtime has workers.
+const RUNS: usize = 8;
+
+const ECHO: &str = "{item_id: rye/core/echo, params: {n: 1}}";
+
+/// A project with the graph `t/endless`, which echoes until it is stopped, and the graph `t/short`, which echoes thrice.
+fn project(rig: &Rig, name: &str) -> PathBuf {
+    let endless = format!(
+        "config:\n  start: a\n  max_steps: 1000000\n  nodes:\n    a: {{action: {ECHO}, next: b}}\n    b: {{action: {ECHO}, next: a}}\n"
+    );
+    let short = format!(
+        "config:\n  start: a\n  nodes:\n    a: {{action: {ECHO}, next: b}}\n    b: {{action: {ECHO}, next: c}}\n    c: {{action: {ECHO}}}\n"
+    );
+    rig.project(name, &[("endless", &endless), ("short", &short)])
+}
+
+async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| panic!("{what} waits for a project that hangs"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let (dead, alive) = (project(&rig, "dead"), project(&rig, "alive"));
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        runs.push(daemon.run(&dead, "t/endless").await);
+    }
+    let before = daemon.run(&alive, "t/endless").await;
+
+    daemon.projects.hang.begin(&dead);
+    assert!(daemon.projects.hang.holds(gate::AT_ONCE));
+
+    // Others go on, and new ones come to their end.
+    for _ in 0..3 {
+        let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
+        assert_eq!(
+            in_time("a run elsewhere", daemon.settled(&run)).await,
+            Status::Completed
+        );
+    }
+    let seen = daemon.supervisor.run_of(&before).await.unwrap().seq;
+    let moves = daemon.journal.subscribe(&before, seen.next());
+    let line = async { moves.await.unwrap().next().await };
+    assert!(in_time("a run that began before", line).await.is_some());
+
+    // What is asked about runs is answered, and no more threads stand still than the project may have.
+    let filter = Filter::default();
+    let listed = in_time("the list of runs", daemon.journal.list(&filter, None, 100)).await;
+    assert!(listed.unwrap().runs.len() > RUNS);
+    assert_eq!(daemon.projects.hang.held(), gate::AT_ONCE);
+
+    // A start in the project waits, and whoever asked for it may go away.
+    let waits = tokio::time::timeout(Duration::from_millis(1), daemon.run(&dead, "t/short"));
+    assert!(waits.await.is_err());
+
+    // Its runs are told to stop while it hangs, and do.
+    let (killed, cancelled) = runs.split_at(RUNS / 2);
+    for run in cancelled {
+        in_time("a cancel", daemon.supervisor.cancel(run, "a test"))
+            .await
+            .unwrap();
+    }
+    for run in killed {
+        let kill = daemon.supervisor.kill(run, "a test", Duration::ZERO);
+        in_time("a kill", kill).await.unwrap();
+    }
+    for run in cancelled {
+        assert_eq!(
+            in_time("a cancelled run", daemon.settled(run)).await,
+            Status::Cancelled
+        );
+    }
+    for run in killed {
+        assert_eq!(
+            in_time("a killed run", daemon.settled(run)).await,
+            Status::Killed
+        );
+    }
+
+    let gave_up = daemon.projects.hang.release();
+    assert!(
+        !gave_up,
+        "the project hung until nobody could tell it to stop"
+    );
+    let run = daemon.run(&dead, "t/short").await;
+    assert_eq!(daemon.settled(&run).await, Status::Completed);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_project_hangs_from_its_first_moment_on_can_be_stopped() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let dead = project(&rig, "dead");
+    let (first, second) = (
+        daemon.run(&dead, "t/endless").await,
+        daemon.run(&dead, "t/endless").await,
+    );
+    for run in [&first, &second] {
+        daemon.supervisor.suspend(run).await.unwrap();
+    }
+    daemon.projects.hang.begin(&dead);
+    for run in [&first, &second] {
+        let resumed = daemon
+            .supervisor
+            .resume(run, crate::port::Resume::default());
+        in_time("a resume", resumed).await.unwrap();
+    }
+    assert!(daemon.projects.hang.holds(2));
+    let cancel = daemon.supervisor.cancel(&first, "a test");
+    in_time("a cancel", cancel).await.unwrap();
+    let kill = daemon.supervisor.kill(&second, "a test", Duration::ZERO);
+    in_time("a kill", kill).await.unwrap();
+    assert_eq!(
+        in_time("its end", daemon.settled(&first)).await,
+        Status::Cancelled
+    );
+    assert_eq!(
+        in_time("its end", daemon.settled(&second)).await,
+        Status::Killed
+    );
+    assert!(!daemon.projects.hang.release());
+    daemon.stop().await;
+}

@@ -1,0 +1,592 @@
+//! What is asked of a run, at every place where it may stand, for every kind of run: over the real journal, with effects and a
+//! clock that the test moves.
+//!
+//! Each cell brings a run to its place, asks, lets everything go on, and looks whether the rules of [`Cell::check`] hold. Cells that
+//! cannot be say why ([`impossible`]). Nothing in a cell depends on how long something takes: it waits for events, and what it
+//! waits for is always the same. With `RYE_CELL` set, only cells are played whose description contains it: `RYE_CELL="place: Hooks"`.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "what is not named is like most of them"
+)]
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use rye_core::id::RunId;
+use rye_core::model::graph::At;
+use rye_core::model::{Event, KillReceipt, Run, RunEvent, Status, Verdict};
+
+use super::rig::{Daemon, PATIENCE, Rig};
+use super::stage::{Act, Stage, is_node};
+use crate::journal::{Change, Filter, Storage, Syncs};
+use crate::port::Resume;
+use crate::services::AttemptCtx;
+use crate::task::Group;
+
+/// Cells that are tried at once.
+const AT_ONCE: usize = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Graph,
+    Foreach,
+    Tool,
+    /// A graph run that another one waits for.
+    Child,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Its first step is planned, and not committed.
+    Planned,
+    /// Its first step is committed, and not durable.
+    Committed,
+    Running,
+    /// Its first attempt has ended, and that is not committed.
+    Ended,
+    Backoff,
+    Hooks,
+    ChildRuns,
+    ChildSuspended,
+    /// The hooks of the end are asked.
+    Ending,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Cancel,
+    Kill,
+    KillAtOnce,
+    Suspend,
+    Stop,
+    Crash,
+    DiskFull,
+    /// Somebody else ends the run, so that what its driver commits next is refused.
+    Refused,
+    /// The sync of the log hangs, and the run is killed meanwhile.
+    SyncHangs,
+}
+
+const KINDS: [Kind; 4] = [Kind::Graph, Kind::Foreach, Kind::Tool, Kind::Child];
+const PLACES: [Place; 9] = [
+    Place::Planned,
+    Place::Committed,
+    Place::Running,
+    Place::Ended,
+    Place::Backoff,
+    Place::Hooks,
+    Place::ChildRuns,
+    Place::ChildSuspended,
+    Place::Ending,
+];
+const REQUESTS: [Request; 9] = [
+    Request::Cancel,
+    Request::Kill,
+    Request::KillAtOnce,
+    Request::Suspend,
+    Request::Stop,
+    Request::Crash,
+    Request::DiskFull,
+    Request::Refused,
+    Request::SyncHangs,
+];
+
+/// Why there is no such cell.
+fn impossible(kind: Kind, place: Place, request: Request) -> Option<&'static str> {
+    match (kind, place, request) {
+        (
+            Kind::Tool,
+            Place::Backoff
+            | Place::Hooks
+            | Place::ChildRuns
+            | Place::ChildSuspended
+            | Place::Ending,
+            _,
+        ) => Some("a tool run has one call, no hooks and no child runs"),
+        (Kind::Tool, Place::Running | Place::Committed | Place::Ended, Request::Suspend) => {
+            Some("a tool run is suspended before its call or not at all")
+        }
+        (_, Place::Committed, Request::SyncHangs) => Some("that place is one where the sync hangs"),
+        (_, Place::Committed, Request::Suspend) => {
+            Some("a suspension is answered when it is durable")
+        }
+        _ => None,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    kind: Kind,
+    place: Place,
+    request: Request,
+}
+
+fn cells() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for kind in KINDS {
+        for place in PLACES {
+            for request in REQUESTS {
+                if impossible(kind, place, request).is_none() {
+                    cells.push(Cell {
+                        kind,
+                        place,
+                        request,
+                    });
+                }
+            }
+        }
+    }
+    cells
+}
+
+async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| panic!("{what} does not come"))
+}
+
+const ECHO: &str = "{item_id: rye/core/echo, params: {n: 1}}";
+const LEAF: &str = "config: {start: a, nodes: {a: {action: ECHO, next: b}, b: {action: ECHO}}}\n";
+const ABOVE: &str = "config: {start: p, nodes: {p: {action: {item_id: t/run}}}}\n";
+
+impl Cell {
+    /// How many runs are above the one in question.
+    fn depth(self) -> u32 {
+        u32::from(self.kind == Kind::Child)
+    }
+
+    fn item(self) -> &'static str {
+        match self.kind {
+            Kind::Tool => "rye/core/echo",
+            Kind::Child => "t/above",
+            Kind::Graph | Kind::Foreach => "t/run",
+        }
+    }
+
+    /// The graph of the run in question.
+    fn graph(self) -> String {
+        let action = match self.place {
+            Place::ChildRuns | Place::ChildSuspended => "{item_id: t/leaf}",
+            Place::Planned
+            | Place::Committed
+            | Place::Running
+            | Place::Ended
+            | Place::Backoff
+            | Place::Hooks
+            | Place::Ending => ECHO,
+        };
+        let hooks = match self.place {
+            Place::Hooks => format!("hooks: [{{event: after_step, action: {ECHO}}}], "),
+            Place::Ending => format!("hooks: [{{event: graph_completed, action: {ECHO}}}], "),
+            _ => String::new(),
+        };
+        let retry = match self.place {
+            Place::Backoff => "retry: {max: 3, backoff: fixed, delay: 60}, ",
+            // What must not happen twice is not tried twice.
+            _ if self.kind == Kind::Graph => "effect: at_most_once, ",
+            _ => "",
+        };
+        let work = match self.kind {
+            Kind::Foreach => {
+                format!("type: foreach, over: [1, 2, 3], as: i, parallel: true, action: {action}")
+            }
+            Kind::Graph | Kind::Tool | Kind::Child => format!("action: {action}"),
+        };
+        format!(
+            "config: {{start: a, {hooks}nodes: {{a: {{{retry}{work}, next: b}}, b: {{action: {ECHO}}}}}}}\n"
+        )
+    }
+
+    fn project(self, rig: &Rig) -> PathBuf {
+        let leaf = LEAF.replace("ECHO", ECHO);
+        rig.project(
+            "p",
+            &[("run", &self.graph()), ("leaf", &leaf), ("above", ABOVE)],
+        )
+    }
+
+    fn stage(self) -> Arc<Stage> {
+        let depth = self.depth();
+        Stage::new(move |cx: &AttemptCtx, earlier: usize| {
+            let here = cx.spec.depth == depth;
+            let below = cx.spec.depth == depth + 1;
+            match self.place {
+                Place::Running if here && is_node(cx) && cx.step == 1 => Act::Hold,
+                Place::Backoff if here && is_node(cx) && earlier == 0 && cx.step == 1 => Act::Fail,
+                Place::Hooks | Place::Ending if here && !is_node(cx) => Act::Hold,
+                Place::ChildRuns | Place::ChildSuspended if below && cx.step == 1 => Act::Hold,
+                _ => Act::Answer,
+            }
+        })
+    }
+
+    /// Attempts that are held at the place.
+    fn held(self) -> usize {
+        match (self.kind, self.place) {
+            (Kind::Foreach, Place::Running | Place::ChildRuns | Place::ChildSuspended) => 3,
+            (_, Place::Planned | Place::Committed | Place::Ended | Place::Backoff) => 0,
+            _ => 1,
+        }
+    }
+
+    /// Starts the run and brings it to its place.
+    async fn reach(self, rig: &Rig, stage: &Stage, daemon: &Daemon) -> Asked {
+        let depth = self.depth();
+        let gate = match (self.place, self.kind) {
+            (Place::Planned | Place::Committed, _) => Some("step_started"),
+            (Place::Ended, Kind::Tool) => Some("tool_completed"),
+            (Place::Ended, Kind::Foreach) => Some("item_completed"),
+            (Place::Ended, _) => Some("step_completed"),
+            _ => None,
+        };
+        let hooks = &daemon.faults.inner;
+        hooks.hold(gate.map(|name| (name, depth)));
+        let root = daemon.run(&self.project(rig), self.item()).await;
+        if gate.is_some() {
+            let mut held = hooks.held.subscribe();
+            drop(held.wait_for(|held| *held == 1).await);
+        }
+        stage.until(|seen| seen.held == self.held()).await;
+        let run = if self.kind == Kind::Child {
+            let parent = until(daemon, &root, |run| child_of(daemon, &run.id).is_some()).await;
+            child_of(daemon, &parent.id).unwrap()
+        } else {
+            root.clone()
+        };
+        match self.place {
+            Place::Committed => {
+                hooks.sync(Syncs::Hangs);
+                hooks.hold(None);
+                until(daemon, &run, |run| run.attempts().next().is_some()).await;
+            }
+            Place::Backoff => {
+                let waits = |run: &Run| {
+                    matches!(run.graph().map(|graph| &graph.at), Some(At::Backoff { .. }))
+                };
+                until(daemon, &run, waits).await;
+            }
+            Place::ChildSuspended => {
+                let mut asked = Vec::new();
+                for child in daemon.journal.children(&run) {
+                    let supervisor = daemon.supervisor.clone();
+                    asked.push(aside(async move {
+                        supervisor.suspend(&child.id).await.unwrap();
+                    }));
+                }
+                settle().await;
+                stage.release();
+                until(daemon, &run, |run| run.suspension().is_some()).await;
+                stage.hold();
+            }
+            _ => {}
+        }
+        Asked { root, run }
+    }
+}
+
+struct Asked {
+    root: RunId,
+    run: RunId,
+}
+
+fn child_of(daemon: &Daemon, run: &RunId) -> Option<RunId> {
+    let children = daemon.journal.children(run);
+    children.first().map(|child| child.id.clone())
+}
+
+/// Waits until the record of a live run is like that.
+async fn until(daemon: &Daemon, run: &RunId, like: impl Fn(&Run) -> bool) -> Arc<Run> {
+    let mut commits = daemon.journal.commits(run).expect("a live run");
+    loop {
+        drop(commits.borrow_and_update());
+        let record = daemon.journal.snapshot(run).expect("a live run");
+        if like(&record) {
+            return record;
+        }
+        commits.changed().await.expect("the run is live");
+    }
+}
+
+/// Does `work` while the test goes on.
+fn aside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Group<T> {
+    let mut group = Group::new();
+    group.spawn(work);
+    group
+}
+
+/// Lets every task go on that can.
+async fn settle() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Cell {
+    async fn play(self) {
+        let stage = self.stage();
+        let rig = Rig::staged(Arc::clone(&stage));
+        let daemon = rig.start().await;
+        let asked = in_time("the place", self.reach(&rig, &stage, &daemon)).await;
+        let mut waits = {
+            let (supervisor, root) = (daemon.supervisor.clone(), asked.root.clone());
+            aside(async move { supervisor.settled(&root).await })
+        };
+        if matches!(self.request, Request::Stop | Request::Crash) {
+            waits = Group::new();
+        }
+        let (daemon, mut answer) =
+            in_time("the request", self.ask(&rig, &stage, daemon, &asked)).await;
+        in_time("the end", self.finish(&rig, &stage, &daemon, &asked)).await;
+        in_time("the answer", answer.next()).await;
+        if let Some(told) = in_time("whoever waited", waits.next()).await {
+            told.unwrap();
+        }
+        self.check(&stage, &daemon, &asked).await;
+        daemon.stop().await;
+    }
+
+    /// Asks; whatever is not answered at once is answered later.
+    async fn ask(
+        self,
+        rig: &Rig,
+        stage: &Arc<Stage>,
+        daemon: Daemon,
+        asked: &Asked,
+    ) -> (Daemon, Group<()>) {
+        let hooks = Arc::clone(&daemon.faults.inner);
+        let (supervisor, run) = (daemon.supervisor.clone(), asked.run.clone());
+        let held = self.held();
+        match self.request {
+            Request::Cancel => {
+                let answer = aside(async move {
+                    drop(supervisor.cancel(&run, "a test").await);
+                });
+                let told = |run: &Run| run.cancel.is_some() || run.status().is_terminal();
+                until(&daemon, &asked.run, told).await;
+                (daemon, answer)
+            }
+            Request::Kill | Request::KillAtOnce | Request::SyncHangs => {
+                if self.request == Request::SyncHangs {
+                    hooks.sync(Syncs::Hangs);
+                }
+                let answer = self.kill(stage, &daemon, asked);
+                if self.request == Request::SyncHangs
+                    && matches!(self.place, Place::Running | Place::Hooks | Place::Ending)
+                {
+                    // What goes on is ended although nothing can be written down.
+                    stage.until(|seen| seen.stopped == held).await;
+                }
+                settle().await;
+                (daemon, answer)
+            }
+            Request::Suspend => {
+                let stage = Arc::clone(stage);
+                let answer = aside(async move {
+                    if supervisor.suspend(&run).await.is_ok() && stage.active(&run) > 0 {
+                        stage.breaks("a suspended run has something in flight".to_owned());
+                    }
+                });
+                settle().await;
+                (daemon, answer)
+            }
+            Request::Stop => {
+                daemon.supervisor.stop();
+                settle().await;
+                hooks.hold(None);
+                hooks.sync(Syncs::Works);
+                daemon.stop().await;
+                stage.next_life();
+                (rig.start().await, Group::new())
+            }
+            Request::Crash => {
+                drop(supervisor);
+                (rig.crash(daemon).await, Group::new())
+            }
+            Request::DiskFull => {
+                daemon.journal.pretend(Storage::Full);
+                hooks.hold(None);
+                hooks.sync(Syncs::Works);
+                stage.release();
+                rig.clock.advance(Duration::from_secs(61));
+                // A run waits on for a child that will resume by itself.
+                let leaf = child_of(&daemon, &run).unwrap_or(run);
+                daemon.supervisor.settled(&leaf).await.unwrap();
+                daemon.journal.pretend(Storage::Ok);
+                (daemon, Group::new())
+            }
+            Request::Refused => {
+                let killed = RunEvent::RunKilled {
+                    cause: "somebody else".to_owned(),
+                    receipt: KillReceipt::default(),
+                };
+                let killed = Change::event(&run, killed.into());
+                daemon.journal.commit(vec![killed]).await.unwrap();
+                settle().await;
+                (daemon, Group::new())
+            }
+        }
+    }
+
+    fn kill(self, stage: &Arc<Stage>, daemon: &Daemon, asked: &Asked) -> Group<()> {
+        let grace = match self.request {
+            Request::Kill => Duration::from_secs(5),
+            _ => Duration::ZERO,
+        };
+        let (supervisor, run) = (daemon.supervisor.clone(), asked.run.clone());
+        let stage = Arc::clone(stage);
+        aside(async move {
+            let killed = supervisor.kill(&run, "a test", grace).await;
+            if killed.is_ok() && stage.active(&run) > 0 {
+                stage.breaks("a killed run has something in flight".to_owned());
+            }
+        })
+    }
+
+    /// Lets everything go on until the run in question and the one above it have ended.
+    async fn finish(self, rig: &Rig, stage: &Stage, daemon: &Daemon, asked: &Asked) {
+        daemon.faults.inner.hold(None);
+        daemon.faults.inner.sync(Syncs::Works);
+        stage.release();
+        loop {
+            let mut over = true;
+            for run in runs(daemon).await {
+                let record = daemon.record(&run).await;
+                over &= record.status().is_terminal();
+                if record.suspension().is_some() {
+                    let request = Resume {
+                        by: "a test".to_owned(),
+                        verdicts: vec![("*".to_owned(), Verdict::Done)],
+                        ..Resume::default()
+                    };
+                    if daemon.supervisor.resume(&run, request).await.is_err() {
+                        // It waits for something else, or has nothing that nobody knows.
+                        drop(daemon.supervisor.resume(&run, Resume::default()).await);
+                    }
+                }
+            }
+            if over {
+                return;
+            }
+            rig.clock.advance(Duration::from_secs(61));
+            let seq = daemon.record(&asked.root).await.seq;
+            let rests = daemon.journal.rested(&asked.root, seq);
+            drop(tokio::time::timeout(Duration::from_millis(5), rests).await);
+        }
+    }
+
+    /// Every record is what its history tells, no rule of effects was broken, nothing is in flight, and the run ended as it was
+    /// asked to.
+    async fn check(self, stage: &Stage, daemon: &Daemon, asked: &Asked) {
+        for run in runs(daemon).await {
+            let record = daemon.record(&run).await;
+            assert_eq!(replayed(daemon, &run).await, *record, "{self:?}");
+            assert_eq!(stage.active(&run), 0, "{self:?}: {run} is over");
+        }
+        assert_eq!(stage.broken(), Vec::<String>::new(), "{self:?}");
+        let status = daemon.record(&asked.run).await.status();
+        assert!(self.ends().contains(&status), "{self:?} ends as {status:?}");
+    }
+
+    /// How the run may end.
+    fn ends(self) -> &'static [Status] {
+        match (self.request, self.place, self.kind) {
+            // What it came to is decided.
+            (
+                Request::Kill | Request::KillAtOnce | Request::SyncHangs | Request::Cancel,
+                Place::Ended,
+                Kind::Tool,
+            )
+            | (Request::Cancel, Place::Ending, _) => &[Status::Completed],
+            (Request::Cancel, _, _) => &[Status::Cancelled],
+            (Request::Kill | Request::KillAtOnce | Request::SyncHangs | Request::Refused, _, _) => {
+                &[Status::Killed]
+            }
+            // Nobody can tell whether its call happened, and nobody asked for a second one.
+            (
+                Request::Stop | Request::Crash,
+                Place::Planned | Place::Committed | Place::Running | Place::Ended,
+                Kind::Tool,
+            ) => &[Status::Error, Status::Completed],
+            (Request::Suspend | Request::Stop | Request::Crash | Request::DiskFull, _, _) => {
+                &[Status::Completed]
+            }
+        }
+    }
+}
+
+async fn runs(daemon: &Daemon) -> Vec<RunId> {
+    let listed = daemon.journal.list(&Filter::default(), None, 100).await;
+    let runs = listed.unwrap().runs;
+    runs.into_iter().map(|run| run.id).collect()
+}
+
+async fn replayed(daemon: &Daemon, run: &RunId) -> Run {
+    let mut lines = daemon.journal.history(run).await.unwrap().into_iter();
+    let first = lines.next().expect("a run begins with its creation");
+    let created = Event::read(&first.event_type, &first.payload).unwrap();
+    let Event::Run(RunEvent::RunCreated(spec)) = created else {
+        panic!("{run} begins with {}", first.event_type);
+    };
+    let mut record = Run::create(run.clone(), first.timestamp, spec);
+    for line in lines {
+        let event = Event::read(&line.event_type, &line.payload).unwrap();
+        record.apply(line.timestamp, &event).unwrap();
+    }
+    record
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is tried is up to whoever tries"
+)]
+async fn play(kind: Kind) {
+    let chosen = std::env::var("RYE_CELL").unwrap_or_default();
+    let mut cells = cells()
+        .into_iter()
+        .filter(|cell| cell.kind == kind && format!("{cell:?}").contains(&chosen));
+    let mut playing = Group::new();
+    let mut broken = Vec::new();
+    let mut room = AT_ONCE;
+    loop {
+        for cell in cells.by_ref().take(room) {
+            playing.spawn(async move {
+                let played = std::panic::AssertUnwindSafe(cell.play()).catch_unwind();
+                played.await.map_err(|_panic| cell)
+            });
+        }
+        match playing.next().await {
+            None => break,
+            Some(played) => broken.extend(played.err()),
+        }
+        room = 1;
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn there_are_as_many_cells_as_there_should_be() {
+    assert!(cells().len() >= 200, "{}", cells().len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn graphs_keep_the_rules_wherever_they_stand() {
+    play(Kind::Graph).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreach_nodes_keep_the_rules_wherever_they_stand() {
+    play(Kind::Foreach).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_keep_the_rules_wherever_they_stand() {
+    play(Kind::Tool).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_runs_keep_the_rules_wherever_they_stand() {
+    play(Kind::Child).await;
+}

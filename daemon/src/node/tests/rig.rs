@@ -1,0 +1,248 @@
+//! The daemon in this process: its real journal, supervisor, drivers and projects, on a clock of the test's choice, and with
+//! effects that a test carries out itself if it brings a [`Stage`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::capability::Layer;
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
+use rye_core::model::{Limits, Object, Run, Status};
+use rye_core::seal::{SecretKey, sign_text};
+use rye_item::keys::KeyDir;
+use tempfile::TempDir;
+
+use super::stage::Stage;
+use crate::clock::manual::ManualClock;
+use crate::clock::{HostClock, Timer};
+use crate::config::{Args, Config, Environment, load};
+use crate::dispatch::Dispatcher;
+use crate::journal::{self, Faults, Journal};
+use crate::node::identity::NodeKey;
+use crate::process::{self, Spawner};
+use crate::projects::Projects;
+use crate::services::Dispatch;
+use crate::supervisor::{Start, StartAt, Supervisor};
+use crate::task::{self, Scope};
+
+/// Longest time anything takes on a busy machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+const HEAD: &str = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: [\"rye.*\"]\n";
+
+/// Where daemons live, one after the other.
+pub(super) struct Rig {
+    root: TempDir,
+    config: Arc<Config>,
+    key: SecretKey,
+    signer: Arc<NodeKey>,
+    pub(super) clock: Arc<ManualClock>,
+    /// Who carries effects out; the daemon itself, if nobody does.
+    pub(super) stage: Option<Arc<Stage>>,
+}
+
+/// One life of a daemon.
+pub(super) struct Daemon {
+    pub(super) supervisor: Supervisor,
+    pub(super) projects: Arc<Projects>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) faults: Faults,
+    tasks: Scope,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("home");
+        let variable = |name: &str, path: &Path| (name.into(), path.as_os_str().to_owned());
+        let environment = Environment::of([
+            variable("HOME", &home),
+            variable("USER_SPACE", &home),
+            variable("RYE_STATE_DIR", &root.path().join("state")),
+        ]);
+        let config = Arc::new(load(&Args::default(), &environment).unwrap().config);
+        let signer = Arc::new(NodeKey::open(&config, &HostClock).unwrap());
+        let key = KeyDir::new(config.state_dir.join("keys")).load().unwrap();
+        Self {
+            root,
+            config,
+            key,
+            signer,
+            clock: Arc::default(),
+            stage: None,
+        }
+    }
+
+    /// A rig on a clock that is moved by hand, with effects that `stage` carries out.
+    pub(super) fn staged(stage: Arc<Stage>) -> Self {
+        Self {
+            stage: Some(stage),
+            ..Self::new()
+        }
+    }
+
+    /// Starts a daemon on what is there, and takes up the runs it finds.
+    pub(super) async fn start(&self) -> Daemon {
+        let wall: Arc<dyn Clock> = Arc::new(HostClock);
+        let staged = self.stage.is_some();
+        let (clock, timer): (Arc<dyn Clock>, Arc<dyn Timer>) = if staged {
+            (
+                Arc::<ManualClock>::clone(&self.clock),
+                Arc::<ManualClock>::clone(&self.clock),
+            )
+        } else {
+            (Arc::clone(&wall), Arc::new(HostClock))
+        };
+        let signer = Arc::<NodeKey>::clone(&self.signer);
+        let options = journal::Options {
+            segment_bytes: 1 << 16,
+            ..journal::Options::new(self.config.state_dir.clone(), clock, signer)
+        };
+        let faults = Faults::default();
+        let opened = Journal::open_with(options, faults.clone()).await;
+        let (journal, recovered) = opened.unwrap();
+        let journal = Arc::new(journal);
+        let projects = Arc::new(Projects::new(Arc::clone(&self.config), wall));
+        let spawner = Spawner::new(None, process::harden());
+        let real: Arc<dyn Dispatch> = Arc::new(Dispatcher::new(Arc::clone(&self.config), spawner));
+        let dispatch = match &self.stage {
+            Some(stage) => stage.before(real),
+            None => real,
+        };
+        let (supervisor, launches) = Supervisor::new(
+            Arc::clone(&journal),
+            dispatch,
+            Arc::clone(&projects),
+            timer,
+            Arc::clone(&self.config),
+            recovered.epoch,
+        );
+        let mut tasks = Scope::new();
+        let owner = supervisor.clone();
+        tasks.spawn("supervisor", |_| owner.own(launches));
+        let recovery = supervisor.clone();
+        tasks.spawn("recovery", |_| async move {
+            recovery.recover(recovered.live).await;
+        });
+        Daemon {
+            supervisor,
+            projects,
+            journal,
+            faults,
+            tasks,
+        }
+    }
+
+    /// A project with graphs `t/<name>`, each given as its `config`.
+    pub(super) fn project(&self, name: &str, graphs: &[(&str, &str)]) -> PathBuf {
+        let directory = self.root.path().canonicalize().unwrap().join(name);
+        let folder = directory.join(".ai/tools/t");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, body) in graphs {
+            let text = format!("{HEAD}name: {name}\n{body}");
+            let at = Timestamp::default();
+            let signed = sign_text(ItemKind::Tool, "yaml", &text, &self.key, at).unwrap();
+            std::fs::write(folder.join(name).with_extension("yaml"), signed).unwrap();
+        }
+        directory
+    }
+
+    /// Ends `daemon` as a kill would, at the instant at which `then` stood on the disk.
+    pub(super) async fn crash(&self, daemon: Daemon) -> Daemon {
+        let (state, kept) = (&self.config.state_dir, self.root.path().join("kept"));
+        copy(self.root.path(), &kept);
+        if let Some(stage) = &self.stage {
+            stage.next_life();
+        }
+        let Daemon {
+            supervisor,
+            projects,
+            journal,
+            faults,
+            tasks,
+        } = daemon;
+        drop(tasks);
+        faults.inner.hold(None);
+        faults.inner.sync(journal::Syncs::Works);
+        drop((supervisor, projects));
+        let mut journal = journal;
+        // Tasks that were aborted let go of it when the runtime gets to them.
+        let journal = loop {
+            match Arc::try_unwrap(journal) {
+                Ok(journal) => break journal,
+                Err(shared) => journal = shared,
+            }
+            tokio::task::yield_now().await;
+        };
+        task::blocking("drop a journal", || drop(journal)).await;
+        for entry in std::fs::read_dir(self.root.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path != kept {
+                std::fs::remove_dir_all(path).unwrap();
+            }
+        }
+        for entry in std::fs::read_dir(&kept).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::rename(entry.path(), self.root.path().join(entry.file_name())).unwrap();
+        }
+        assert!(state.is_dir());
+        std::fs::remove_dir(&kept).unwrap();
+        self.start().await
+    }
+}
+
+/// Copies everything in `from` to `to`, which lies in it and is new.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path() == to {
+            continue;
+        }
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+impl Daemon {
+    pub(super) async fn run(&self, directory: &Path, item: &str) -> RunId {
+        let start = Start {
+            item: ItemRef::tool(ItemId::new(item).unwrap()),
+            directory: directory.to_owned(),
+            inputs: Object::new(),
+            text_inputs: BTreeMap::new(),
+            capabilities: None,
+            limits: Limits::default(),
+            durability: None,
+            start_key: None,
+            caller: Layer {
+                source: "a test".to_owned(),
+                patterns: vec!["rye.*".to_owned()],
+            },
+            start_at: StartAt::Start,
+            lineage: None,
+        };
+        self.supervisor.start(start).await.unwrap().run
+    }
+
+    pub(super) async fn settled(&self, run: &RunId) -> Status {
+        self.supervisor.settled(run).await.unwrap();
+        self.record(run).await.status()
+    }
+
+    pub(super) async fn record(&self, run: &RunId) -> Arc<Run> {
+        self.supervisor.run_of(run).await.unwrap()
+    }
+
+    pub(super) async fn stop(self) {
+        self.supervisor.stop_now();
+        self.tasks.close(PATIENCE).await;
+        self.journal.close().await.unwrap();
+    }
+}

@@ -1,0 +1,270 @@
+//! Effects that a test carries out itself: the real dispatcher looks calls up, and what they do is up to a script.
+//!
+//! It watches the rules that hold for every effect: none before its announcement is durable, none of an `at_most_once` attempt a
+//! second time, none more often than it was announced.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rye_core::id::RunId;
+use rye_core::machine::Certainty;
+use rye_core::model::{Failure, KillReceipt, Slot};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::services::{AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply};
+use crate::stop::Urgency;
+
+/// What an effect does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Answer,
+    Fail,
+    /// Nothing until it is released, or stopped.
+    Hold,
+}
+
+/// Decides what an effect does, by its attempt and by how many of its key began before.
+type Script = dyn Fn(&AttemptCtx, usize) -> Act + Send + Sync;
+
+pub(super) struct Stage {
+    script: Box<Script>,
+    seen: watch::Sender<Seen>,
+    rules: Mutex<Rules>,
+}
+
+/// What a test may wait for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// Effects that are held.
+    pub(super) held: usize,
+    /// Effects that were stopped.
+    pub(super) stopped: usize,
+    /// Nothing is held any more.
+    released: bool,
+    /// Which daemon it is.
+    life: usize,
+}
+
+#[derive(Default)]
+struct Rules {
+    begun: HashMap<String, usize>,
+    active: HashMap<RunId, usize>,
+    broken: Vec<String>,
+}
+
+impl Stage {
+    pub(super) fn new(
+        script: impl Fn(&AttemptCtx, usize) -> Act + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            script: Box::new(script),
+            seen: watch::Sender::default(),
+            rules: Mutex::default(),
+        })
+    }
+
+    /// The door to effects of one daemon.
+    pub(super) fn before(self: &Arc<Self>, real: Arc<dyn Dispatch>) -> Arc<dyn Dispatch> {
+        Arc::new(Door {
+            stage: Arc::clone(self),
+            life: self.seen.borrow().life,
+            real,
+        })
+    }
+
+    pub(super) async fn until(&self, enough: impl Fn(&Seen) -> bool) {
+        drop(self.seen.subscribe().wait_for(|seen| enough(seen)).await);
+    }
+
+    /// Answers everything from now on.
+    pub(super) fn release(&self) {
+        self.seen.send_modify(|seen| seen.released = true);
+    }
+
+    /// Holds what the script holds, again.
+    pub(super) fn hold(&self) {
+        self.seen.send_modify(|seen| seen.released = false);
+    }
+
+    /// The daemon is gone, and with it all that it carried out.
+    pub(super) fn next_life(&self) {
+        self.seen.send_modify(|seen| {
+            seen.life += 1;
+            seen.held = 0;
+        });
+        self.rules().active.clear();
+    }
+
+    /// Effects of `run` that go on now.
+    pub(super) fn active(&self, run: &RunId) -> usize {
+        self.rules().active.get(run).copied().unwrap_or_default()
+    }
+
+    /// Rules that were broken.
+    pub(super) fn broken(&self) -> Vec<String> {
+        self.rules().broken.clone()
+    }
+
+    pub(super) fn breaks(&self, rule: String) {
+        self.rules().broken.push(rule);
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap()
+    }
+}
+
+struct Door {
+    stage: Arc<Stage>,
+    life: usize,
+    real: Arc<dyn Dispatch>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Door").field(&self.life).finish()
+    }
+}
+
+impl Dispatch for Door {
+    fn prepare(&self, orders: Vec<Order>) -> BoxFuture<'_, Vec<Prepared>> {
+        self.real.prepare(orders)
+    }
+
+    fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
+        self.perform(prepared, cx).boxed()
+    }
+}
+
+/// An effect goes on while this lives.
+struct Active<'a> {
+    door: &'a Door,
+    run: &'a RunId,
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        if self.door.is_of_this_life() {
+            let mut rules = self.door.stage.rules();
+            *rules.active.entry(self.run.clone()).or_default() -= 1;
+        }
+    }
+}
+
+/// An effect is held while this lives.
+struct Held<'a>(&'a Door);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.is_of_this_life() {
+            self.0.stage.seen.send_modify(|seen| seen.held -= 1);
+        }
+    }
+}
+
+impl Door {
+    fn is_of_this_life(&self) -> bool {
+        self.stage.seen.borrow().life == self.life
+    }
+
+    async fn perform(&self, prepared: Prepared, cx: &AttemptCtx) -> Reply {
+        let (announced, at_most_once) = announced(cx).await;
+        if !self.is_of_this_life() {
+            return std::future::pending().await;
+        }
+        let earlier = {
+            let mut rules = self.stage.rules();
+            *rules.active.entry(cx.run.clone()).or_default() += 1;
+            let begun = rules.begun.entry(cx.key.clone()).or_default();
+            *begun += 1;
+            let begun = *begun;
+            let what = format!("step {} {:?} of {}", cx.step, cx.slot, cx.run);
+            if announced == 0 {
+                rules
+                    .broken
+                    .push(format!("{what} began before it was durable"));
+            } else if at_most_once && begun > announced {
+                rules.broken.push(format!(
+                    "{what} began {begun} times, and was announced {announced} times"
+                ));
+            }
+            begun - 1
+        };
+        let _active = Active {
+            door: self,
+            run: &cx.run,
+        };
+        let act = (self.stage.script)(cx, earlier);
+        let released = self.stage.seen.borrow().released;
+        match act {
+            Act::Fail => reply(
+                prepared,
+                Some(Failure::permanent("failed", "on purpose")),
+                false,
+            ),
+            Act::Hold if !released => {
+                self.stage.seen.send_modify(|seen| seen.held += 1);
+                let _held = Held(self);
+                tokio::select! {
+                    () = self.stage.until(|seen| seen.released) => reply(prepared, None, false),
+                    () = cx.stop.at_least(Urgency::Cancel) => {
+                        self.stage.seen.send_modify(|seen| seen.stopped += 1);
+                        reply(prepared, Some(Failure::permanent("stopped", "on demand")), true)
+                    }
+                }
+            }
+            Act::Answer | Act::Hold => reply(prepared, None, false),
+        }
+    }
+}
+
+/// How often the attempt is on disk, and whether it may happen once only.
+async fn announced(cx: &AttemptCtx) -> (usize, bool) {
+    let history = cx.services.journal.history(&cx.run).await.unwrap();
+    let of_key = history.iter().filter(|line| {
+        line.event_type.ends_with("_started") && line.payload.get("key") == Some(&json!(cx.key))
+    });
+    let (mut times, mut at_most_once) = (0, false);
+    for line in of_key {
+        times += 1;
+        at_most_once |= line.payload.get("effect") == Some(&json!("at_most_once"));
+    }
+    (times, at_most_once)
+}
+
+fn reply(prepared: Prepared, failure: Option<Failure>, stopped: bool) -> Reply {
+    let certainty = if stopped {
+        Certainty::Unknown
+    } else {
+        Certainty::Answered
+    };
+    let data = if failure.is_some() {
+        Value::Null
+    } else {
+        json!({"n": 1})
+    };
+    Reply {
+        envelope: Envelope {
+            item: prepared.item,
+            data,
+            failure,
+            chain: Vec::new(),
+            trace: None,
+            elapsed: Duration::ZERO,
+        },
+        stopped,
+        receipt: KillReceipt::default(),
+        certainty,
+        stderr: Vec::new(),
+    }
+}
+
+/// Whether the attempt is that of a node or of an item of it.
+pub(super) const fn is_node(cx: &AttemptCtx) -> bool {
+    matches!(cx.slot, Slot::Main | Slot::Part(_))
+}
