@@ -90,7 +90,7 @@ impl Steps {
         {
             let wait = at.map_or(0, |at| due.ms_since(at));
             let (head, icon, wait) = (self.head(*step, node), self.style.red("✗"), elapsed(wait));
-            // The failure behind which a run was parked was told when it parked.
+            // The failure behind which a run was suspended was shown when it was suspended.
             let why = self.failed.take();
             let why = why.map_or_else(String::new, |why| format!("{icon} ({why}) "));
             return Some(Line::Done(format!("{head} {why}retry {retries} in {wait}")));

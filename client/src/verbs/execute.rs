@@ -57,7 +57,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     if !answer.run_id.is_empty() {
         let record = json::Run::new(&client.get(&answer.run_id).await?)?;
         if record.suspend.is_some() {
-            attach::tell_parked(&client, &record, output).await?;
+            attach::tell_suspended(&client, &record, output).await?;
             return Ok(Exit::Parked);
         }
     }
