@@ -39,7 +39,7 @@ const PAGE: u32 = 1000;
 /// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a daemon is away before that is told: a restart takes less.
+/// How long a daemon is away before that is reported: a restart takes less.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Who is notified, once per outage, that a call keeps waiting for a daemon that is away.
@@ -231,7 +231,7 @@ impl Client {
         Ok(self.prompt(self.runs().show(request)).await?.text)
     }
 
-    /// All runs below a run: each behind its parent, siblings oldest first, without their state.
+    /// All child runs of a run, at every level: each behind its parent, siblings oldest first, without their state.
     pub async fn below(&self, run_id: &str) -> Result<Vec<v1::Run>, Error> {
         let request = v1::ChildrenRequest {
             run_id: run_id.to_owned(),

@@ -132,7 +132,7 @@ pub struct Step {
     pub error: Option<String>,
 }
 
-/// A run with the runs below it: `tree --json`, and the elements of `ps --tree --json`.
+/// A run with its child runs: `tree --json`, and the elements of `ps --tree --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tree {
     /// The run.

@@ -33,9 +33,9 @@ pub(crate) struct Steps {
     style: Style,
     /// State keys seen so far: only new ones are worth a word.
     known: HashSet<String>,
-    /// Why the try failed that is told about next.
+    /// Why the try failed that is shown next.
     failed: Option<String>,
-    /// Items of the foreach node that is told about next, and how many of them failed.
+    /// Items of the foreach node that is shown next, and how many of them failed.
     items: Option<(u32, u32)>,
 }
 
