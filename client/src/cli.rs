@@ -274,7 +274,7 @@ pub(crate) enum DaemonVerb {
     /// Start the daemon in the background if it does not run
     #[command(after_help = "Example:\n  ryectl daemon start --state-dir /var/tmp/rye")]
     Start,
-    /// Stop the daemon: calls in flight end, and live runs are recovered at the next start
+    /// Stop the daemon: calls in flight are ended, live runs are recovered at the next start
     #[command(after_help = "Example:\n  ryectl daemon stop")]
     Stop,
     /// Show what the daemon is and what is in force
