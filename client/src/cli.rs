@@ -112,7 +112,7 @@ pub(crate) enum Verb {
     /// Run a graph or a tool, and stay with it until it ends
     ///
     /// Shows a line per step on stderr and ends with the result. On a terminal the result is made for reading;
-    /// piped, stdout holds only the result as JSON. Ctrl-C leaves; the run goes on.
+    /// piped, stdout holds only the result as JSON. Ctrl-C leaves; the run continues.
     #[command(
         after_help = "Examples:\n  ryectl run rye/examples/project-stats -i directory=.\n  ryectl run app/deploy -i replicas:=3 --input @base.json --detach\n  ryectl run app/deploy --resume app-deploy-1767225600-abcdefghij"
     )]
@@ -151,9 +151,9 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
     )]
     Events(Events),
-    /// Wait until runs have ended or parked
+    /// Wait until runs have ended or are suspended
     ///
-    /// Ends with 0 if all are completed, 1 if one ended in another way, 75 if one is parked, 124 if the time is over.
+    /// Ends with 0 if all are completed, 1 if one ended in another way, 75 if one is suspended, 124 if the time is over.
     #[command(after_help = "Example:\n  ryectl wait app-deploy-1767225600-abcdefghij --timeout 60")]
     Wait(Wait),
     /// Ask runs to stop
@@ -166,19 +166,19 @@ pub(crate) enum Verb {
     /// Returns when they are over. With --json, prints one receipt a line.
     #[command(after_help = "Example:\n  ryectl kill app-deploy-1767225600-abcdefghij --grace 0.5")]
     Kill(Kill),
-    /// Ask a run to park before its next attempt
+    /// Suspend a run before its next attempt
     ///
-    /// Returns when it has parked: a step in flight is done first. Ends with 5 if the run has ended meanwhile.
+    /// Returns when it is suspended: a step in flight is done first. Ends with 5 if the run has ended meanwhile.
     #[command(after_help = "Example:\n  ryectl suspend app-deploy-1767225600-abcdefghij")]
     Suspend(OneRun),
-    /// Let a parked run go on, or go on where an ended one failed, and stay with it until it ends
+    /// Resume a suspended run, or continue one that failed, and stay with it until it ends
     ///
-    /// A parked run keeps its id. One that ended without success is continued by a new run with its state and inputs.
+    /// A suspended run keeps its id. One that ended without success is continued by a new run with its state and inputs.
     #[command(
         after_help = "Examples:\n  ryectl resume app-deploy-1767225600-abcdefghij --raise steps=200\n  ryectl resume app-deploy-1767225600-abcdefghij --uncertain charge=done"
     )]
     Resume(Resume),
-    /// Show a run and all runs below it
+    /// Show a run and all its child runs
     #[command(after_help = "Example:\n  ryectl tree app-deploy-1767225600-abcdefghij")]
     Tree(OneRun),
     /// Show the runs that a run continues and is continued by, oldest first
@@ -274,7 +274,7 @@ pub(crate) enum DaemonVerb {
     /// Start the daemon in the background if it does not run
     #[command(after_help = "Example:\n  ryectl daemon start --state-dir /var/tmp/rye")]
     Start,
-    /// Stop the daemon: calls in flight end, and what runs goes on at the next start
+    /// Stop the daemon: calls in flight are ended, live runs are recovered at the next start
     #[command(after_help = "Example:\n  ryectl daemon stop")]
     Stop,
     /// Show what the daemon is and what is in force
@@ -337,7 +337,7 @@ pub(crate) struct Runs {
     pub(crate) runs: Vec<RunId>,
 }
 
-/// A run that is to go on.
+/// A run to resume.
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
     /// The run.

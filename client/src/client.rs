@@ -2,7 +2,7 @@
 //!
 //! **Owns** one connection to one daemon, made lazily and again after it broke. **Never** starts a daemon: that is
 //! [`endpoint`](crate::endpoint)'s part. **Failure.** Calls are made once, except [`Client::wait`] and the event
-//! stream, which only look and therefore go on when the daemon is back.
+//! stream, which only look and therefore continue when the daemon is back.
 
 use std::fmt;
 use std::io;
@@ -39,10 +39,10 @@ const PAGE: u32 = 1000;
 /// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a daemon is away before that is told: a restart takes less.
+/// How long a daemon is away before that is reported: a restart takes less.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// Who is told, once per outage, that a call goes on waiting for a daemon that is away.
+/// Who is notified, once per outage, that a call keeps waiting for a daemon that is away.
 #[derive(Clone, Default)]
 pub struct Teller(Option<Arc<dyn Fn() + Send + Sync>>);
 
@@ -109,13 +109,13 @@ impl Client {
         })
     }
 
-    /// The same connection; `teller` is told when [`Self::wait`] or [`Self::events`] goes on over an outage.
+    /// The same connection; `teller` is notified when [`Self::wait`] or [`Self::events`] continues over an outage.
     #[must_use]
     pub fn telling(self, teller: Teller) -> Self {
         Self { teller, ..self }
     }
 
-    /// For calls that go on over outages.
+    /// For calls that continue over outages.
     pub(crate) fn outage(&self) -> Outage {
         Outage {
             since: None,
@@ -136,7 +136,7 @@ impl Client {
         self.prompt(self.runs().start(request)).await
     }
 
-    /// Waits until all runs have ended or parked, or `timeout` is over (none: without end). Goes on waiting over a
+    /// Waits until all runs have ended or are suspended, or `timeout` is over (none: without end). Keeps waiting over a
     /// restart of the daemon.
     pub async fn wait(
         &self,
@@ -196,7 +196,7 @@ impl Client {
         ))
     }
 
-    /// Asks a run to park before its next attempt; it has parked or ended when this returns.
+    /// Suspends a run before its next attempt; it is suspended or has ended when this returns.
     pub async fn suspend(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::SuspendRequest {
             run_id: run_id.to_owned(),
@@ -205,14 +205,14 @@ impl Client {
         present("run", answer.run)
     }
 
-    /// Lets a parked run go on, or starts one that goes on where an ended one failed. Answers with the run that goes on,
+    /// Resumes a suspended run, or starts one that continues where an ended one failed. Answers with the run that continues,
     /// and the cursor behind which what it does from here on stands.
     pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
         let answer = self.prompt(self.runs().resume(request)).await?;
         Ok((present("run", answer.run)?, answer.cursor))
     }
 
-    /// Runs one node of a graph; its run has ended or parked when this returns.
+    /// Runs one node of a graph; its run has ended or is suspended when this returns.
     pub async fn step(&self, request: v1::StepRequest) -> Result<v1::StepResponse, Error> {
         check_length(&request)?;
         self.answer(self.runs().step(request).await)
@@ -231,7 +231,7 @@ impl Client {
         Ok(self.prompt(self.runs().show(request)).await?.text)
     }
 
-    /// All runs below a run: each behind its parent, siblings oldest first, without their state.
+    /// All child runs of a run, at every level: each behind its parent, siblings oldest first, without their state.
     pub async fn below(&self, run_id: &str) -> Result<Vec<v1::Run>, Error> {
         let request = v1::ChildrenRequest {
             run_id: run_id.to_owned(),
@@ -362,7 +362,7 @@ impl Client {
         self.prompt(self.node().info(v1::InfoRequest {})).await
     }
 
-    /// Asks the daemon to stop accepting, to end or park what runs, and to exit.
+    /// Asks the daemon to stop accepting, to end or suspend what runs, and to exit.
     pub async fn drain(&self) -> Result<(), Error> {
         let v1::DrainResponse {} = self.prompt(self.node().drain(v1::DrainRequest {})).await?;
         Ok(())

@@ -145,7 +145,7 @@ impl Error {
         }
     }
 
-    /// The mend, where there is one.
+    /// The fix, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoHome => Some("set HOME, or name a directory with --state-dir".to_owned()),
@@ -175,7 +175,7 @@ impl Error {
             Self::Refused { kind: ErrorKind::DataLoss, .. } => Some(
                 "the file was changed, cut or removed outside of Rye; only a copy of it brings it back".to_owned(),
             ),
-            // The daemon's own words tell the mend.
+            // The daemon's own words tell the fix.
             Self::Connect { .. } | Self::CannotStart { .. } | Self::Refused { .. } => None,
             Self::TooLong { .. } => {
                 Some("put large data into a file of the project, and pass its name".to_owned())
@@ -186,7 +186,7 @@ impl Error {
                     .to_owned(),
             ),
             Self::Lost { .. } => Some(
-                "a run goes on when the daemon is back; `ryectl ps` starts it and shows what runs"
+                "runs are recovered when the daemon is back; `ryectl ps` starts it and shows them"
                     .to_owned(),
             ),
             Self::Malformed { .. } => {

@@ -22,7 +22,7 @@ pub enum Exit {
     Unreachable,
     /// We broke our own rule.
     Internal,
-    /// The run was parked.
+    /// The run is suspended.
     Parked,
     /// A wait timed out.
     TimedOut,
@@ -74,7 +74,7 @@ impl Exit {
         }
     }
 
-    /// How a verb ends that waited for several runs: one that failed counts more than one that is parked.
+    /// How a verb ends that waited for several runs: one that failed counts more than one that is suspended.
     #[must_use]
     pub fn of_runs(statuses: impl IntoIterator<Item = Status>) -> Self {
         let mut exit = Self::Done;

@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// The mend, where there is one.
+    /// The fix, where there is one.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Client(error) => error.hint(),
@@ -138,7 +138,7 @@ impl Failure {
             Self::NoFile { target } => Some(format!(
                 "an item is named with its type, as in `tool:{target}`"
             )),
-            // The local ones name their mend in the message.
+            // The local ones name their fix in the message.
             Self::Keys(_)
             | Self::Trust(_)
             | Self::NoKey(_)

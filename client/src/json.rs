@@ -36,13 +36,13 @@ pub struct Run {
     pub outputs: Option<Value>,
     /// A thread's result.
     pub result: Option<Value>,
-    /// Why it failed, what stopped it, or behind which failure it is parked.
+    /// Why it failed, what stopped it, or behind which failure it is suspended.
     pub error: Option<RunError>,
     /// How many errors it went on after.
     pub errors_suppressed: usize,
     /// These errors.
     pub errors: Vec<SuppressedError>,
-    /// Why it is parked.
+    /// Why it is suspended.
     pub suspend: Option<Suspension>,
     /// What it has cost.
     pub cost: Cost,
@@ -80,7 +80,7 @@ pub struct SuppressedError {
     pub error: String,
 }
 
-/// Why a run is parked.
+/// Why a run is suspended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Suspension {
     /// The reason, one word.
@@ -91,12 +91,12 @@ pub struct Suspension {
     pub current: Option<String>,
     /// The value allowed.
     pub max: Option<String>,
-    /// The node it parked at.
+    /// The node it is suspended at.
     pub node: Option<String>,
-    /// Whether it parked in the step of that node, not before it.
+    /// Whether it is suspended in the step of that node, not before it.
     #[serde(skip)]
     pub begun: bool,
-    /// The parked run below that it waits for.
+    /// The suspended child run that it waits for.
     pub child: Option<String>,
     /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
     pub uncertain: Vec<String>,
@@ -132,7 +132,7 @@ pub struct Step {
     pub error: Option<String>,
 }
 
-/// A run with the runs below it: `tree --json`, and the elements of `ps --tree --json`.
+/// A run with its child runs: `tree --json`, and the elements of `ps --tree --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tree {
     /// The run.

@@ -2,7 +2,7 @@
 //!
 //! [`Client`] makes the calls of `rye.v1` over the daemon's socket and hands out the messages of the contract;
 //! [`endpoint`] finds the daemon and starts it where that is allowed; [`json`] holds the JSON shapes that `ryectl`
-//! promises. Errors know what they mean ([`Error::kind`](rye_core::error::Kinded::kind)) and how to mend it
+//! promises. Errors know what they mean ([`Error::kind`](rye_core::error::Kinded::kind)) and how to fix it
 //! ([`Error::hint`]); [`exit`] maps both them and the end of a run to the exit codes of `ryectl`.
 
 pub mod environment;

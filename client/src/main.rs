@@ -61,7 +61,7 @@ fn explain(usage: &clap::Error) -> ExitCode {
     } else {
         Exit::Done
     };
-    // An argument that is told back must not steer the terminal.
+    // An argument that is printed back must not steer the terminal.
     let text = usage.render().to_string();
     let shown = render::screen::shown(&text, render::Style::Plain);
     let printed = if shown == text {

@@ -175,12 +175,12 @@ impl Output {
         self.note(&format!("{label} {text}"));
     }
 
-    /// Tells a mend.
+    /// Prints a fix.
     pub(crate) fn hint(&mut self, text: &str) {
         self.note(&format!("hint: {text}"));
     }
 
-    /// Tells why a verb failed, and the mend.
+    /// Prints why a verb failed, and the fix.
     pub(crate) fn failure(&mut self, failure: &Failure) {
         self.error(&with_sources(failure));
         if let Some(hint) = failure.hint() {

@@ -148,7 +148,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("item", Some(run.item_id.clone())),
         ("kind", Some(run.kind.to_owned())),
         ("status", Some(style.status(run.status))),
-        ("parked", run.suspend.as_ref().map(suspension)),
+        ("suspended", run.suspend.as_ref().map(suspension)),
         ("error", error),
         ("steps", Some(run.steps.to_string())),
         ("project", run.project.clone()),
@@ -173,7 +173,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
     parts.join("\n")
 }
 
-/// Why a run is parked: `limit (max_steps_exceeded), before node x`.
+/// Why a run is suspended: `limit (max_steps_exceeded), before node x`.
 pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     let code = suspension.code.as_ref().map(|code| format!(" ({code})"));
     let reached = match (&suspension.current, &suspension.max) {
@@ -193,7 +193,7 @@ pub(crate) fn failure(error: &json::RunError) -> String {
     format!("{}{}", place.unwrap_or_default(), error.message)
 }
 
-/// The command that makes a parked run go on.
+/// The command that resumes a suspended run.
 pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
     let resume = format!("ryectl resume {run_id}");
     let answers = |words: &str| {
@@ -209,15 +209,17 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
             format!("find out what became of it, then say so: {resume} {answers}")
         }
         (_, false) => format!(
-            "it must not happen twice, and may have happened: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
+            "it must not happen twice, and may have executed: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
             answers("retry")
         ),
         ("limit", true) if suspension.max.is_some() => format!("{resume} --raise steps=N"),
         ("error", true) => {
             format!("{resume} tries the node again, `ryectl cancel {run_id}` ends the run")
         }
-        ("storage", true) => "it goes on by itself when the disk has room again".to_owned(),
-        (_, true) => format!("{resume} lets it go on, `ryectl cancel {run_id}` ends it"),
+        ("storage", true) => {
+            "it resumes by itself when there is space on the disk again".to_owned()
+        }
+        (_, true) => format!("{resume} resumes it, `ryectl cancel {run_id}` ends it"),
     }
 }
 
@@ -269,8 +271,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parked_run_names_the_command_that_makes_it_go_on() {
-        let parked = |reason: &str, uncertain: &[&str]| json::Suspension {
+    fn a_suspended_run_names_the_command_that_resumes_it() {
+        let suspended = |reason: &str, uncertain: &[&str]| json::Suspension {
             reason: reason.to_owned(),
             code: None,
             current: None,
@@ -282,12 +284,12 @@ mod tests {
         };
         for (suspension, command) in [
             (
-                parked("uncertain", &["charge[0]", "charge[2]"]),
+                suspended("uncertain", &["charge[0]", "charge[2]"]),
                 "ryectl resume r --uncertain 'charge[0]=retry|done|fail' --uncertain 'charge[2]=retry|done|fail'",
             ),
-            (parked("limit", &[]), "ryectl resume r --raise steps=N"),
-            (parked("user", &[]), "ryectl resume r lets it go on"),
-            (parked("storage", &[]), "it goes on by itself"),
+            (suspended("limit", &[]), "ryectl resume r --raise steps=N"),
+            (suspended("user", &[]), "ryectl resume r resumes it"),
+            (suspended("storage", &[]), "it resumes by itself"),
         ] {
             let text = way_on("r", &suspension);
             assert!(text.contains(command), "{text}");

@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// One of several things a verb does has failed or not: tells it and goes on with the next. The first failure names
+/// One of several things a verb does has failed or not: prints it and continues with the next. The first failure names
 /// the exit code.
 fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
     match done {

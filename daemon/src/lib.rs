@@ -1,6 +1,7 @@
 //! The Rye daemon as a library: the binary only calls [`serve`].
 //!
-//! Rows of modules are separated by blank lines; a row uses the rows above it (ARCHITECTURE.md, "Rows").
+//! Rows of modules are separated by blank lines, the lowest first; a module uses only lower rows (ARCHITECTURE.md, "Rows").
+//! The rules that several modules rely on are written down in `daemon/docs`.
 
 pub mod clock;
 pub mod config;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
-/// How long the call in flight of a cancelled run may go on to end by itself (design §8).
+/// How long the call in flight of a cancelled run may go on to end by itself: long enough for a tool to clean up, short enough
+/// to wait for.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// How urgently a run is to stop.

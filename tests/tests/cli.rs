@@ -77,7 +77,7 @@ fn an_interrupted_run_goes_on_and_ends_with_130() {
         world.project().join("in").exists().then_some(())
     });
     interrupt(&child);
-    let _left = Outcome::of(child).code(130).tells(&["goes on"]);
+    let _left = Outcome::of(child).code(130).tells(&["continues"]);
     let run = world.ryectl("ps --json").ok().json()[0]["run_id"]
         .as_str()
         .unwrap()

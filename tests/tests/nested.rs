@@ -469,7 +469,7 @@ fn whoever_looks_at_a_parked_run_sees_what_it_waits_for_and_the_way_on() {
     let [top, _middle, leaf] = parked_line(&world);
     let out = world.ryectl("get").arg(&top).ok();
     let _told = out.tells(&[
-        &format!("{leaf} is parked: limit"),
+        &format!("{leaf} is suspended: limit"),
         &format!("ryectl resume {top} --raise steps=N"),
     ]);
 }

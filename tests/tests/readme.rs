@@ -1,4 +1,4 @@
-//! What the README shows, done as it stands there.
+//! What the README and the pages in `docs` show, done as it stands there.
 
 use std::fs;
 
@@ -6,18 +6,19 @@ use rye_tests::World;
 use rye_tests::binaries::clone_root;
 use serde_json::json;
 
-/// The code block behind the line `<!-- example: ID -->`, with its id.
-fn example() -> (String, String) {
-    let readme = fs::read_to_string(clone_root().join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("<!-- example: ").unwrap();
-    let (id, rest) = rest.split_once(" -->\n```yaml\n").unwrap();
-    let (text, _) = rest.split_once("```\n").unwrap();
-    (id.to_owned(), text.to_owned())
+/// The code block behind the line `<!-- example: ID -->` of `page`.
+fn example(page: &str, id: &str) -> String {
+    let text = fs::read_to_string(clone_root().join(page)).unwrap();
+    let mark = format!("<!-- example: {id} -->\n```yaml\n");
+    let (_, rest) = text.split_once(&mark).unwrap();
+    let (example, _) = rest.split_once("```\n").unwrap();
+    example.to_owned()
 }
 
 #[test]
-fn the_graph_of_the_readme_is_sound_and_runs() {
-    let (id, text) = example();
+fn the_graph_of_the_documents_is_sound_and_runs() {
+    let id = "shop/settle";
+    let text = example("docs/graphs.md", id);
     let world = World::new();
     world.write(&format!(".ai/tools/{id}.yaml"), text);
     let _signed = world.ryectl(&format!("sign tool:{id}")).ok();
@@ -48,4 +49,18 @@ fn the_graph_of_the_readme_is_sound_and_runs() {
         let shown = world.ryectl(&format!("graph show {id} --format {format}"));
         assert!(shown.ok().stdout().contains("give_up"), "{format}");
     }
+}
+
+#[test]
+fn the_graph_of_the_readme_is_sound() {
+    let id = "sample/pay";
+    let world = World::new();
+    world.write(&format!(".ai/tools/{id}.yaml"), example("README.md", id));
+    let _signed = world.ryectl(&format!("sign tool:{id}")).ok();
+    let report = world
+        .ryectl(&format!("graph validate {id} --json"))
+        .ok()
+        .json();
+    assert_eq!(report["errors"], json!([]));
+    assert_eq!(report["warnings"], json!([]));
 }

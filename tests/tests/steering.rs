@@ -74,7 +74,7 @@ fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
     let new = result["graph_run_id"].as_str().unwrap().to_owned();
     assert_ne!(new, old);
     assert_eq!(result["output"], json!({"n": 2, "m": "Ada"}));
-    let _told = out.tells(&[&format!("{old} has ended; {new} goes on")]);
+    let _told = out.tells(&[&format!("{old} has ended; {new} continues it")]);
     assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
     assert_eq!(world.record(&old)["continued_by"], new.as_str());
     assert_eq!(world.record(&new)["continuation_of"], old.as_str());
@@ -283,14 +283,14 @@ fn what_the_time_of_a_graph_cut_off_is_repeated_only_if_somebody_says_so() {
 }
 
 #[test]
-fn whoever_is_asked_sees_the_failure_behind_which_a_run_is_parked() {
+fn the_failure_behind_which_a_run_is_suspended_is_shown() {
     for (answer, reason, way) in [
         ("action: escalate", "error", "tries the node again"),
         ("action: suspend", "error", "tries the node again"),
         (
             "action: suspend, suspend_reason: approval",
             "approval",
-            "lets it go on",
+            "resumes it",
         ),
     ] {
         let world = World::new();
@@ -300,7 +300,7 @@ fn whoever_is_asked_sees_the_failure_behind_which_a_run_is_parked() {
         );
         world.graph("t/asks", &config);
         let out = world.ryectl("run t/asks").run().code(75).tells(&[
-            &format!("parked: {reason}"),
+            &format!("suspended: {reason}"),
             "in node a",
             "it failed: node a: ",
             "no card",
@@ -875,7 +875,7 @@ fn execute_ends_as_the_run_of_its_graph_did() {
     assert_eq!(envelope["metadata"]["code"], "suspended", "{envelope}");
     assert_eq!(envelope["data"]["status"], "suspended", "{envelope}");
     let run = envelope["data"]["graph_run_id"].as_str().unwrap();
-    let _told = parked.tells(&["parked", "limit", "ryectl resume", run]);
+    let _told = parked.tells(&["suspended", "limit", "ryectl resume", run]);
     world.graph(
         "t/suppressed",
         "start: a\non_error: continue\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 1}}, next: b}\n  b: {type: return}",

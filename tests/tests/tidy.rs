@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rye_tests::binaries::clone_root;
 
-/// Rows of `ryed` (design: "The house"): a module uses modules of smaller rows only, those of row 0 also the ones listed
-/// before it.
+/// Rows of `ryed` (ARCHITECTURE.md, "Rows"): a module uses only modules of lower rows, one of row 0 also those listed before it.
 const DAEMON_ROWS: &[(&str, u8)] = &[
     ("clock", 0),
     ("config", 0),

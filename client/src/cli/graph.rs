@@ -55,7 +55,7 @@ pub(crate) struct Run {
     /// When a step counts as done.
     #[arg(long, value_name = "HOW")]
     pub(crate) durability: Option<Durability>,
-    /// Go on with this run instead of starting a fresh one; it keeps its inputs.
+    /// Resume this run instead of starting a fresh one; it keeps its inputs.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input", "capabilities", "durability", "idempotency_key"])]
     pub(crate) resume: Option<RunId>,
     /// Start at most one run with this key: a second start finds the first.

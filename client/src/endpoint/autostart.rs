@@ -71,7 +71,7 @@ pub(super) async fn start(socket: &Path, state_dir: &Path) -> Result<Client, Err
     }
 }
 
-/// A client, if the daemon answers already. An error is something that waiting does not mend.
+/// A client, if the daemon answers already. An error is something that waiting does not fix.
 async fn ready(socket: &Path, deadline: Instant) -> Result<Option<Client>, Error> {
     let client = match Client::connect(socket).await {
         Ok(client) => client,

@@ -33,9 +33,9 @@ pub(crate) struct Steps {
     style: Style,
     /// State keys seen so far: only new ones are worth a word.
     known: HashSet<String>,
-    /// Why the try failed that is told about next.
+    /// Why the try failed that is shown next.
     failed: Option<String>,
-    /// Items of the foreach node that is told about next, and how many of them failed.
+    /// Items of the foreach node that is shown next, and how many of them failed.
     items: Option<(u32, u32)>,
 }
 
@@ -90,7 +90,7 @@ impl Steps {
         {
             let wait = at.map_or(0, |at| due.ms_since(at));
             let (head, icon, wait) = (self.head(*step, node), self.style.red("✗"), elapsed(wait));
-            // The failure behind which a run was parked was told when it parked.
+            // The failure behind which a run was suspended was shown when it was suspended.
             let why = self.failed.take();
             let why = why.map_or_else(String::new, |why| format!("{icon} ({why}) "));
             return Some(Line::Done(format!("{head} {why}retry {retries} in {wait}")));

@@ -1,9 +1,9 @@
-//! Staying with a run until it ends or parks.
+//! Staying with a run until it ends or is suspended.
 //!
 //! ```text
 //! events ──► RunSuspended ─► Get, result, 75
 //!    │ └───► terminal event ─► Get, result, exit by status
-//!    └ Ctrl-C ─► leave (130), or cancel and go on following; a second one leaves at once
+//!    └ Ctrl-C ─► leave (130), or cancel and keep following; a second one leaves at once
 //! ```
 
 use rye_client::Client;
@@ -22,12 +22,10 @@ use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::render::steps::{Line, Steps};
 
-/// Tells that a run that had ended goes on as another one.
+/// Notes that another run continues one that had ended.
 pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
-        output.note(&format!(
-            "{old} has ended; {run_id} goes on from where it stood"
-        ));
+        output.note(&format!("{old} has ended; {run_id} continues it"));
     }
 }
 
@@ -82,9 +80,9 @@ enum OnInterrupt {
 /// How following a run ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Followed {
-    /// The run has ended or parked.
+    /// The run has ended or is suspended.
     ToTheEnd,
-    /// The user left; the run goes on.
+    /// The user left; the run continues.
     Left,
     /// The user's Ctrl-C cancelled the run, and it has ended.
     Cancelled,
@@ -155,7 +153,7 @@ async fn follow(
     }
     match on_interrupt {
         OnInterrupt::Leave => {
-            output.note(&format!("interrupted; the run {run_id} goes on"));
+            output.note(&format!("interrupted; the run {run_id} continues"));
             output.hint(&format!(
                 "`ryectl events {run_id} --follow` follows it, `ryectl cancel {run_id}` stops it"
             ));
@@ -189,7 +187,7 @@ async fn follow(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watched {
-    /// The run has ended or parked.
+    /// The run has ended or is suspended.
     Ended,
     /// Ctrl-C.
     Interrupted,
@@ -223,7 +221,7 @@ async fn watch(
         if fact.outcome().is_some() {
             return Ok(Watched::Ended);
         }
-        // A parked run has no end to wait for; but what is told may be long ago.
+        // A suspended run has no end to wait for; but the event may be an old one.
         if let Event::Run(RunEvent::RunSuspended(_)) = fact {
             let run_id = &event.run_id;
             if wire::status_of(&client.get(run_id).await?)? == Status::Suspended {
@@ -233,24 +231,24 @@ async fn watch(
     }
 }
 
-/// Tells why a run is parked, and how it goes on.
-pub(super) async fn tell_parked(
+/// Notes why a run is suspended, and how it is resumed.
+pub(super) async fn tell_suspended(
     client: &Client,
     run: &json::Run,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let Some(why) = &run.suspend else {
-        output.note("parked: no reason given");
+        output.note("suspended: no reason given");
         return Ok(());
     };
-    output.note(&format!("parked: {}", render::suspension(why)));
+    output.note(&format!("suspended: {}", render::suspension(why)));
     if let Some(error) = &run.error {
         output.note(&format!("it failed: {}", render::failure(error)));
     }
     tell_way_on(client, run, output).await
 }
 
-/// Tells what a parked run waits for below it, and how it goes on.
+/// Notes which suspended child run a suspended run waits for, and how it is resumed.
 pub(super) async fn tell_way_on(
     client: &Client,
     run: &json::Run,
@@ -259,18 +257,18 @@ pub(super) async fn tell_way_on(
     let Some(why) = &run.suspend else {
         return Ok(());
     };
-    // What a run below waits for is what it takes.
-    let below = match &why.child {
-        Some(child) => Some(json::Run::new(&client.get(child).await?)?),
+    // What the child run waits for is what it takes.
+    let child = match &why.child {
+        Some(id) => Some(json::Run::new(&client.get(id).await?)?),
         None => None,
     };
     let mut needed = why;
-    if let Some(below) = &below
-        && let Some(why) = &below.suspend
+    if let Some(child) = &child
+        && let Some(why) = &child.suspend
     {
-        let text = format!("{} is parked: {}", below.run_id, render::suspension(why));
-        output.note(&text);
-        if let Some(error) = &below.error {
+        let reason = render::suspension(why);
+        output.note(&format!("{} is suspended: {reason}", child.run_id));
+        if let Some(error) = &child.error {
             output.note(&format!("it failed: {}", render::failure(error)));
         }
         needed = why;
@@ -297,7 +295,7 @@ async fn end(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit,
         }
     }
     match status {
-        Status::Suspended => tell_parked(client, &record, output).await?,
+        Status::Suspended => tell_suspended(client, &record, output).await?,
         Status::Error
         | Status::Cancelled
         | Status::Killed

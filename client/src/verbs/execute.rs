@@ -57,7 +57,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     if !answer.run_id.is_empty() {
         let record = json::Run::new(&client.get(&answer.run_id).await?)?;
         if record.suspend.is_some() {
-            attach::tell_parked(&client, &record, output).await?;
+            attach::tell_suspended(&client, &record, output).await?;
             return Ok(Exit::Parked);
         }
     }
@@ -65,7 +65,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     Ok(Exit::Failed)
 }
 
-/// Whether `envelope` is that of a graph that handled the errors it met, which is no success to whoever runs it.
+/// Whether `envelope` is that of a graph that handled the errors it met, which is no success to its caller.
 fn has_suppressed_errors(envelope: &Object, run_id: &str) -> bool {
     let text = |key: &str| envelope.get("data")?.get(key)?.as_str();
     text("graph_run_id") == Some(run_id)

@@ -71,7 +71,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
         }
     }
     if record.suspend.is_some() {
-        attach::tell_parked(&client, &record, output).await?;
+        attach::tell_suspended(&client, &record, output).await?;
     }
     match (&record.error, result["error"].as_str()) {
         (Some(error), _) => output.error(&render::failure(error)),

@@ -239,14 +239,14 @@ pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, 
     match (&record.suspend, output.format()) {
         (_, Format::Json) => output.json(&record)?,
         (Some(why), Format::Text) => {
-            output.line(&format!("{run} is parked: {}", render::suspension(why)))?;
+            output.line(&format!("{run} is suspended: {}", render::suspension(why)))?;
             output.hint(&render::way_on(run.as_str(), why));
         }
         (None, Format::Text) if wire::status_of(&answer)?.is_terminal() => {
             output.error(&format!("{run} has ended: {}", record.status));
         }
         (None, Format::Text) => output.error(&format!(
-            "{run} was parked and has been resumed since: {}",
+            "{run} was suspended and has been resumed since: {}",
             record.status
         )),
     }

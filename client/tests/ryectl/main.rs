@@ -64,7 +64,7 @@ fn ryectl(home: &Path, arguments: &[&str]) -> Command {
     command(Path::new(env!("CARGO_BIN_EXE_ryectl")), home, arguments)
 }
 
-/// Runs a command to its end while the scripted daemon goes on.
+/// Runs a command to its end while the scripted daemon keeps serving.
 async fn end(mut command: Command) -> Ended {
     let child = command.spawn().unwrap();
     finish(child).await
@@ -270,7 +270,7 @@ async fn a_run_ends_with_the_code_of_its_status() {
         let ended = ask(&daemon, &["run", "x/g"]).await;
         assert_eq!(ended.code, Some(code), "{}", ended.stderr);
         assert_eq!(ended.json()["graph_run_id"], RUN);
-        let told = ended.stderr.contains("parked: storage");
+        let told = ended.stderr.contains("suspended: storage");
         assert_eq!(told, status == RunStatus::Suspended, "{}", ended.stderr);
     }
 }
@@ -326,7 +326,7 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
         assert_eq!(daemon.seen(), seen);
         match flag {
             None => assert!(
-                stderr.contains("goes on") && stderr.contains("hint: `ryectl events"),
+                stderr.contains("continues") && stderr.contains("hint: `ryectl events"),
                 "{stderr}"
             ),
             Some(_) => assert_eq!(ended.json()["status"], "cancelled"),

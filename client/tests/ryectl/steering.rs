@@ -42,13 +42,13 @@ async fn resume_stays_with_the_run_from_where_it_went_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resume_tells_when_another_run_goes_on() {
+async fn resume_tells_when_another_run_continues() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["resume", "x-g-0-aaaaaaaaaa", "--detach"]).await;
     assert_eq!((ended.code, ended.stdout), (Some(0), format!("{RUN}\n")));
     assert_eq!(
         ended.stderr,
-        format!("x-g-0-aaaaaaaaaa has ended; {RUN} goes on from where it stood\n")
+        format!("x-g-0-aaaaaaaaaa has ended; {RUN} continues it\n")
     );
 }
 
@@ -67,7 +67,7 @@ async fn run_takes_up_an_old_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parked_run_tells_what_makes_it_go_on() {
+async fn a_suspended_run_tells_what_resumes_it() {
     let parked =
         json!({"reason": "uncertain", "code": null, "node": "charge", "uncertain": ["charge"]});
     let daemon = Daemon::serve(script(RunStatus::Suspended, ("run_suspended", &parked)));
@@ -85,7 +85,7 @@ async fn a_parked_run_tells_what_makes_it_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_below_names_what_the_parked_one_needs() {
+async fn a_run_that_waits_for_a_child_names_what_the_suspended_one_needs() {
     let child = v1::Run {
         run_id: "x-c-1-aaaaaaaaaa".to_owned(),
         suspend: Some(v1::Suspension {
@@ -112,8 +112,8 @@ async fn a_run_that_waits_below_names_what_the_parked_one_needs() {
     assert_eq!(
         ended.stderr,
         format!(
-            "warning: the input `z` is not declared\nparked: child\n\
-             x-c-1-aaaaaaaaaa is parked: limit (max_steps_exceeded), 5 of 5\n\
+            "warning: the input `z` is not declared\nsuspended: child\n\
+             x-c-1-aaaaaaaaaa is suspended: limit (max_steps_exceeded), 5 of 5\n\
              hint: ryectl resume {RUN} --raise steps=N\n"
         )
     );
@@ -121,7 +121,7 @@ async fn a_run_that_waits_below_names_what_the_parked_one_needs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_suspension_does_not_end_the_watch() {
-    // The run was parked once, and has gone on and ended since.
+    // The run was suspended once, and has been resumed and ended since.
     let (event_type, payload) = completed();
     let mut events = two_steps((event_type, &payload));
     let parked = json!({"reason": "user", "code": null, "node": null});
@@ -138,7 +138,7 @@ async fn an_old_suspension_does_not_end_the_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspend_tells_a_parked_run_from_one_that_has_ended() {
+async fn suspend_tells_a_suspended_run_from_one_that_has_ended() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["suspend", RUN]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
@@ -152,7 +152,7 @@ async fn suspend_tells_a_parked_run_from_one_that_has_ended() {
     });
     let ended = ask(&daemon, &["suspend", RUN]).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(ended.stdout, format!("{RUN} is parked: user\n"));
+    assert_eq!(ended.stdout, format!("{RUN} is suspended: user\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,7 +331,7 @@ async fn the_cache_is_listed_and_dropped_and_objects_are_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspend_says_what_has_become_of_a_run_that_is_not_parked() {
+async fn suspend_says_what_has_become_of_a_run_that_is_not_suspended() {
     for (status, told) in [
         (RunStatus::Running, "resumed since: running"),
         (RunStatus::Completed, "has ended: completed"),

@@ -96,7 +96,7 @@ pub fn check<'a>(layers: &'a [Layer], capability: &Capability) -> Result<(), Opt
     }
 }
 
-/// Brings the spellings of the mission documents into one: `rye.search.…` and `rye.load.…` are `rye.fetch.…`.
+/// Brings older spellings into one: `rye.search.…` and `rye.load.…` are `rye.fetch.…`.
 pub fn normalise(pattern: &str) -> String {
     for old in ["rye.search.", "rye.load."] {
         if let Some(rest) = pattern.strip_prefix(old) {

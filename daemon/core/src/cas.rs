@@ -97,7 +97,7 @@ pub fn state_snapshot(state: &Value) -> Encoded {
     Encoded::of(&Value::Object(object("state_snapshot", fields)))
 }
 
-/// Where a run stands when it parks or ends.
+/// Where a run stands when it is suspended or ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Execution<'a> {
     /// The run.

@@ -4,7 +4,7 @@
 //! [`parse`] returns walks without surprises: each target is a node, each template and condition is well-formed,
 //! the schema of the inputs compiles.
 //! **Never** looks at other files, and never decides about a graph without `permissions`: it says `None` and leaves
-//! that to whoever starts runs.
+//! that to the caller that starts runs.
 //!
 //! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column.
 //! One error is enough to keep the graph from running. Parts of the language this release does not run yet are
@@ -157,7 +157,7 @@ pub enum OnError {
     /// It ends with that error.
     #[default]
     Fail,
-    /// The error is noted, `assign` skipped, and the run goes on.
+    /// The error is noted, `assign` skipped, and the run continues.
     Continue,
 }
 
@@ -225,9 +225,9 @@ pub struct Node {
     pub work: Work,
     /// State keys and the templates they get, in the order they are written; later ones see earlier ones.
     pub assign: Vec<(String, Value)>,
-    /// Where to go on.
+    /// Where to continue.
     pub next: Next,
-    /// Where to go on if its action fails.
+    /// Where to continue if its action fails.
     pub on_error: Option<String>,
     /// What running it a second time would mean.
     pub effect: Effect,
@@ -337,7 +337,7 @@ pub enum OnItemError {
     /// No further item starts, and the node fails.
     #[default]
     Fail,
-    /// Its error is collected in its place, and the others go on.
+    /// Its error is collected in its place, and the others continue.
     Collect,
 }
 

@@ -1,8 +1,8 @@
 //! The pure core of Rye: values, machines and codecs.
 //!
 //! Nothing here reads a file, a clock or an environment variable, and nothing here knows a runtime. What the
-//! daemon does is decided in this crate and carried out in `ryed`. Modules stand in the order in which they may
-//! use each other (ARCHITECTURE.md, "Rows").
+//! daemon does is decided in this crate and carried out in `ryed`. Rows of modules are separated by blank lines, the lowest
+//! first; a module uses only lower rows, and those of its own row that ARCHITECTURE.md ("Rows") lists before it.
 
 pub mod bounds;
 pub mod clock;

@@ -71,7 +71,7 @@ impl RunKind {
     }
 }
 
-/// How much of a run must be on disk before the next effect starts (design: output rule).
+/// How much of a run must be on disk before the next effect starts: the output rule, `daemon/docs/log-and-recovery.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {

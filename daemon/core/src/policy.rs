@@ -1,13 +1,13 @@
 //! What the configuration decides about a run: built-in hooks, and what a failure means.
 //!
 //! **Owns** the reading of the merged configuration (`hook_conditions`, `error_classification`, `resilience`) into a
-//! [`Policy`], and the classification of failures. **Never** reads a file: whoever starts a run merges and verifies the
+//! [`Policy`], and the classification of failures. **Never** reads a file: the caller that starts a run merges and verifies the
 //! configuration, and fixes its text in the run's record, so that an edit never changes a run.
 //!
 //! **Authority.** A hook that comes unchanged from the system space acts under the node's own grant. The merge marks each
 //! entry of a list with the space it came from, under the key [`ORIGIN`], which no file may use; without the mark `system`
 //! a hook acts under the run's capabilities, so a file of a project can only take authority away.
-//! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the mend.
+//! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the fix.
 
 mod classify;
 
@@ -70,7 +70,7 @@ pub struct Policy {
 
 impl Policy {
     /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
-    /// says what is wrong, where, and how to mend it.
+    /// says what is wrong, where, and how to fix it.
     pub fn from_config(config: &Value) -> Result<Self, String> {
         let retries = default_retries(&config[RESILIENCE])?;
         Ok(Self {
@@ -90,7 +90,7 @@ impl Policy {
     }
 }
 
-/// A fault in the file `section`, at an entry of that kind if it is at one, as people are told of it.
+/// A fault in the file `section`, at an entry of that kind if it is at one, as people see it.
 fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
     let item = format!("config:agent/{section}");
     let place = what.map_or_else(String::new, |(kind, entry)| {
@@ -100,7 +100,7 @@ fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
         format!(" {kind} `{id}`{space}:")
     });
     format!(
-        "`{item}` (`.ai/config/agent/{section}.yaml`):{place} {problem}; mend the file and run `ryectl sign {item}`"
+        "`{item}` (`.ai/config/agent/{section}.yaml`):{place} {problem}; fix the file and run `ryectl sign {item}`"
     )
 }
 

@@ -4,7 +4,7 @@
 //! one of its id whole and in its place, any other is added at the end. Every other list, and every other value, is
 //! replaced. The key `extends` of an upper file is passed over, as the original does.
 //!
-//! **Origin.** Each entry of a list that has an `id` is marked with its space under [`ORIGIN`], so that whoever reads the
+//! **Origin.** Each entry of a list that has an `id` is marked with its space under [`ORIGIN`], so that a reader of the
 //! merged configuration knows what is part of the program. No file may use that key.
 
 use rye_core::error::{ErrorKind, Kinded};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::error::ErrorKind;
 
-/// What a failure of the file system means to whoever asked.
+/// What a failure of the file system means to the caller.
 pub(crate) fn kind(error: &io::Error) -> ErrorKind {
     if error.kind() == io::ErrorKind::NotFound {
         ErrorKind::NotFound

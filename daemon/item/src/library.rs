@@ -3,12 +3,12 @@
 //! **Owns** the search through the spaces and the order of checks: token, hash, trusted key, signature, revocation,
 //! coverage, and that the item lies where it says it belongs. A signature is no licence to move a file.
 //!
-//! **Never** reads a file twice: an [`Item`] holds the text that was checked, and whoever runs it runs that text.
+//! **Never** reads a file twice: an [`Item`] holds the text that was checked, and that text is what runs.
 //!
 //! **Order.** A new file that shadows an old one is seen at the next lookup, and so is a change of the trusted keys.
 //! What was verified is remembered by content, so that looking it up again costs a read and a hash.
 //!
-//! **Failure.** Every error names the file and the mend. The first file found decides: a bad file in the project is
+//! **Failure.** Every error names the file and the fix. The first file found decides: a bad file in the project is
 //! an error, not a reason to take the user's.
 
 mod config;
@@ -166,7 +166,7 @@ pub enum Error {
         source: seal::Error,
     },
     /// It is configuration that cannot be laid over what is below it.
-    #[error("failed to merge {item} (`{path}`); mend the file and run `ryectl sign {item}`")]
+    #[error("failed to merge {item} (`{path}`); fix the file and run `ryectl sign {item}`")]
     Config {
         /// The item.
         item: ItemRef,
@@ -396,7 +396,7 @@ impl Library {
                 && known.trust == trust
                 && known.content == content_hash
             {
-                // Time goes on between two lookups.
+                // Time passes between two lookups.
                 if let Some(signer) = known.item.signer() {
                     self.in_force(place, signer)?;
                 }

@@ -339,7 +339,7 @@ impl Root {
 
     fn read(&self, relative: &Path) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path.join(relative);
-        // Not blocking: a pipe must not hold up whoever looks for an item.
+        // Not blocking: a pipe must not hold up the search for an item.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         match refine(open_beneath(&self.folder, relative, flags), &path)? {
             Some(file) => read_limited(File::from(file), path).map(Some),

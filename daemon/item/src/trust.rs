@@ -98,7 +98,7 @@ pub enum PartialCoverage {
 pub struct TrustedKey {
     /// The key.
     pub key: PublicKey,
-    /// Whose it is, in the words of whoever trusted it.
+    /// Whose it is, in the words of the user who trusted it.
     pub owner: String,
     /// The space its entry stands in.
     pub space: Space,

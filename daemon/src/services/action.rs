@@ -44,7 +44,7 @@ pub enum TraceMode {
     On,
 }
 
-/// The answer of the executor, as the mission's documents shape it.
+/// The answer of the executor, in the shape that `execute --json` prints.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     /// The item that ran.

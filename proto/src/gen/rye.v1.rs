@@ -47,7 +47,7 @@ pub struct StartRequest {
     /// keys that begin with `continues:` are the daemon's own.
     #[prost(string, tag = "9")]
     pub idempotency_key: ::prost::alloc::string::String,
-    /// The run to go on with instead of a fresh one; it keeps its inputs. `item` must be what it runs, `limits` raise its own.
+    /// The run to resume instead of starting a fresh one; it keeps its inputs. `item` must be what it runs, `limits` raise its own.
     #[prost(string, tag = "10")]
     pub resume_run_id: ::prost::alloc::string::String,
 }
@@ -79,7 +79,7 @@ pub struct WaitResponse {
     /// In the order asked for.
     #[prost(message, repeated, tag = "1")]
     pub runs: ::prost::alloc::vec::Vec<Run>,
-    /// Whether the time was over before all had ended or parked.
+    /// Whether the time was over before all had ended or were suspended.
     #[prost(bool, tag = "2")]
     pub timed_out: bool,
 }
@@ -170,7 +170,7 @@ pub struct ResumeRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
-    /// The run that goes on. Its id is another one if the run asked for had ended.
+    /// The run that continues. Its id is another one if the run asked for had ended.
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
     /// The cursor from which `Stream` tells what happens after this call.
@@ -384,7 +384,7 @@ pub struct StateResponse {
 pub struct StreamRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// Opaque, from an earlier event: the stream goes on behind it. Empty means from the beginning.
+    /// Opaque, from an earlier event: the stream continues behind it. Empty means from the beginning.
     #[prost(string, tag = "2")]
     pub cursor: ::prost::alloc::string::String,
     /// Whether to stay until the run ends.
@@ -399,7 +399,7 @@ pub struct StreamResponse {
 /// Something that happened to a run, and is on disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
-    /// Opaque: a stream from here goes on after this event.
+    /// Opaque: a stream from here continues after this event.
     #[prost(string, tag = "1")]
     pub cursor: ::prost::alloc::string::String,
     /// Dense per run, from 1.
@@ -442,13 +442,13 @@ pub struct Run {
     /// Steps taken so far.
     #[prost(uint32, tag = "9")]
     pub steps: u32,
-    /// Why it did not succeed, or behind which failure it is parked.
+    /// Why it did not succeed, or behind which failure it is suspended.
     #[prost(message, optional, tag = "10")]
     pub error: ::core::option::Option<RunError>,
     /// Errors that the graph went past.
     #[prost(message, repeated, tag = "11")]
     pub errors: ::prost::alloc::vec::Vec<SuppressedError>,
-    /// Why it is parked, while it is.
+    /// Why it is suspended, while it is.
     #[prost(message, optional, tag = "12")]
     pub suspend: ::core::option::Option<Suspension>,
     #[prost(message, optional, tag = "13")]
@@ -524,7 +524,7 @@ pub struct SuppressedError {
     #[prost(string, tag = "3")]
     pub error: ::prost::alloc::string::String,
 }
-/// Why a run is parked.
+/// Why a run is suspended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Suspension {
     /// `limit budget error approval restart uncertain storage child crash_loop user`.
@@ -542,13 +542,13 @@ pub struct Suspension {
     /// The node it stands at; empty if none.
     #[prost(string, tag = "5")]
     pub node: ::prost::alloc::string::String,
-    /// The parked run below that it waits for.
+    /// The suspended child run that it waits for.
     #[prost(string, tag = "6")]
     pub child: ::prost::alloc::string::String,
     /// Attempts whose outcome nobody knows, as `ResumeRequest` answers them: the node, or `node\[3\]` for an item of it.
     #[prost(string, repeated, tag = "7")]
     pub uncertain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whether the run parked in the step of its node, not before it.
+    /// Whether the run is suspended in the step of its node, not before it.
     #[prost(bool, tag = "8")]
     pub begun: bool,
 }
@@ -680,7 +680,7 @@ pub struct InfoResponse {
     /// How processes are contained, strongest first.
     #[prost(string, repeated, tag = "10")]
     pub containment: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Runs that run or are about to; parked ones do not count.
+    /// Runs that run or are about to; suspended ones do not count.
     #[prost(uint32, tag = "11")]
     pub live_runs: u32,
     /// `ok`, or why new runs are not admitted.
@@ -925,7 +925,7 @@ pub enum Verdict {
     Unspecified = 0,
     /// It did not happen: do it again.
     Retry = 1,
-    /// It happened: go on.
+    /// It happened: continue past it.
     Done = 2,
     /// It failed.
     Fail = 3,
@@ -1098,7 +1098,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Start"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answers when the runs have ended or parked, or when the time is over. Pushed, not polled.
+        /// Answers when the runs have ended or are suspended, or when the time is over. Pushed, not polled.
         pub async fn wait(
             &mut self,
             request: impl tonic::IntoRequest<super::WaitRequest>,
@@ -1155,7 +1155,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Kill"));
             self.inner.unary(req, path, codec).await
         }
-        /// Asks a run to park before its next attempt; answers when it has parked or ended.
+        /// Suspends a run before its next attempt; answers when it is suspended or has ended.
         pub async fn suspend(
             &mut self,
             request: impl tonic::IntoRequest<super::SuspendRequest>,
@@ -1177,7 +1177,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Suspend"));
             self.inner.unary(req, path, codec).await
         }
-        /// Lets a parked run go on under its own id, or starts one that goes on where an ended one failed.
+        /// Resumes a suspended run under its own id, or starts one that continues where an ended one failed.
         pub async fn resume(
             &mut self,
             request: impl tonic::IntoRequest<super::ResumeRequest>,
@@ -1196,7 +1196,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Resume"));
             self.inner.unary(req, path, codec).await
         }
-        /// Runs one node of a graph as a run of its own; answers when that has ended or parked.
+        /// Runs one node of a graph as a run of its own; answers when that has ended or is suspended.
         pub async fn step(
             &mut self,
             request: impl tonic::IntoRequest<super::StepRequest>,
@@ -1294,7 +1294,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// The runs that a run started, or all runs below it.
+        /// The runs that a run started, or all its child runs at every level.
         pub async fn children(
             &mut self,
             request: impl tonic::IntoRequest<super::ChildrenRequest>,
@@ -1396,7 +1396,7 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::StartRequest>,
         ) -> std::result::Result<tonic::Response<super::StartResponse>, tonic::Status>;
-        /// Answers when the runs have ended or parked, or when the time is over. Pushed, not polled.
+        /// Answers when the runs have ended or are suspended, or when the time is over. Pushed, not polled.
         async fn wait(
             &self,
             request: tonic::Request<super::WaitRequest>,
@@ -1411,17 +1411,17 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::KillRequest>,
         ) -> std::result::Result<tonic::Response<super::KillResponse>, tonic::Status>;
-        /// Asks a run to park before its next attempt; answers when it has parked or ended.
+        /// Suspends a run before its next attempt; answers when it is suspended or has ended.
         async fn suspend(
             &self,
             request: tonic::Request<super::SuspendRequest>,
         ) -> std::result::Result<tonic::Response<super::SuspendResponse>, tonic::Status>;
-        /// Lets a parked run go on under its own id, or starts one that goes on where an ended one failed.
+        /// Resumes a suspended run under its own id, or starts one that continues where an ended one failed.
         async fn resume(
             &self,
             request: tonic::Request<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status>;
-        /// Runs one node of a graph as a run of its own; answers when that has ended or parked.
+        /// Runs one node of a graph as a run of its own; answers when that has ended or is suspended.
         async fn step(
             &self,
             request: tonic::Request<super::StepRequest>,
@@ -1449,7 +1449,7 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::ListRequest>,
         ) -> std::result::Result<tonic::Response<super::ListResponse>, tonic::Status>;
-        /// The runs that a run started, or all runs below it.
+        /// The runs that a run started, or all its child runs at every level.
         async fn children(
             &self,
             request: tonic::Request<super::ChildrenRequest>,

@@ -173,7 +173,7 @@ fn about_names(
     Some(told.collect())
 }
 
-/// What is wrong with one input, and how to mend it.
+/// What is wrong with one input, and how to fix it.
 fn problem(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
     use jsonschema::error::ValidationErrorKind;
 

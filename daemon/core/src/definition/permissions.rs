@@ -58,7 +58,7 @@ fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
     reader.error("missing_permissions", root, message);
 }
 
-/// What an action needs; `None` if its id is told by a template, or is none.
+/// What an action needs; `None` if its id comes from a template, or is none.
 fn needed(action: &Action) -> Option<Capability> {
     let item = action.named()?;
     Some(Capability::of(action.primary, &item))

@@ -1,4 +1,4 @@
-//! Other names under which the mission's documents know some items.
+//! Other names that the original system, and items written for it, have for some items.
 
 use super::{ItemId, ItemKind, ItemRef};
 

@@ -75,7 +75,7 @@ pub struct Report {
     pub fingerprint: Option<Fingerprint>,
     /// Whose key that is, if it is trusted.
     pub owner: Option<String>,
-    /// Why it would be refused, with the mend; `None` if it may be used.
+    /// Why it would be refused, with the fix; `None` if it may be used.
     pub refusal: Option<Error>,
 }
 
