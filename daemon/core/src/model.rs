@@ -28,6 +28,7 @@ mod report;
 mod round;
 mod run;
 pub mod tool;
+mod work;
 
 use std::sync::Arc;
 
@@ -45,8 +46,9 @@ pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While
 pub use self::graph::{GraphEvent, Left};
 pub use self::life::{Illegal, Life, Status};
 pub use self::round::Round;
-pub use self::run::{Run, Work};
+pub use self::run::Run;
 pub use self::tool::ToolEvent;
+pub use self::work::Work;
 
 /// A JSON object.
 pub type Object = Map<String, Value>;

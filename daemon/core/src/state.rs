@@ -60,9 +60,10 @@ impl Change {
 
     /// What is fixed about the run, if it is created.
     const fn created(&self) -> Option<&Arc<Spec>> {
-        match &self.event {
-            Event::Run(RunEvent::RunCreated(spec)) => Some(spec),
-            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => None,
+        if let Event::Run(RunEvent::RunCreated(spec)) = &self.event {
+            Some(spec)
+        } else {
+            None
         }
     }
 }

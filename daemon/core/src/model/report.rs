@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Failure, Life, Outcome, Run, Work, tool};
+use super::{Failure, Life, Outcome, Run};
 
 impl Run {
     /// Why it did not succeed, or behind which failure it is suspended.
@@ -34,15 +34,11 @@ impl Run {
 
     /// What it returned, or what a failed tool gave back all the same.
     pub fn output(&self) -> Option<&Arc<Value>> {
-        let result = match &self.work {
-            Work::Tool(tool::State::Over(result)) => Some(result),
-            Work::Tool(tool::State::New | tool::State::Calling(_)) | Work::Graph(_) => None,
-        };
         match self.outcome() {
             Some(Outcome::Completed { output } | Outcome::CompletedWithErrors { output }) => {
                 Some(output)
             }
-            Some(Outcome::Error { .. }) => result,
+            Some(Outcome::Error { .. }) => self.work.state().result(),
             Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }) | None => None,
         }
     }
@@ -60,13 +56,12 @@ impl Run {
         document["output"] = self
             .output()
             .map_or_else(|| json!({}), |output| Value::clone(output));
-        match &self.work {
-            Work::Graph(state) => {
-                document["state"] = state.vars.to_value();
-                document["steps"] = json!(state.steps);
-                document["graph_run_id"] = json!(self.id);
-            }
-            Work::Tool(_) => document["run_id"] = json!(self.id),
+        if let Some(state) = self.graph() {
+            document["state"] = state.vars.to_value();
+            document["steps"] = json!(state.steps);
+            document["graph_run_id"] = json!(self.id);
+        } else {
+            document["run_id"] = json!(self.id);
         }
         if let Some(error) = self.failure() {
             document["error"] = json!(error.message);

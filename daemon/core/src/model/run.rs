@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, KillReceipt, Left, Life, Outcome,
-    Round, RunEvent, RunKind, Slot, Spec, Status, SuppressedError, Suspension, ToolEvent, Verdict,
-    While, graph, tool,
+    Attempt, AttemptId, Event, Failure, Illegal, KillReceipt, Left, Life, Outcome, Round, RunEvent,
+    Spec, Status, SuppressedError, Suspension, Verdict, While, Work, graph,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -46,78 +44,6 @@ pub struct Run {
     pub life: Life,
     /// What it does, and has done.
     pub work: Work,
-}
-
-/// What a run does, by its kind.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "most runs are graph runs")]
-pub enum Work {
-    /// It walks a graph.
-    Graph(graph::State),
-    /// It makes one call.
-    Tool(tool::State),
-}
-
-/// What the life of a run asks of its work. One row for each kind; nothing else names them all.
-impl Work {
-    fn create(spec: &Spec) -> Self {
-        match spec.kind {
-            RunKind::Graph => Self::Graph(graph::State::create(spec)),
-            RunKind::Tool => Self::Tool(tool::State::default()),
-        }
-    }
-
-    /// Attempts in flight.
-    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
-        match self {
-            Self::Graph(state) => Box::new(state.attempts()),
-            Self::Tool(state) => Box::new(state.attempt().into_iter()),
-        }
-    }
-
-    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
-        match self {
-            Self::Graph(state) => state.attempt_mut(step, slot),
-            Self::Tool(state) => state.attempt_mut(step, slot),
-        }
-    }
-
-    /// The round of hooks that may be asked now; `None` where no hooks are asked.
-    fn round_mut(&mut self) -> Option<&mut Option<Round>> {
-        match self {
-            Self::Graph(state) => state.round_mut(),
-            Self::Tool(_) => None,
-        }
-    }
-
-    fn start_step(&mut self, event: &RunEvent) -> bool {
-        match self {
-            Self::Graph(state) => state.start_step(event),
-            Self::Tool(state) => state.start_step(event),
-        }
-    }
-
-    fn suspend(&mut self, why: &Suspension) {
-        match self {
-            Self::Graph(state) => state.suspend(why),
-            Self::Tool(_) => {}
-        }
-    }
-
-    fn resume(&mut self, max_steps: Option<u32>) {
-        match self {
-            Self::Graph(state) => state.max_steps = max_steps.or(state.max_steps),
-            Self::Tool(_) => {}
-        }
-    }
-
-    fn end(&mut self) {
-        match self {
-            Self::Graph(state) => state.end(),
-            Self::Tool(_) => {}
-        }
-    }
 }
 
 impl Run {
@@ -174,9 +100,10 @@ impl Run {
 
     /// The walk of a graph run.
     pub const fn graph(&self) -> Option<&graph::State> {
-        match &self.work {
-            Work::Graph(state) => Some(state),
-            Work::Tool(_) => None,
+        if let Work::Graph(state) = &self.work {
+            Some(state)
+        } else {
+            None
         }
     }
 
@@ -238,31 +165,25 @@ impl Run {
     }
 
     fn place(&self) -> Option<&str> {
-        match &self.work {
-            Work::Graph(state) => state.at.node(),
-            Work::Tool(state) => state.attempt().map(|_| self.spec.item.id.as_str()),
-        }
+        self.work.state().place(&self.spec)
     }
 
     fn place_before_the_end(&self) -> Option<&str> {
-        match &self.work {
-            Work::Graph(state) => state.stood().node(),
-            Work::Tool(_) => self.place(),
-        }
+        self.work.state().place_before_the_end(&self.spec)
     }
 
     /// The step that is in flight or failed.
     pub fn step(&self) -> Option<u32> {
-        match &self.work {
-            Work::Graph(state) => state.at.step().map(|step| step.number),
-            Work::Tool(state) => state.attempt().map(|attempt| attempt.id.step),
-        }
+        self.work.state().step()
     }
 
     /// Every attempt in flight; a run that has ended has none.
     pub fn attempts(&self) -> impl Iterator<Item = &Attempt> {
         let is_live = !self.status().is_terminal();
-        is_live.then(|| self.work.attempts()).into_iter().flatten()
+        is_live
+            .then(|| self.work.state().attempts())
+            .into_iter()
+            .flatten()
     }
 
     /// At-most-once attempts in flight of which nobody knows or has said what became of them: the node, with the position
@@ -329,57 +250,12 @@ impl Run {
 
     /// The event by which it ends with `outcome` at `now`, wherever it stands.
     pub fn ending(&self, now: Timestamp, outcome: Outcome) -> Event {
-        let steps = self.steps();
-        let elapsed_ms = now.ms_since(self.created_at);
-        let status = outcome.status();
         if let Outcome::Killed { cause, receipt } = outcome {
             return RunEvent::RunKilled { cause, receipt }.into();
         }
-        match (&self.work, outcome) {
-            (_, Outcome::Killed { cause, receipt }) => {
-                RunEvent::RunKilled { cause, receipt }.into()
-            }
-            (
-                Work::Graph(_),
-                Outcome::Completed { output } | Outcome::CompletedWithErrors { output },
-            ) => GraphEvent::GraphCompleted {
-                status,
-                steps,
-                elapsed_ms,
-                output,
-            }
-            .into(),
-            (Work::Graph(_), Outcome::Error { error }) => GraphEvent::GraphError {
-                error,
-                steps,
-                elapsed_ms,
-            }
-            .into(),
-            (Work::Graph(_), Outcome::Cancelled { cause }) => GraphEvent::GraphCancelled {
-                cause,
-                steps,
-                elapsed_ms,
-            }
-            .into(),
-            (
-                Work::Tool(_),
-                Outcome::Completed { output } | Outcome::CompletedWithErrors { output },
-            ) => ToolEvent::ToolCompleted {
-                result: output,
-                error: None,
-                elapsed_ms,
-            }
-            .into(),
-            (Work::Tool(_), Outcome::Error { error }) => ToolEvent::ToolCompleted {
-                result: Arc::new(Value::Null),
-                error: Some(error),
-                elapsed_ms,
-            }
-            .into(),
-            (Work::Tool(_), Outcome::Cancelled { cause }) => {
-                ToolEvent::ToolCancelled { cause }.into()
-            }
-        }
+        let elapsed_ms = now.ms_since(self.created_at);
+        let ending = self.work.state().ending(outcome, elapsed_ms);
+        ending.expect("every kind of run may end in every way")
     }
 
     /// The event by which it fails with `error` at `now`.
@@ -420,17 +296,12 @@ impl Run {
             (While::Running | While::Wanted | While::Suspended | While::Active, _) => false,
         };
         let taken = allowed
-            && match (event, &mut self.work) {
-                (Event::Run(event), _) => self.take_in(at, event),
-                (Event::Graph(event), Work::Graph(state)) => state.apply(at, &self.spec, event),
-                (Event::Tool(event), Work::Tool(state)) => {
-                    state.apply(event);
-                    true
-                }
-                (Event::Graph(_) | Event::Tool(_), _) => false,
+            && match event {
+                Event::Run(event) => self.take_in(at, event),
+                Event::Graph(_) | Event::Tool(_) => self.work.apply(at, &self.spec, event),
             };
         if taken && let Some(outcome) = event.outcome() {
-            self.work.end();
+            self.work.state_mut().end();
             self.life = Life::Ended(Arc::new(outcome));
             self.ended_at = Some(at);
         }
@@ -451,7 +322,7 @@ impl Run {
                 self.life = Life::Running;
             }
             RunEvent::RunSuspended(why) => {
-                self.work.suspend(why);
+                self.work.state_mut().suspend(why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
             }
             RunEvent::RunResumed { epoch, max_steps } => {
@@ -459,19 +330,19 @@ impl Run {
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
-                self.work.resume(*max_steps);
+                self.work.state_mut().resume(*max_steps);
                 self.life = Life::Running;
             }
             RunEvent::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
-            RunEvent::StepStarted { .. } => return self.work.start_step(event),
+            RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(event),
             RunEvent::ProcessStarted {
                 step,
                 slot,
                 process,
             } => {
-                let Some(attempt) = self.work.attempt_mut(*step, *slot) else {
+                let Some(attempt) = self.work.state_mut().attempt_mut(*step, *slot) else {
                     return false;
                 };
                 attempt.process = Some(process.clone());
@@ -482,7 +353,7 @@ impl Run {
                 verdict,
                 ..
             } => {
-                let Some(attempt) = self.work.attempt_mut(*step, *slot) else {
+                let Some(attempt) = self.work.state_mut().attempt_mut(*step, *slot) else {
                     return false;
                 };
                 attempt.verdict = Some(*verdict);
@@ -490,7 +361,7 @@ impl Run {
             RunEvent::HooksBegun { .. }
             | RunEvent::HookStarted { .. }
             | RunEvent::HookCompleted { .. } => {
-                let round = self.work.round_mut();
+                let round = self.work.state_mut().round_mut();
                 return round.is_some_and(|round| Round::take(round, event));
             }
             RunEvent::Emitted { .. } | RunEvent::Warning { .. } | RunEvent::RunKilled { .. } => {}

@@ -7,7 +7,8 @@ use strum::{IntoStaticStr, VariantNames};
 use std::sync::Arc;
 
 use super::event::Facets;
-use super::{Attempt, AttemptId, Failure, Outcome, RunEvent, Slot};
+use super::work::WorkState;
+use super::{Attempt, AttemptId, Event, Failure, Outcome, RunEvent, Slot, Spec};
 
 /// A fact about the call of a tool run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
@@ -83,7 +84,21 @@ impl State {
         }
     }
 
-    pub(super) fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+    /// The only transition of the call; it may end wherever it stands.
+    pub(super) fn apply(&mut self, event: &ToolEvent) {
+        match event {
+            ToolEvent::ToolCompleted { result, .. } => *self = Self::Over(Arc::clone(result)),
+            ToolEvent::ToolCancelled { .. } => {}
+        }
+    }
+}
+
+impl WorkState for State {
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        Box::new(self.attempt().into_iter())
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
         match self {
             Self::Calling(attempt) if (attempt.id.step, attempt.id.slot) == (step, slot) => {
                 Some(attempt)
@@ -92,8 +107,7 @@ impl State {
         }
     }
 
-    /// The call starts; `false` if it has before.
-    pub(super) fn start_step(&mut self, event: &RunEvent) -> bool {
+    fn start_step(&mut self, event: &RunEvent) -> bool {
         let (
             Self::New,
             RunEvent::StepStarted {
@@ -119,11 +133,37 @@ impl State {
         true
     }
 
-    /// The only transition of the call; it may end wherever it stands.
-    pub(super) fn apply(&mut self, event: &ToolEvent) {
-        match event {
-            ToolEvent::ToolCompleted { result, .. } => *self = Self::Over(Arc::clone(result)),
-            ToolEvent::ToolCancelled { .. } => {}
+    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        self.attempt().map(|_| spec.item.id.as_str())
+    }
+
+    fn step(&self) -> Option<u32> {
+        self.attempt().map(|attempt| attempt.id.step)
+    }
+
+    fn result(&self) -> Option<&Arc<Value>> {
+        match self {
+            Self::Over(result) => Some(result),
+            Self::New | Self::Calling(_) => None,
         }
+    }
+
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
+        let (result, error) = match outcome {
+            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                (output, None)
+            }
+            Outcome::Error { error } => (Arc::new(Value::Null), Some(error)),
+            Outcome::Cancelled { cause } => {
+                return Some(ToolEvent::ToolCancelled { cause }.into());
+            }
+            Outcome::Killed { .. } => return None,
+        };
+        let completed = ToolEvent::ToolCompleted {
+            result,
+            error,
+            elapsed_ms,
+        };
+        Some(completed.into())
     }
 }

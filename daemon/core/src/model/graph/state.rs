@@ -305,7 +305,7 @@ impl State {
     }
 
     /// Attempts in flight: the action of the node, items, the action of a hook.
-    pub fn attempts(&self) -> impl Iterator<Item = &Attempt> {
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = &Attempt> {
         let (action, items) = match &self.at {
             At::Step(Step { work, .. }) => match work {
                 StepWork::Action(attempt) => (Some(attempt), None),

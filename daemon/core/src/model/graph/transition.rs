@@ -10,14 +10,18 @@ use super::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork
 use super::{GraphEvent, ItemResult, Items};
 use crate::clock::Timestamp;
 use crate::id::Name;
+use crate::model::work::WorkState;
 use crate::model::{
-    Attempt, AttemptId, Failure, Round, RunEvent, Slot, Spec, SuppressedError, Suspension,
-    attempt_name,
+    Attempt, AttemptId, Event, Failure, Outcome, Round, RunEvent, Slot, Spec, SuppressedError,
+    Suspension, attempt_name,
 };
 
-impl State {
-    /// The attempt in flight in `slot`.
-    pub(in crate::model) fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+impl WorkState for State {
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        Box::new(self.in_flight())
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
         if let Slot::Hook(_) = slot {
             return self.at.round_mut()?.as_mut()?.running.as_mut();
         }
@@ -34,13 +38,11 @@ impl State {
         }
     }
 
-    /// The round of hooks that may be asked here.
-    pub(in crate::model) fn round_mut(&mut self) -> Option<&mut Option<Round>> {
+    fn round_mut(&mut self) -> Option<&mut Option<Round>> {
         self.at.round_mut()
     }
 
-    /// The run is suspended.
-    pub(in crate::model) fn suspend(&mut self, why: &Suspension) {
+    fn suspend(&mut self, why: &Suspension) {
         if let Some(failure) = &why.failure {
             let error = json!({"node": failure.node, "error": failure.message});
             self.vars.set("_last_error", error);
@@ -53,15 +55,13 @@ impl State {
         }
     }
 
-    /// The run has ended where it stands: nobody is asked any more.
-    pub(in crate::model) fn end(&mut self) {
+    fn end(&mut self) {
         if let Some(round) = self.at.round_mut() {
             *round = None;
         }
     }
 
-    /// A step starts, or is tried again.
-    pub(in crate::model) fn start_step(&mut self, event: &RunEvent) -> bool {
+    fn start_step(&mut self, event: &RunEvent) -> bool {
         let RunEvent::StepStarted {
             step: number,
             node,
@@ -107,6 +107,50 @@ impl State {
         true
     }
 
+    fn resume(&mut self, max_steps: Option<u32>) {
+        self.max_steps = max_steps.or(self.max_steps);
+    }
+
+    fn place<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {
+        self.at.node()
+    }
+
+    fn place_before_the_end<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {
+        self.stood().node()
+    }
+
+    fn step(&self) -> Option<u32> {
+        self.at.step().map(|step| step.number)
+    }
+
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
+        let (status, steps) = (outcome.status(), self.steps);
+        let event = match outcome {
+            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                GraphEvent::GraphCompleted {
+                    status,
+                    steps,
+                    elapsed_ms,
+                    output,
+                }
+            }
+            Outcome::Error { error } => GraphEvent::GraphError {
+                error,
+                steps,
+                elapsed_ms,
+            },
+            Outcome::Cancelled { cause } => GraphEvent::GraphCancelled {
+                cause,
+                steps,
+                elapsed_ms,
+            },
+            Outcome::Killed { .. } => return None,
+        };
+        Some(event.into())
+    }
+}
+
+impl State {
     /// The items of the step that starts: those an earlier attempt left, if there are as many, with the failed ones open again.
     fn open_items(&mut self, step: u32, count: u32) -> Items {
         let earlier = self.at.items().filter(|items| items.count() == count);

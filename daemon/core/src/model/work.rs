@@ -1,0 +1,105 @@
+//! What a run does, by its kind: the one place that names all kinds, and what each of them is asked.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    Attempt, Event, Outcome, Round, RunEvent, RunKind, Slot, Spec, Suspension, graph, tool,
+};
+use crate::clock::Timestamp;
+
+/// What a run does, by its kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "most runs are graph runs")]
+pub enum Work {
+    /// It walks a graph.
+    Graph(graph::State),
+    /// It makes one call.
+    Tool(tool::State),
+}
+
+/// What the life of a run asks of the state of its work.
+pub(super) trait WorkState {
+    /// Attempts in flight.
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_>;
+
+    /// The attempt in flight in `slot`.
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt>;
+
+    /// What stands for the place where the work is, if there is a word for it.
+    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str>;
+
+    /// The same, of work that has come to its end: where it was before.
+    fn place_before_the_end<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        self.place(spec)
+    }
+
+    /// The step that is in flight or failed.
+    fn step(&self) -> Option<u32>;
+
+    /// The event by which it ends with `outcome`, `elapsed_ms` after the run was accepted; `None` for a kill, which is the same
+    /// for every kind.
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event>;
+
+    /// What it gave back, also if it failed.
+    fn result(&self) -> Option<&Arc<Value>> {
+        None
+    }
+
+    /// The round of hooks that may be asked here; `None` where no hooks are asked.
+    fn round_mut(&mut self) -> Option<&mut Option<Round>> {
+        None
+    }
+
+    /// A step starts, or is tried again; `false` if it cannot here, and then nothing has changed.
+    fn start_step(&mut self, _event: &RunEvent) -> bool {
+        false
+    }
+
+    /// The run is suspended.
+    fn suspend(&mut self, _why: &Suspension) {}
+
+    /// The run is resumed, perhaps with another limit of steps.
+    fn resume(&mut self, _max_steps: Option<u32>) {}
+
+    /// The run has ended where it stands.
+    fn end(&mut self) {}
+}
+
+impl Work {
+    pub(super) fn create(spec: &Spec) -> Self {
+        match spec.kind {
+            RunKind::Graph => Self::Graph(graph::State::create(spec)),
+            RunKind::Tool => Self::Tool(tool::State::default()),
+        }
+    }
+
+    pub(super) fn state(&self) -> &dyn WorkState {
+        match self {
+            Self::Graph(state) => state,
+            Self::Tool(state) => state,
+        }
+    }
+
+    pub(super) fn state_mut(&mut self) -> &mut dyn WorkState {
+        match self {
+            Self::Graph(state) => state,
+            Self::Tool(state) => state,
+        }
+    }
+
+    /// Takes in an event of its own kind; `false` if it cannot here, or is of another kind, and then nothing has changed.
+    pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &Event) -> bool {
+        match (self, event) {
+            (Self::Graph(state), Event::Graph(event)) => state.apply(at, spec, event),
+            (Self::Tool(state), Event::Tool(event)) => {
+                state.apply(event);
+                true
+            }
+            (Self::Graph(_) | Self::Tool(_), _) => false,
+        }
+    }
+}
