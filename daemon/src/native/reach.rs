@@ -43,12 +43,11 @@ pub(super) async fn visible(session: &Session<'_>, id: &str) -> Result<Arc<Run>,
 /// The run named `id`, if whoever calls may stop and resume it.
 pub(super) async fn actionable(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let run = visible(session, id).await?;
-    let acts = match session.spec.kind {
-        RunKind::Tool => session.spec.parent.is_none(),
-        RunKind::Graph => {
-            let above = line_above(session, &run).await;
-            above.iter().any(|run| is_same(session, run))
-        }
+    let acts = if session.spec.kind == RunKind::Tool {
+        session.spec.parent.is_none()
+    } else {
+        let above = line_above(session, &run).await;
+        above.iter().any(|run| is_same(session, run))
     };
     if acts {
         return Ok(run);

@@ -77,15 +77,17 @@ impl Admission {
         let (project, config) = (inside.project, &self.config);
         let resolved =
             chain::resolve(inside.library, &item, None).map_err(|source| refused(&item, source))?;
+        let is_graph = matches!(resolved.terminal, Terminal::Graph);
         let lineage = request.lineage.as_ref();
         let continued = match &request.start_at {
             StartAt::Continue { run, .. } => Some(run),
             StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
         };
         let spec = Spec {
-            kind: match resolved.terminal {
-                Terminal::Graph => RunKind::Graph,
-                Terminal::Native(_) | Terminal::Process => RunKind::Tool,
+            kind: if is_graph {
+                RunKind::Graph
+            } else {
+                RunKind::Tool
             },
             item,
             project: project.directory.to_string_lossy().into_owned(),
@@ -112,13 +114,14 @@ impl Admission {
             start_key: request.start_key.clone(),
             start_digest: request.start_key.is_some().then(|| request.digest()),
         };
-        if spec.kind == RunKind::Tool && !matches!(request.start_at, StartAt::Start) {
+        if !is_graph && !matches!(request.start_at, StartAt::Start) {
             return Err(Error::NotAGraph { item: spec.item });
         }
         let continued = spec.continuation_of.clone();
-        let admitted = match spec.kind {
-            RunKind::Graph => self.admit_graph(spec, &resolved, inside.library, request)?,
-            RunKind::Tool => admit_tool(spec, &resolved, request)?,
+        let admitted = if is_graph {
+            self.admit_graph(spec, &resolved, inside.library, request)?
+        } else {
+            admit_tool(spec, &resolved, request)?
         };
         match (continued, &admitted.fault) {
             (Some(run), Some(fault)) => Err(Error::Unfit {

@@ -296,9 +296,10 @@ impl Run {
             (While::Running | While::Wanted | While::Suspended | While::Active, _) => false,
         };
         let taken = allowed
-            && match event {
-                Event::Run(event) => self.take_in(at, event),
-                Event::Graph(_) | Event::Tool(_) => self.work.apply(at, &self.spec, event),
+            && if let Event::Run(event) = event {
+                self.take_in(at, event)
+            } else {
+                self.work.apply(at, &self.spec, event)
             };
         if taken && let Some(outcome) = event.outcome() {
             self.work.state_mut().end();
