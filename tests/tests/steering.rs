@@ -356,7 +356,7 @@ fn a_run_that_was_stopped_tells_by_whom_and_where() {
             .ryectl("resume")
             .arg(&run)
             .ok()
-            .tells(&["from where it stood"]);
+            .tells(&["continues it"]);
     }
 }
 

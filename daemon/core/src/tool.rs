@@ -42,9 +42,10 @@ impl ToolMachine {
     }
 
     fn state(&self) -> State {
-        match &self.run.work {
-            Work::Tool(state) => state.clone(),
-            Work::Graph(_) => State::Over(Arc::new(Value::Null)),
+        if let Work::Tool(state) = &self.run.work {
+            state.clone()
+        } else {
+            State::Over(Arc::new(Value::Null))
         }
     }
 
