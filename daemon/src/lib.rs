@@ -29,6 +29,7 @@ pub mod native;
 
 pub mod chain;
 
+pub mod inspect;
 pub mod services;
 
 pub mod dispatch;

@@ -16,6 +16,25 @@ use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
 
+/// Parameters of an action on a graph that say how the graph runs, and what whoever starts a run at the top says instead.
+pub const CONTROL: [(&str, &str); 10] = [
+    ("async", "--detach"),
+    ("validate", "ryectl graph validate"),
+    ("node", "ryectl graph step --node"),
+    ("inject_state", "ryectl graph step --state"),
+    ("capabilities", "--cap"),
+    ("depth", "--limit depth=N"),
+    ("max_steps", "--limit steps=N"),
+    ("resume", "--resume RUN"),
+    ("graph_run_id", "--resume RUN"),
+    ("resume_run_id", "--resume RUN"),
+];
+
+/// Whether a parameter of an action on a graph says how the graph runs.
+pub fn is_control(name: &str) -> bool {
+    CONTROL.iter().any(|(word, _)| *word == name)
+}
+
 /// What whoever does not wait for a graph run is told of it.
 pub fn launched(run: &Run) -> Value {
     json!({

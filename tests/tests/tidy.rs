@@ -29,6 +29,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("storage_backoff", 4),
     ("native", 5),
     ("chain", 6),
+    ("inspect", 7),
     ("services", 7),
     ("dispatch", 8),
     ("drive", 8),

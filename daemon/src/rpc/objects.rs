@@ -1,5 +1,8 @@
 //! The service `Objects`: what runs leave behind in a project.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_proto::v1;
 use rye_proto::v1::objects_server::Objects;
@@ -8,6 +11,7 @@ use tonic::{Request, Response, Status};
 use super::encode;
 use super::status::invalid;
 use crate::cache::{self, Store, Which};
+use crate::projects::{self, Project};
 use crate::supervisor::Supervisor;
 
 #[derive(Debug)]
@@ -21,6 +25,11 @@ impl ObjectsService {
         let store = Store::new(supervisor.journal().signer());
         Self { supervisor, store }
     }
+
+    /// The project that `directory` belongs to.
+    async fn project_of(&self, directory: &Path) -> Result<Arc<Project>, projects::Error> {
+        self.supervisor.projects().open(directory).await
+    }
 }
 
 #[tonic::async_trait]
@@ -30,7 +39,7 @@ impl Objects for ObjectsService {
         request: Request<v1::GetObjectRequest>,
     ) -> Result<Response<v1::GetObjectResponse>, Status> {
         let request = request.into_inner();
-        let project = self.supervisor.project_of(request.project.as_ref()).await?;
+        let project = self.project_of(request.project.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let object_json = match self
             .store
@@ -54,7 +63,7 @@ impl Objects for ObjectsService {
         request: Request<v1::ListCacheRequest>,
     ) -> Result<Response<v1::ListCacheResponse>, Status> {
         let directory = request.into_inner().project;
-        let project = self.supervisor.project_of(directory.as_ref()).await?;
+        let project = self.project_of(directory.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let entries = self.store.list(project.gate(), &files).await?;
         Ok(Response::new(v1::ListCacheResponse {
@@ -70,7 +79,7 @@ impl Objects for ObjectsService {
         if request.all != request.keys.is_empty() {
             return Err(invalid("keys", "name entries, or ask for all"));
         }
-        let project = self.supervisor.project_of(request.project.as_ref()).await?;
+        let project = self.project_of(request.project.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let which: Vec<Which> = if request.all {
             vec![Which::All]

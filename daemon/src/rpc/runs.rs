@@ -212,11 +212,9 @@ impl Runs for RunsService {
     ) -> Answer<v1::ValidateResponse> {
         let request = request.into_inner();
         let item = decode::item(request.item)?;
-        let checked = self
-            .supervisor
-            .validate(&item, request.project.as_ref())
-            .await?;
-        Ok(Response::new(encode::checked(checked)))
+        let inspector = self.supervisor.inspector();
+        let checked = inspector.validate(&item, request.project.as_ref());
+        Ok(Response::new(encode::checked(checked.await?)))
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Answer<v1::ShowResponse> {
@@ -224,10 +222,19 @@ impl Runs for RunsService {
         let format = decode::format(request.format)?;
         let run = decode::optional_run_id("run_id", &request.run_id)?;
         let item = decode::item(request.item)?;
-        let text = self
-            .supervisor
-            .show(&item, request.project.as_ref(), format, run.as_ref())
-            .await?;
+        let inspector = self.supervisor.inspector();
+        let text = match run {
+            None => {
+                inspector
+                    .show(&item, request.project.as_ref(), format)
+                    .await?
+            }
+            Some(run) => {
+                let run = self.supervisor.run_of(&run).await?;
+                let walked = self.supervisor.journal().walked(&run.id).await?;
+                inspector.show_run(&item, format, run, walked).await?
+            }
+        };
         Ok(Response::new(v1::ShowResponse { text }))
     }
 
