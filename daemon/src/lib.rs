@@ -40,6 +40,8 @@ pub mod tool;
 
 pub mod supervisor;
 
+pub mod access;
+
 pub mod rpc;
 
 pub mod node;

@@ -31,6 +31,7 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::identity::NodeKey;
+use crate::access::Access;
 use crate::chain;
 use crate::clock::HostClock;
 use crate::config::Config;
@@ -252,7 +253,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
     let closing = tokio_util::sync::CancellationToken::new();
     let mut server = Box::pin(rpc::serve(
         listener,
-        supervisor.clone(),
+        Access::new(supervisor.clone()),
         facts,
         config.limits.message_bytes.get(),
         closing.clone(),
@@ -382,4 +383,4 @@ impl Signals {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,10 @@
 //! What the runs, and the tools they call, may ask of the owner of all runs.
 //!
 //! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. [`Runs::nest`] narrows
-//! what a run below may do by the layers of its parent. The verbs on other runs check nothing: whoever calls them for a tool
-//! asks `native::reach` before.
+//! what a run below may do by the layers of its parent. The verbs on other runs check nothing: whoever calls them on behalf of
+//! somebody asks [`reach`] before.
+
+pub mod reach;
 
 use std::fmt;
 use std::sync::Arc;

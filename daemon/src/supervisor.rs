@@ -252,6 +252,11 @@ impl Supervisor {
         &self.shared.services.journal
     }
 
+    /// This, as drivers and native tools see it.
+    pub fn runs(&self) -> Arc<dyn Runs> {
+        Arc::<Shared>::clone(&self.shared)
+    }
+
     /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
     pub fn live_count(&self) -> usize {
         self.journal().active()

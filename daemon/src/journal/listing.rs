@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, Lsn, RunId, Seq};
 use rye_core::model::{Run, Status};
@@ -31,6 +32,17 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// The same, of the runs that `caller` sees.
+    #[must_use]
+    pub fn seen_by(self, caller: Caller<'_>) -> Self {
+        let Scope { principal, project } = caller.scope();
+        Self {
+            principal: Some(principal.to_owned()),
+            project: project.map(str::to_owned).or(self.project),
+            ..self
+        }
+    }
+
     /// Whether a run that has ended can pass.
     fn admits_ended(&self) -> bool {
         self.statuses.is_empty() || self.statuses.iter().any(|status| status.is_terminal())

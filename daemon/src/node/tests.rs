@@ -27,9 +27,9 @@ const RUNS: usize = 8;
 const HEAD: &str = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: [\"rye.*\"]\n";
 const ECHO: &str = "{item_id: rye/core/echo, params: {n: 1}}";
 
-struct Daemon {
+pub(crate) struct Daemon {
     root: TempDir,
-    supervisor: Supervisor,
+    pub(crate) supervisor: Supervisor,
     projects: Arc<Projects>,
     journal: Arc<Journal>,
     key: SecretKey,
@@ -37,7 +37,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
         let variable = |name: &str, path: &Path| (name.into(), path.as_os_str().to_owned());
@@ -82,7 +82,7 @@ impl Daemon {
     }
 
     /// A project with the graph `t/endless`, which echoes until it is stopped, and the graph `t/short`, which echoes thrice.
-    fn project(&self, name: &str) -> PathBuf {
+    pub(crate) fn project(&self, name: &str) -> PathBuf {
         let directory = self.root.path().canonicalize().unwrap().join(name);
         let folder = directory.join(".ai/tools/t");
         std::fs::create_dir_all(&folder).unwrap();
@@ -101,7 +101,7 @@ impl Daemon {
         directory
     }
 
-    async fn run(&self, directory: &Path, graph: &str) -> RunId {
+    pub(crate) async fn run(&self, directory: &Path, graph: &str) -> RunId {
         let start = Start {
             item: ItemRef::tool(ItemId::new(graph).unwrap()),
             directory: directory.to_owned(),
@@ -121,12 +121,12 @@ impl Daemon {
         self.supervisor.start(start).await.unwrap().run
     }
 
-    async fn settled(&self, run: &RunId) -> Status {
+    pub(crate) async fn settled(&self, run: &RunId) -> Status {
         self.supervisor.settled(run).await.unwrap();
         self.supervisor.run_of(run).await.unwrap().status()
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.supervisor.stop_now();
         self.tasks.close(PATIENCE).await;
         self.journal.close().await.unwrap();

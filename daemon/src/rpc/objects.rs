@@ -1,8 +1,5 @@
 //! The service `Objects`: what runs leave behind in a project.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_proto::v1;
 use rye_proto::v1::objects_server::Objects;
@@ -10,25 +7,19 @@ use tonic::{Request, Response, Status};
 
 use super::encode;
 use super::status::invalid;
+use crate::access::Access;
 use crate::cache::{self, Store, Which};
-use crate::projects::{self, Project};
-use crate::supervisor::Supervisor;
 
 #[derive(Debug)]
 pub(super) struct ObjectsService {
-    supervisor: Supervisor,
+    access: Access,
     store: Store,
 }
 
 impl ObjectsService {
-    pub(super) fn new(supervisor: Supervisor) -> Self {
-        let store = Store::new(supervisor.journal().signer());
-        Self { supervisor, store }
-    }
-
-    /// The project that `directory` belongs to.
-    async fn project_of(&self, directory: &Path) -> Result<Arc<Project>, projects::Error> {
-        self.supervisor.projects().open(directory).await
+    pub(super) fn new(access: Access) -> Self {
+        let store = Store::new(access.signer());
+        Self { access, store }
     }
 }
 
@@ -39,7 +30,7 @@ impl Objects for ObjectsService {
         request: Request<v1::GetObjectRequest>,
     ) -> Result<Response<v1::GetObjectResponse>, Status> {
         let request = request.into_inner();
-        let project = self.project_of(request.project.as_ref()).await?;
+        let project = self.access.project(request.project.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let object_json = match self
             .store
@@ -50,7 +41,7 @@ impl Objects for ObjectsService {
             Err(missing) if missing.kind() == ErrorKind::NotFound => {
                 // A transcript of the project names long payloads, which the journal keeps.
                 let digest = request.hash.parse().map_err(cache::Error::from)?;
-                let payload = self.supervisor.journal().long_payload(digest).await?;
+                let payload = self.access.long_payload(digest).await?;
                 payload.ok_or(missing)?
             }
             Err(error) => return Err(error.into()),
@@ -63,7 +54,7 @@ impl Objects for ObjectsService {
         request: Request<v1::ListCacheRequest>,
     ) -> Result<Response<v1::ListCacheResponse>, Status> {
         let directory = request.into_inner().project;
-        let project = self.project_of(directory.as_ref()).await?;
+        let project = self.access.project(directory.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let entries = self.store.list(project.gate(), &files).await?;
         Ok(Response::new(v1::ListCacheResponse {
@@ -79,7 +70,7 @@ impl Objects for ObjectsService {
         if request.all != request.keys.is_empty() {
             return Err(invalid("keys", "name entries, or ask for all"));
         }
-        let project = self.project_of(request.project.as_ref()).await?;
+        let project = self.access.project(request.project.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let which: Vec<Which> = if request.all {
             vec![Which::All]

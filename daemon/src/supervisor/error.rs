@@ -3,6 +3,7 @@
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
 
+use crate::port::Refusal;
 use crate::{chain, inspect, journal, projects};
 
 /// Why the supervisor did not do what it was asked.
@@ -30,6 +31,9 @@ pub enum Error {
     /// The item cannot be looked at.
     #[error(transparent)]
     Inspect(#[from] inspect::Error),
+    /// The caller may not see, or not touch, a run that the request names.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The item is refused or not there.
     #[error("failed to start `{item}`")]
     Item {
@@ -99,6 +103,7 @@ impl Kinded for Error {
             Self::UnknownRun { .. } => ErrorKind::NotFound,
             Self::Project(source) => source.kind(),
             Self::Inspect(source) => source.kind(),
+            Self::Refused(source) => source.kind(),
             Self::Item { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
             Self::NotAGraph { .. } | Self::Params { .. } => ErrorKind::Invalid,
