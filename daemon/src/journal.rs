@@ -9,7 +9,7 @@
 //! commit ──► draft ──► │ check apply number │ ──► ┤                                  ▼
 //!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                         archiver (archive, index, base) ◄── artifact writer (objects, page) ◄── projector (transcript, state)
+//!                             archiver (archive, index, base) ◄──────────┴──► lanes, one for each project (transcript, state, objects, page)
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
@@ -44,6 +44,7 @@ mod faults;
 mod feed;
 mod history;
 mod index;
+mod lanes;
 mod listing;
 mod log;
 mod long;

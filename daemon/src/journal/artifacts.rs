@@ -1,9 +1,9 @@
-//! The thread that makes of a transcript what people and auditors read: objects, and the page for people.
+//! What a lane makes of transcripts for people and auditors: objects, and the page for people.
 //!
 //! **Owns** `state/objects` (results, receipts, snapshots and refs) and `knowledge/agent/threads/<graph>/<run>.md` below the run's
-//! `files` directory. **Never** reads the log: its only source is the transcript, which the projector has written before it
+//! `files` directory. **Never** reads the log: its only source is the transcript, which the lane has written before it
 //! says so here, and which is checked line by line on the way. So it may fall behind by any distance without keeping a
-//! run, the transcript or the log waiting, and needs no more memory for it.
+//! run, the archive or another project waiting, and needs no more memory for it than a note for each run.
 //!
 //! **Durability.** A run that has not parked or ended may be behind: after a restart its objects are made again from the
 //! first line on; those that are there are compared and left alone. A run that has is finished before a checkpoint passes:
@@ -12,10 +12,10 @@
 //!
 //! **Order**: an object before what names it, results before receipts, receipts before the snapshot, the snapshot before the
 //! ref. A run that parks and goes on at once may leave no snapshot of that moment: a ref names the newest one only.
-//! **Failure**: a project that is gone, full or in our way is tried again every second; once the log has grown too far for its
-//! sake, its objects are given up with a warning. A transcript that is not what was written ends the run's objects.
+//! **Failure**: a project that is gone, full or in our way is tried again every second, until its lane gives up. A transcript that
+//! is not what was written ends the run's objects.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -24,15 +24,13 @@ use std::time::{Duration, Instant};
 
 use rye_core::cas::Encoded;
 use rye_core::error::with_sources;
-use rye_core::id::{Lsn, RunId};
+use rye_core::id::RunId;
 use rye_core::model::{Object, Run, RunKind};
 use serde_json::json;
 
 use super::Shared;
-use super::archiver::{Covered, Ended};
 use super::page::{Outlines, Page};
-use super::projector::{RENDER_EVERY, RETAINED};
-use super::publisher::CheckpointJob;
+use super::projector::{RENDER_EVERY, RETRY};
 use super::receipts::Receipts;
 use super::record::{Logged, Unreadable};
 use super::run_stream::RunStream;
@@ -43,10 +41,8 @@ use crate::object::ProjectObjects;
 
 /// Bytes of a transcript that are taken in before another run has its turn; more than one line.
 const PIECE_BYTES: u64 = 512 << 10;
-/// Pause before a project that failed is tried again.
-const RETRY: Duration = Duration::from_secs(1);
 
-/// What the projector says about a run whose transcript it has written.
+/// What is to be made of a run whose transcript is written.
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) stream: Arc<RunStream>,
@@ -55,7 +51,7 @@ pub(super) struct Note {
     /// Whether the page is to be rendered.
     pub(super) page: bool,
     /// The record, if the run has parked or ended.
-    pub(super) settled: Option<(Arc<Run>, Lsn)>,
+    pub(super) settled: Option<Arc<Run>>,
     /// Whether the transcript is not written any more.
     pub(super) given_up: bool,
     /// Whether its project has refused it before.
@@ -72,19 +68,12 @@ impl Note {
     }
 }
 
-/// What the projector leaves for the artifact writer.
-#[derive(Debug, Default)]
-pub(super) struct Inbox {
-    pub(super) runs: Notes,
-    pub(super) checkpoint: Option<(CheckpointJob, Covered)>,
-}
-
 /// At most one note for each run.
 #[derive(Debug, Default)]
-pub(super) struct Notes(HashMap<RunId, Note>);
+struct Notes(HashMap<RunId, Note>);
 
 impl Notes {
-    pub(super) fn add(&mut self, note: Note) {
+    fn add(&mut self, note: Note) {
         match self.0.get_mut(&note.stream.id) {
             Some(earlier) => earlier.merge(note),
             None => {
@@ -137,6 +126,7 @@ impl From<Fault> for Trouble {
 #[derive(Debug)]
 pub(super) struct ArtifactWriter {
     shared: Arc<Shared>,
+    files: String,
     waiting: Notes,
     failing: Notes,
     retry_at: Instant,
@@ -144,56 +134,48 @@ pub(super) struct ArtifactWriter {
     outlines: Outlines,
     /// Runs that have no objects any more, because their transcript is not what was written.
     lost: HashSet<RunId>,
-    /// Directories with files that a power cut would take.
-    unsynced: BTreeSet<String>,
+    /// Whether there are files that a power cut would take.
+    unsynced: bool,
 }
 
 impl ArtifactWriter {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, files: String) -> Self {
         Self {
             shared,
+            files,
             waiting: Notes::default(),
             failing: Notes::default(),
             retry_at: Instant::now(),
             chronicles: HashMap::new(),
             outlines: Outlines::default(),
             lost: HashSet::new(),
-            unsynced: BTreeSet::new(),
+            unsynced: false,
         }
     }
 
-    /// Works until the mailbox is closed and every run that parked or ended is done. The body of the curating thread.
-    pub(super) fn run(mut self) {
-        loop {
-            let timeout = if !self.waiting.0.is_empty() {
-                Some(Duration::ZERO)
-            } else if !self.failing.0.is_empty() {
-                Some(RETRY)
-            } else {
-                None
-            };
-            let taken = self.shared.curating.take(timeout);
-            for (id, note) in taken.value.runs.0 {
-                let failing = self.failing.0.contains_key(&id);
-                let notes = if failing {
-                    &mut self.failing
-                } else {
-                    &mut self.waiting
-                };
-                notes.add(note);
-            }
-            if Instant::now() >= self.retry_at {
-                self.retry();
-            }
-            self.work(|_| true);
-            if let Some((job, covered)) = taken.value.checkpoint {
-                self.checkpoint(job, covered);
-            }
-            if taken.closed {
-                self.finish();
-                return;
-            }
+    /// Takes in what is to be made.
+    pub(super) fn add(&mut self, note: Note) {
+        if self.failing.0.contains_key(&note.stream.id) {
+            self.failing.add(note);
+        } else {
+            self.waiting.add(note);
         }
+    }
+
+    /// Gives each waiting run a turn.
+    pub(super) fn work(&mut self) {
+        if Instant::now() >= self.retry_at {
+            self.retry();
+        }
+        self.turns(|_| true);
+    }
+
+    /// When there is more to do, if there is.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        if !self.waiting.0.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        (!self.failing.0.is_empty()).then_some(RETRY)
     }
 
     fn retry(&mut self) {
@@ -202,7 +184,8 @@ impl ArtifactWriter {
     }
 
     /// Gives each waiting run that is `meant` a turn.
-    fn work(&mut self, meant: impl Fn(&Note) -> bool) {
+    fn turns(&mut self, meant: impl Fn(&Note) -> bool) {
+        self.shared.faults.before_files(&self.files);
         let ids: Vec<RunId> = self
             .waiting
             .0
@@ -215,7 +198,7 @@ impl ArtifactWriter {
                 continue;
             };
             match self.turn(&id, &mut note) {
-                Ok(Turn::Done) => self.done(&id, note),
+                Ok(Turn::Done) => self.done(&id, &note),
                 Ok(Turn::More) => self.waiting.add(note),
                 Err(Trouble::Project(error)) => {
                     if !std::mem::replace(&mut note.failed, true) {
@@ -228,16 +211,16 @@ impl ArtifactWriter {
                     tracing::warn!(run = %id, error = %with_sources(&error),
                         "the run has no further objects, and its page is not rendered any more");
                     self.lost.insert(id.clone());
-                    self.done(&id, note);
+                    self.done(&id, &note);
                 }
             }
         }
     }
 
     /// Gives turns until every run that parked or ended is done or fails.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         while self.waiting.0.values().any(|note| note.settled.is_some()) {
-            self.work(|note| note.settled.is_some());
+            self.turns(|note| note.settled.is_some());
         }
     }
 
@@ -276,7 +259,7 @@ impl ArtifactWriter {
         let files = &note.stream.spec.files;
         let root = Dir::root(Path::new(files))?;
         if !chronicle.unwritten.is_empty() || note.settled.is_some() {
-            self.unsynced.insert(files.clone());
+            self.unsynced = true;
             let vault = ProjectObjects::make(Path::new(files))?;
             let mut written = 0;
             let put = chronicle.unwritten.iter().try_for_each(|object| {
@@ -347,7 +330,7 @@ impl ArtifactWriter {
         chronicle: &RunHistory,
         vault: &ProjectObjects,
     ) -> io::Result<()> {
-        let Some((run, _)) = &note.settled else {
+        let Some(run) = &note.settled else {
             return Ok(());
         };
         let (state, execution) = chronicle.receipts.snapshots(run);
@@ -377,56 +360,48 @@ impl ArtifactWriter {
     }
 
     /// The run's objects are what they should be, or given up.
-    fn done(&mut self, id: &RunId, note: Note) {
-        let Some((run, lsn)) = note.settled else {
+    fn done(&mut self, id: &RunId, note: &Note) {
+        let Some(run) = &note.settled else {
             return;
         };
         self.chronicles.remove(id);
-        if !run.status().is_terminal() {
-            return;
+        if run.status().is_terminal() {
+            self.lost.remove(id);
         }
-        self.lost.remove(id);
-        let ended = Ended {
-            run,
-            stream: note.stream,
-            head: note.upto,
-            lsn,
-        };
-        self.shared.keeping.post(|inbox| inbox.ended.push(ended));
     }
 
-    /// Makes sure that the objects of runs that parked or ended are on disk, so that the log need not be.
-    fn checkpoint(&mut self, job: CheckpointJob, covered: Covered) {
+    /// Makes sure that the objects of runs that parked or ended are on disk; whether they are.
+    pub(super) fn checkpoint(&mut self) -> bool {
         self.retry();
         self.finish();
-        let mut ours = Covered::All;
-        for files in std::mem::take(&mut self.unsynced) {
-            let vault = ProjectObjects::open(Path::new(&files));
-            let synced = vault.and_then(|vault| vault.map_or(Ok(()), |vault| vault.sync()));
-            if let Err(error) = synced {
-                tracing::warn!(files, %error, "the objects of a project cannot be synced");
-                self.unsynced.insert(files);
-                ours = Covered::NotAll;
-            }
+        let synced = self.sync();
+        synced && !self.failing.0.values().any(|note| note.settled.is_some())
+    }
+
+    /// Makes what was written survive a power cut; whether it does.
+    pub(super) fn sync(&mut self) -> bool {
+        if !self.unsynced {
+            return true;
         }
+        let vault = ProjectObjects::open(Path::new(&self.files));
+        let synced = vault.and_then(|vault| vault.map_or(Ok(()), |vault| vault.sync()));
+        if let Err(error) = &synced {
+            tracing::warn!(files = self.files, %error, "the objects of a project cannot be synced");
+        }
+        self.unsynced = synced.is_err();
+        !self.unsynced
+    }
+
+    /// Leaves the runs that could not be written as they are.
+    pub(super) fn give_up(&mut self) {
+        self.unsynced = false;
         let settled = |note: &Note| note.settled.is_some();
-        if self.failing.0.values().any(settled) {
-            ours = Covered::NotAll;
+        let given_up: Vec<_> = self.failing.0.extract_if(|_, note| settled(note)).collect();
+        for (id, note) in given_up {
+            tracing::warn!(run = %id, files = self.files,
+                "the objects of a run are given up: its project did not take them for too long");
+            self.done(&id, &note);
         }
-        if ours == Covered::NotAll && self.shared.log.segments() >= RETAINED {
-            ours = Covered::All;
-            self.unsynced.clear();
-            let given_up: Vec<_> = self.failing.0.extract_if(|_, note| settled(note)).collect();
-            for (id, note) in given_up {
-                tracing::warn!(run = %id, files = note.stream.spec.files,
-                    "the objects of a run are given up: its project did not take them for too long");
-                self.done(&id, note);
-            }
-        }
-        let covered = if ours == Covered::All { covered } else { ours };
-        self.shared
-            .keeping
-            .post(|inbox| inbox.checkpoint = Some((job, covered)));
     }
 }
 

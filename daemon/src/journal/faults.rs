@@ -20,6 +20,8 @@ impl Faults {
     pub(super) const fn before_prepare(&self) -> std::io::Result<()> {
         Ok(())
     }
+
+    pub(super) const fn before_files(&self, _files: &str) {}
 }
 
 #[cfg(test)]
@@ -42,7 +44,10 @@ pub(super) mod hooks {
     pub(in super::super) struct Hooks {
         state: Mutex<(Sync, bool)>,
         changed: Condvar,
+        released: Condvar,
         syncs: AtomicU64,
+        /// The projects that hang, and the threads that stand still there.
+        hanging: Mutex<(Vec<String>, usize)>,
     }
 
     impl Hooks {
@@ -54,6 +59,22 @@ pub(super) mod hooks {
         /// Syncs of the log so far.
         pub(in super::super) fn syncs(&self) -> u64 {
             self.syncs.load(Ordering::Relaxed)
+        }
+
+        /// From now on the project with these `files` hangs.
+        pub(in super::super) fn hang(&self, files: &str) {
+            lock(&self.hanging).0.push(files.to_owned());
+        }
+
+        /// No project hangs any more.
+        pub(in super::super) fn release(&self) {
+            lock(&self.hanging).0.clear();
+            self.released.notify_all();
+        }
+
+        /// How many threads stand still in a project.
+        pub(in super::super) fn hung(&self) -> usize {
+            lock(&self.hanging).1
         }
 
         pub(in super::super) fn full(&self, full: bool) {
@@ -72,6 +93,15 @@ pub(super) mod hooks {
                 return Err(io::Error::other("a sync that fails on purpose"));
             }
             Ok(())
+        }
+
+        pub(in super::super) fn before_files(&self, files: &str) {
+            let mut hanging = lock(&self.inner.hanging);
+            hanging.1 += 1;
+            while hanging.0.iter().any(|known| known == files) {
+                hanging = self.inner.released.wait(hanging).expect(POISON);
+            }
+            hanging.1 -= 1;
         }
 
         pub(in super::super) fn before_prepare(&self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 mod durability;
 mod feeds;
 mod files;
+mod lanes;
 mod objects;
 mod recovery;
 mod rig;

@@ -11,6 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write 
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rye_core::id::RunId;
 
@@ -42,6 +43,24 @@ pub(super) struct TranscriptFile {
     fresh: bool,
     /// When it was used, by the count of its owner.
     pub(super) used: u64,
+    _counted: Counted,
+}
+
+/// Counts an open transcript while it lives.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn in_number(number: &Arc<AtomicUsize>) -> Self {
+        number.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(number))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl TranscriptFile {
@@ -66,6 +85,7 @@ impl TranscriptFile {
             dirty: true,
             fresh,
             used: 0,
+            _counted: Counted::in_number(&shared.open_transcripts),
         })
     }
 
@@ -154,7 +174,7 @@ impl TranscriptFile {
 
     /// Closes it; what was written and perhaps not synced: up to where.
     pub(super) fn unsynced(self) -> Option<(Arc<RunStream>, Head)> {
-        self.dirty.then_some((self.stream, self.upto))
+        self.dirty.then(|| (Arc::clone(&self.stream), self.upto))
     }
 
     /// Makes what was written survive a power cut.
