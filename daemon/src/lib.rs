@@ -18,6 +18,7 @@ pub mod object;
 
 pub mod journal;
 
+pub mod artifacts;
 pub mod cache;
 pub mod graphs;
 pub mod port;

@@ -21,6 +21,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("async_log", 2),
     ("object", 2),
     ("journal", 3),
+    ("artifacts", 4),
     ("cache", 4),
     ("graphs", 4),
     ("port", 4),

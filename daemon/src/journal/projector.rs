@@ -1,7 +1,6 @@
 //! What a lane does: it writes the files of the runs of one project.
 //!
-//! **Owns** `state/threads/<run>/transcript.jsonl`, `state/threads/<run>/thread.json` and
-//! `knowledge/graphs/<graph>/<run>.md` below the `files` directory, and has the [`ArtifactWriter`] make the rest.
+//! **Owns** `state/threads/<run>/transcript.jsonl` below the `files` directory, and has an [`ArtifactLane`] make the rest.
 //! **Never** holds a run up: whoever publishes leaves lines in the mailbox of the lane; what does not fit there, or could not be
 //! written, is rendered again from the log. **Order**: lines of a run are appended in order, each at its own offset; objects and
 //! page are made of lines that are written. An ended run leaves memory when it is archived and its transcript, which then is its
@@ -13,7 +12,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,14 +20,12 @@ use rye_core::id::{Lsn, RunId};
 use rye_core::model::{Pages, Run};
 
 use super::archiver::{Covered, Report};
-use super::artifacts::{ArtifactWriter, Note};
+use super::artifacts::{ArtifactLane, Note, Transcripts};
 use super::lanes::Lane;
-use super::render;
 use super::run_stream::RunStream;
 use super::transcript::Head;
-use super::transcript_file::{TranscriptFile, existing_transcript, run_dir};
+use super::transcript_file::{TranscriptFile, existing_transcript};
 use super::{Shared, history};
-use crate::beneath::Dir;
 
 /// Transcripts that all lanes together keep open beside the one that each works on; each takes a descriptor for itself and one for its directory.
 const OPEN: usize = 256;
@@ -114,11 +110,10 @@ impl Inbox {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Projector {
     shared: Arc<Shared>,
     lane: Arc<Lane>,
-    artifacts: ArtifactWriter,
+    artifacts: Box<dyn ArtifactLane>,
     open: HashMap<RunId, TranscriptFile>,
     uses: u64,
     rendered: HashMap<RunId, Instant>,
@@ -133,7 +128,9 @@ pub(super) struct Projector {
 impl Projector {
     pub(super) fn new(shared: Arc<Shared>, lane: Arc<Lane>) -> Self {
         Self {
-            artifacts: ArtifactWriter::new(Arc::clone(&shared), lane.files.clone()),
+            artifacts: shared
+                .artifacts
+                .lane(&lane.files, Transcripts::new(Arc::clone(&shared))),
             shared,
             lane,
             open: HashMap::new(),
@@ -169,12 +166,15 @@ impl Projector {
             if !self.failing.is_empty() && Instant::now() >= self.retry_at {
                 self.retry();
             }
-            self.artifacts.work();
+            if self.artifacts.pause().is_some() {
+                self.shared.faults.before_files(&self.lane.files);
+                self.artifacts.work();
+            }
             if let Some(mark) = checkpoint {
                 self.checkpoint(&mark);
             }
             if taken.closed {
-                self.artifacts.finish();
+                self.artifacts.checkpoint();
                 return;
             }
             if idle && self.is_done() && self.lane_ends() {
@@ -264,12 +264,12 @@ impl Projector {
                 .post(|inbox| inbox.written.push(id.clone()));
         }
         self.artifacts.add(Note {
-            stream: pending.stream,
+            run: id.clone(),
+            spec: Arc::clone(&pending.stream.spec),
             upto: pending.end,
             page,
             settled: pending.settled,
             given_up,
-            failed: false,
         });
     }
 
@@ -374,7 +374,7 @@ impl Projector {
         }
     }
 
-    fn write_pages(&self, pending: &Pending) -> io::Result<()> {
+    fn write_pages(&mut self, pending: &Pending) -> io::Result<()> {
         let stream = &pending.stream;
         let run = match &pending.settled {
             Some(run) => Arc::clone(run),
@@ -390,18 +390,7 @@ impl Projector {
                 }
             },
         };
-        let root = Dir::root(Path::new(&stream.spec.files))?;
-        let signer = &self.shared.signer;
-        let thread = signer.sign_json(&render::thread(&run), run.updated_at);
-        let mut text = serde_json::to_vec_pretty(&thread).expect("a JSON object is plain data");
-        text.push(b'\n');
-        run_dir(&root, &stream.id)?.replace("thread.json", &text)?;
-        if let Some(page) = render::state_page(&run) {
-            let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
-            let page = signer.sign_text(&page, run.updated_at);
-            dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
-        }
-        Ok(())
+        self.artifacts.record(&run)
     }
 
     /// Makes the transcript up to `head` again if somebody took it away and the checkpoint would drop events of it.

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::archive::{Archive, ArchiveOffset};
 use super::archiver::{self, Archiver};
+use super::artifacts::Artifacts;
 use super::backlog::Backlog;
 use super::faults::Faults;
 use super::index::{Index, IndexError};
@@ -50,6 +51,7 @@ pub(super) struct Shared {
     pub(super) log: Arc<Log>,
     pub(super) durable: Arc<Watermark>,
     pub(super) published: Watermark,
+    pub(super) artifacts: Arc<dyn Artifacts>,
     pub(super) lanes: Lanes,
     /// Transcripts that are open.
     pub(super) open_transcripts: Arc<AtomicUsize>,
@@ -129,6 +131,7 @@ pub(super) fn start(
         log,
         durable,
         published: Watermark::new(opened.base),
+        artifacts: options.artifacts,
         lanes: Lanes::new(lsn),
         open_transcripts: Arc::default(),
         faults,

@@ -40,7 +40,7 @@ pub(super) const LOST: &str = "events_lost";
 
 /// How far a transcript goes, and what pins every byte of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Head {
+pub struct Head {
     /// The last event.
     pub(super) seq: Seq,
     /// Length of the transcript.

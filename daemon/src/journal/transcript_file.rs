@@ -26,7 +26,8 @@ const TAIL_BYTES: u64 = 256 << 20;
 
 const TRANSCRIPT: &str = "transcript.jsonl";
 const TEMPORARY: &str = ".transcript.jsonl.tmp";
-pub(super) const THREADS: &str = "state/threads";
+/// Where the directories of runs are below a `files` directory.
+pub const THREADS: &str = "state/threads";
 
 /// An open transcript.
 #[derive(Debug)]
@@ -276,7 +277,7 @@ fn set_aside(dir: &Dir, tail: &[u8]) -> io::Result<()> {
 }
 
 /// The directory of a run's files, which is made if it is not there.
-pub(super) fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
+pub fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
     root.state()?.make(&Path::new("threads").join(id.as_str()))
 }
 

@@ -47,13 +47,18 @@ impl Daemon {
             variable("RYE_STATE_DIR", &root.path().join("state")),
         ]);
         let config = Arc::new(load(&Args::default(), &environment).unwrap().config);
-        let signer = Arc::new(NodeKey::open(&config, &HostClock).unwrap());
+        let signer: Arc<dyn Signer> = Arc::new(NodeKey::open(&config, &HostClock).unwrap());
         let key = KeyDir::new(config.state_dir.join("keys")).load().unwrap();
         let clock = Arc::new(HostClock);
         let wall: Arc<dyn Clock> = Arc::<HostClock>::clone(&clock);
         let options = journal::Options {
             segment_bytes: 1 << 16,
-            ..journal::Options::new(config.state_dir.clone(), Arc::clone(&wall), signer)
+            ..journal::Options::new(
+                config.state_dir.clone(),
+                Arc::clone(&wall),
+                Arc::clone(&signer),
+                Artifacts::new(signer),
+            )
         };
         let (journal, recovered) = Journal::open(options).await.unwrap();
         let journal = Arc::new(journal);
