@@ -57,6 +57,7 @@ mod run_stream;
 mod segment;
 mod sequencer;
 mod steps;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod threads;

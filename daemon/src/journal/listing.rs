@@ -1,6 +1,7 @@
 //! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index.
 
 use std::collections::HashSet;
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -303,9 +304,17 @@ impl Journal {
             shared.archive.read(entry.offset)
         })
         .await
-        .map_err(|source| Error::DataLoss {
-            run: id.clone(),
-            source: Box::new(source),
+        .map_err(|source| {
+            // Nothing is lost that another version reads.
+            if source.kind() == io::ErrorKind::Unsupported {
+                let path = self.shared.dir.join("archive");
+                let what = "read";
+                return Error::Files { what, path, source };
+            }
+            Error::DataLoss {
+                run: id.clone(),
+                source: Box::new(source),
+            }
         })?;
         if stored.run.id == *id {
             Ok(Some(stored))

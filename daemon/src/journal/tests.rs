@@ -8,3 +8,4 @@ mod objects;
 mod recovery;
 mod rig;
 mod store;
+mod stored;
