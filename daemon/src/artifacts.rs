@@ -251,15 +251,21 @@ impl ArtifactWriter {
 
     /// Reads the next piece of the transcript.
     fn read(&self, note: &Note, chronicle: &mut RunHistory) -> Result<(), Unusable> {
-        for (seq, at, event) in self.transcripts.read(note, &mut chronicle.reading)? {
-            let left = chronicle.receipts.take(at, &event);
-            chronicle.page.take(seq, at, &event, left.as_ref());
-            chronicle.unwritten.extend(
+        let RunHistory {
+            reading,
+            receipts,
+            page,
+            unwritten,
+            ..
+        } = chronicle;
+        self.transcripts.read(note, reading, |seq, at, event| {
+            let left = receipts.take(at, event);
+            page.take(seq, at, event, left.as_ref());
+            unwritten.extend(
                 left.into_iter()
                     .flat_map(|left| [left.result, left.receipt]),
             );
-        }
-        Ok(())
+        })
     }
 
     /// The run parked or ended, and everything before is written.

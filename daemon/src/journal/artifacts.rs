@@ -16,7 +16,7 @@ use rye_core::model::{Event, Run, Spec};
 
 use super::Shared;
 use super::record::Logged;
-use super::transcript::{Cursor, Fault, Head, gap_in};
+use super::transcript::{Cursor, Fault, Head};
 use super::transcript_file::existing_transcript;
 
 /// Bytes of a transcript that are read in one go; more than one line.
@@ -84,11 +84,9 @@ impl From<Fault> for Unusable {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Read(source) => Self::Project(source),
-            Fault::Short(_)
-            | Fault::Foreign(..)
-            | Fault::Broken(_)
-            | Fault::Head
-            | Fault::Gap { .. } => Self::Transcript(Box::new(fault)),
+            Fault::Short(_) | Fault::Foreign(..) | Fault::Broken(_) | Fault::Head => {
+                Self::Transcript(Box::new(fault))
+            }
         }
     }
 }
@@ -113,12 +111,13 @@ impl Transcripts {
         Self(shared)
     }
 
-    /// The next events of what `note` tells of.
+    /// Hands the next events of what `note` tells of to `take`, one by one: each may be as large as a run may be.
     pub fn read(
         &self,
         note: &Note,
         reading: &mut Reading,
-    ) -> Result<Vec<(Seq, Timestamp, Event)>, Unusable> {
+        mut take: impl FnMut(Seq, Timestamp, &Event),
+    ) -> Result<(), Unusable> {
         let (run, Reading(cursor)) = (&note.run, reading);
         let file = existing_transcript(&note.spec.files, run).map_err(Unusable::Project)?;
         let from = cursor.at;
@@ -127,29 +126,25 @@ impl Transcripts {
         let mut bytes = vec![0; length];
         match file.read_exact_at(&mut bytes, from) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(Fault::Short(note.upto.bytes).into());
+                return Err(Fault::Short(from).into());
             }
             read => read.map_err(Unusable::Project)?,
         }
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Err(Fault::Broken(from).into());
         };
-        let mut events = Vec::new();
         for text in bytes[..end].split(|byte| *byte == b'\n') {
             let Some(line) = cursor.pass(run, text)? else {
                 continue;
             };
-            if let Some(gap) = gap_in(&line) {
-                return Err(gap.into());
-            }
             let event = Logged::of_shown(line.event_type, line.payload)
                 .event(&self.0.objects)
                 .map_err(|source| Unusable::Transcript(Box::new(source)))?;
-            events.push((line.seq, line.timestamp, event));
+            take(line.seq, line.timestamp, &event);
         }
         if cursor.at >= note.upto.bytes {
             cursor.meet(&note.upto)?;
         }
-        Ok(events)
+        Ok(())
     }
 }
