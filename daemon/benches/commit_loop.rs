@@ -28,6 +28,7 @@ use rye_core::model::{
     Durability, Effect, Event, GraphEvent, Limits, Object, Recovery, RunEvent, RunKind, Spec,
     StepStatus,
 };
+use ryed::artifacts::Artifacts;
 use ryed::journal::{Change, Journal, Options, Signer, Ticket};
 use ryed::task::Scope;
 use serde_json::json;
@@ -378,10 +379,12 @@ async fn measure() {
         .expect("a directory on the disk under test");
     let project = root.path().join("project");
     std::fs::create_dir_all(project.join(".ai")).expect("a project");
+    let key: Arc<dyn Signer> = Arc::new(Key(SigningKey::from_bytes(&[9; 32])));
     let options = Options::new(
         root.path().join("state"),
         Arc::new(Wall),
-        Arc::new(Key(SigningKey::from_bytes(&[9; 32]))),
+        Arc::clone(&key),
+        Artifacts::new(key),
     );
     let start = Instant::now();
     let (journal, _) = Journal::open(options.clone())

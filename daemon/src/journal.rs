@@ -1,6 +1,6 @@
 //! The journal: what has happened, and the only way anything happens.
 //!
-//! **Owns** the log, the records of all runs, their archive and index, their feeds and the files in their projects.
+//! **Owns** the log, the records of all runs, their archive and index, their feeds and transcripts.
 //! **Never** lets anything out (an answer, an event, a file) before it is on disk, and never decides: an
 //! [`Event`] is a fact somebody else decided.
 //!
@@ -9,7 +9,7 @@
 //! commit ──► draft ──► │ check apply number │ ──► ┤                                  ▼
 //!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                         archiver (archive, index, base) ◄── artifact writer (objects, page) ◄── projector (transcript, state)
+//!                             archiver (archive, index, base) ◄──────────┴──► lanes, one for each project (transcript, state, objects, page)
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
@@ -44,22 +44,20 @@ mod faults;
 mod feed;
 mod history;
 mod index;
+mod lanes;
 mod listing;
 mod log;
 mod long;
 mod mailbox;
-mod page;
 mod projector;
 mod publisher;
-mod receipts;
 mod record;
 mod recovery;
-mod render;
-mod request;
 mod run_stream;
 mod segment;
 mod sequencer;
 mod steps;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -75,14 +73,16 @@ use run_stream::Rest;
 use threads::{IndexState, Shared};
 use watermark::lock;
 
+pub use artifacts::{ArtifactLane, Artifacts, Note, Reading, Transcripts, Unusable};
 pub use error::Error;
 pub use feed::{Feed, FeedError};
 pub use index::IndexError;
 pub use listing::{Filter, Page};
-pub use request::cancel_requests;
 pub use rye_core::state::{Change, Refused, Why};
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
+pub use transcript::Head;
+pub use transcript_file::{THREADS, run_dir};
 pub use watermark::Failure;
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
@@ -107,6 +107,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Who signs.
     pub signer: Arc<dyn Signer>,
+    /// Who makes what stands beside transcripts.
+    pub artifacts: Arc<dyn Artifacts>,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
 }
@@ -114,11 +116,17 @@ pub struct Options {
 impl Options {
     /// The defaults for the state directory `dir`: segments of 8 MiB: a crash replays at most one of them, in
     /// about 60 ms.
-    pub fn new(dir: PathBuf, clock: Arc<dyn Clock>, signer: Arc<dyn Signer>) -> Self {
+    pub fn new(
+        dir: PathBuf,
+        clock: Arc<dyn Clock>,
+        signer: Arc<dyn Signer>,
+        artifacts: Arc<dyn Artifacts>,
+    ) -> Self {
         Self {
             dir,
             clock,
             signer,
+            artifacts,
             segment_bytes: 8 << 20,
         }
     }

@@ -19,6 +19,7 @@ pub mod object;
 
 pub mod journal;
 
+pub mod artifacts;
 pub mod cache;
 pub mod graphs;
 pub mod port;
@@ -30,6 +31,7 @@ pub mod native;
 
 pub mod chain;
 
+pub mod inspect;
 pub mod services;
 
 pub mod dispatch;
@@ -39,6 +41,8 @@ pub mod graph;
 pub mod tool;
 
 pub mod supervisor;
+
+pub mod access;
 
 pub mod rpc;
 

@@ -31,12 +31,14 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::identity::NodeKey;
+use crate::access::Access;
+use crate::artifacts::Artifacts;
 use crate::chain;
 use crate::clock::HostClock;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, Signer};
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::Projects;
 use crate::rpc;
@@ -214,10 +216,16 @@ fn answers(lock: &mut File) -> bool {
 async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
     let clock = Arc::new(HostClock);
-    let key = Arc::new(NodeKey::open(&config, &HostClock).map_err(Error::Identity)?);
+    let key = NodeKey::open(&config, &HostClock).map_err(Error::Identity)?;
     let fingerprint = key.fingerprint().to_string();
+    let signer: Arc<dyn Signer> = Arc::new(key);
     let wall: Arc<dyn Clock> = Arc::<HostClock>::clone(&clock);
-    let options = journal::Options::new(config.state_dir.clone(), Arc::clone(&wall), key);
+    let options = journal::Options::new(
+        config.state_dir.clone(),
+        Arc::clone(&wall),
+        Arc::clone(&signer),
+        Artifacts::new(signer),
+    );
     let (journal, recovered) = Journal::open(options).await?;
     let journal = Arc::new(journal);
     end_leftovers(&recovered.live);
@@ -252,7 +260,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
     let closing = tokio_util::sync::CancellationToken::new();
     let mut server = Box::pin(rpc::serve(
         listener,
-        supervisor.clone(),
+        Access::new(supervisor.clone()),
         facts,
         config.limits.message_bytes.get(),
         closing.clone(),
@@ -382,4 +390,4 @@ impl Signals {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,10 @@
 //! What the runs, and the tools they call, may ask of the owner of all runs.
 //!
 //! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. [`Runs::nest`] narrows
-//! what a run below may do by the layers of its parent. The verbs on other runs check nothing: whoever calls them for a tool
-//! asks `native::reach` before.
+//! what a run below may do by the layers of its parent. The verbs on other runs check nothing: whoever calls them on behalf of
+//! somebody asks [`reach`] before.
+
+pub mod reach;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +17,25 @@ use rye_core::model::{Failure, KillReceipt, Object, Run, Spec, Verdict};
 use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
+
+/// Parameters of an action on a graph that say how the graph runs, and what whoever starts a run at the top says instead.
+pub const CONTROL: [(&str, &str); 10] = [
+    ("async", "--detach"),
+    ("validate", "ryectl graph validate"),
+    ("node", "ryectl graph step --node"),
+    ("inject_state", "ryectl graph step --state"),
+    ("capabilities", "--cap"),
+    ("depth", "--limit depth=N"),
+    ("max_steps", "--limit steps=N"),
+    ("resume", "--resume RUN"),
+    ("graph_run_id", "--resume RUN"),
+    ("resume_run_id", "--resume RUN"),
+];
+
+/// Whether a parameter of an action on a graph says how the graph runs.
+pub fn is_control(name: &str) -> bool {
+    CONTROL.iter().any(|(word, _)| *word == name)
+}
 
 /// What whoever does not wait for a graph run is told of it.
 pub fn launched(run: &Run) -> Value {

@@ -1,7 +1,8 @@
 //! The gRPC face of the daemon.
 //!
 //! **Owns** who may call (`caller`), decoding, encoding and the mapping of errors to statuses (`status`). The only code
-//! that names wire types and the model together. **Never** decides anything about a run. **Order.** Every answer waits until
+//! that names wire types and the model together. **Never** decides anything about a run, and has none but from
+//! [`Access`], which asks whether the caller may. **Order.** Every answer waits until
 //! what it shows is durable; that is the journal's promise, not ours.
 
 mod caller;
@@ -12,6 +13,8 @@ mod node;
 mod objects;
 mod runs;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
 use self::runs::RunsService;
-use crate::supervisor::Supervisor;
+use crate::access::Access;
 
 pub use self::node::Facts as NodeFacts;
 
@@ -38,7 +41,7 @@ const ACCEPT_QUEUE: usize = 64;
 /// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(
     listener: UnixListener,
-    supervisor: Supervisor,
+    access: Access,
     facts: Facts,
     max_message: usize,
     stop: CancellationToken,
@@ -65,12 +68,12 @@ pub async fn serve(
         .build_v1()
         .expect("the committed descriptors are valid");
 
-    let runs = runs_server::RunsServer::new(RunsService::new(supervisor.clone()))
+    let runs = runs_server::RunsServer::new(RunsService::new(access.clone()))
         .max_decoding_message_size(max_message);
-    let items = items_server::ItemsServer::new(ItemsService::new(supervisor.clone()))
+    let items = items_server::ItemsServer::new(ItemsService::new(access.clone()))
         .max_decoding_message_size(max_message);
-    let objects = objects_server::ObjectsServer::new(ObjectsService::new(supervisor.clone()));
-    let node = node_server::NodeServer::new(NodeService::new(supervisor, Arc::clone(&facts)));
+    let objects = objects_server::ObjectsServer::new(ObjectsService::new(access.clone()));
+    let node = node_server::NodeServer::new(NodeService::new(access, Arc::clone(&facts)));
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let mut accepting = crate::task::Scope::new();

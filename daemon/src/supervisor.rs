@@ -20,14 +20,12 @@ mod cancel_file;
 mod ending;
 mod error;
 mod execute;
-mod inspect;
 mod life;
 mod lineage;
 mod questions;
 mod recovery;
 mod request;
 mod resume;
-mod validate;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -45,13 +43,13 @@ use tracing::Instrument as _;
 use self::admission::Admitted;
 pub use self::error::Error;
 pub use self::execute::{Executed, Lookup, Step};
-pub use self::inspect::Reach;
+pub use self::lineage::Reach;
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
-pub use self::validate::Checked;
 use crate::clock::Timer;
 use crate::config::Config;
 use crate::graphs::Graphs;
+use crate::inspect::Inspector;
 use crate::journal::{self, Change, FeedError, Journal, Refused, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
@@ -235,13 +233,28 @@ impl Supervisor {
         self.shared.stopping.cancelled().await;
     }
 
-    fn projects(&self) -> &Arc<Projects> {
+    /// The projects in use.
+    pub fn projects(&self) -> &Arc<Projects> {
         &self.shared.services.projects
+    }
+
+    /// Who looks at their graphs.
+    pub fn inspector(&self) -> Inspector {
+        let services = &self.shared.services;
+        Inspector {
+            projects: Arc::clone(&services.projects),
+            graphs: services.graphs.clone(),
+        }
     }
 
     /// The journal, for reading.
     pub fn journal(&self) -> &Journal {
         &self.shared.services.journal
+    }
+
+    /// This, as drivers and native tools see it.
+    pub fn runs(&self) -> Arc<dyn Runs> {
+        Arc::<Shared>::clone(&self.shared)
     }
 
     /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.

@@ -21,6 +21,7 @@ use rye_core::model::{
     RunEvent, RunKind, Slot, Spec, Status, Suspension,
 };
 use rye_core::state::{Change, Why};
+use ryed::artifacts::Artifacts;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
 use ryed::drive::{self, Ended, Job, Kind, Reports};
@@ -140,10 +141,15 @@ async fn services(directory: &Path) -> Arc<Services> {
     let config = Arc::new(config.config);
     std::fs::create_dir_all(&config.state_dir).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(HostClock);
-    let key = Arc::new(Key(SigningKey::from_bytes(&[7; 32])));
+    let key: Arc<dyn Signer> = Arc::new(Key(SigningKey::from_bytes(&[7; 32])));
     let options = Options {
         segment_bytes: 1 << 16,
-        ..Options::new(config.state_dir.clone(), Arc::clone(&clock), key)
+        ..Options::new(
+            config.state_dir.clone(),
+            Arc::clone(&clock),
+            Arc::clone(&key),
+            Artifacts::new(key),
+        )
     };
     let (journal, recovered) = Journal::open(options).await.unwrap();
     Arc::new(Services {

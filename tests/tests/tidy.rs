@@ -20,6 +20,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("async_log", 2),
     ("object", 2),
     ("journal", 3),
+    ("artifacts", 4),
     ("cache", 4),
     ("graphs", 4),
     ("port", 4),
@@ -28,14 +29,16 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("storage_backoff", 4),
     ("native", 5),
     ("chain", 6),
+    ("inspect", 7),
     ("services", 7),
     ("dispatch", 8),
     ("drive", 8),
     ("graph", 9),
     ("tool", 9),
     ("supervisor", 10),
-    ("rpc", 11),
-    ("node", 12),
+    ("access", 11),
+    ("rpc", 12),
+    ("node", 13),
 ];
 
 /// Rows of `rye-core`; both stand in the order in which they may use each other.
@@ -51,6 +54,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("expr", 1),
     ("capability", 1),
     ("model", 1),
+    ("access", 1),
     ("state", 1),
     ("cas", 1),
     ("definition", 1),
@@ -71,6 +75,21 @@ fn modules_of_the_core_use_earlier_rows_only() {
 #[test]
 fn modules_of_the_daemon_use_earlier_rows_only() {
     assert_rows("daemon/src", DAEMON_ROWS, |row| row == 0);
+}
+
+#[test]
+fn calls_from_outside_get_at_runs_only_through_access() {
+    let source = clone_root().join("daemon/src");
+    for file in files_of(&source, "rpc") {
+        let text = fs::read_to_string(&file).unwrap();
+        for owner in ["Supervisor", "Journal", "dyn Runs"] {
+            assert!(
+                !without_tests(&text).contains(owner),
+                "{} names `{owner}`: ask `Access`, which asks whether the caller may",
+                file.display()
+            );
+        }
+    }
 }
 
 /// Asserts that each module of the crate in `source` is in `rows` and uses only what stands before it. Within a row for which

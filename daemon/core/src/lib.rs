@@ -12,6 +12,7 @@ pub mod id;
 pub mod money;
 pub mod seal;
 
+pub mod access;
 pub mod capability;
 pub mod cas;
 pub mod definition;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::size;
 use super::segment::sync_dir;
+use super::stored;
 use super::transcript::Head;
 
 /// Frames outside the log carry ids no segment ever gets.
@@ -26,13 +27,6 @@ const BASE: SegmentId = SegmentId(u64::MAX - 1);
 pub(super) struct Stored {
     pub(super) run: Arc<Run>,
     pub(super) head: Head,
-}
-
-/// What a frame of the archive holds.
-#[derive(Debug, Serialize, Deserialize)]
-enum Final {
-    #[serde(rename = "ended/1")]
-    Ended(Stored),
 }
 
 /// Where an archived record lies.
@@ -109,7 +103,7 @@ impl Archive {
         let mut spots = Vec::with_capacity(records.len());
         for (lsn, stored) in records {
             let offset = start + size(bytes.len());
-            let payload = serde_json::to_vec(&Final::Ended(stored.clone()))?;
+            let payload = stored::write(stored)?;
             Frame {
                 segment: ARCHIVE,
                 lsn: *lsn,
@@ -169,8 +163,7 @@ fn decode(bytes: &[u8]) -> io::Result<Option<(Lsn, Stored)>> {
     let Some(frame) = Frame::decode(ARCHIVE, bytes) else {
         return Ok(None);
     };
-    let Final::Ended(stored) = serde_json::from_slice(frame.payload)?;
-    Ok(Some((frame.lsn, stored)))
+    Ok(Some((frame.lsn, stored::read(frame.payload)?)))
 }
 
 fn path(state: &Path) -> PathBuf {
@@ -187,12 +180,6 @@ pub(super) struct Base {
     pub(super) runs: Vec<Stored>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-enum BaseForm {
-    #[serde(rename = "base/1")]
-    One(Base),
-}
-
 impl Base {
     pub(super) fn path(state: &Path) -> PathBuf {
         state.join("base")
@@ -207,14 +194,13 @@ impl Base {
         };
         let frame = Frame::decode(BASE, &bytes)
             .ok_or_else(|| damaged("its checksum does not match".to_owned()))?;
-        let BaseForm::One(base) = serde_json::from_slice(frame.payload)?;
-        Ok(Some(base))
+        stored::read(frame.payload).map(Some)
     }
 
     /// Replaces the base in `state`; it is on disk when this returns.
-    pub(super) fn write(self, state: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, state: &Path) -> io::Result<()> {
         let lsn = self.lsn;
-        let payload = serde_json::to_vec(&BaseForm::One(self))?;
+        let payload = stored::write(self)?;
         let mut bytes = Vec::new();
         Frame {
             segment: BASE,

@@ -1,10 +1,11 @@
 //! The thread that lets memory and log go: it archives ended runs, indexes them, and writes the base at checkpoints.
 //!
-//! **Order** of what must be on disk before what: archive before index and base, transcripts and base before a
-//! segment of the log is removed, archive and index before an ended run leaves memory. **Failure**: what cannot be
-//! written is tried again; until then memory and log keep it.
+//! **Never** touches a file of a project, and waits for none: lanes tell it what is on disk there. **Order** of what must be on disk
+//! before what: archive before index and base, transcripts and base before a segment of the log is removed; archive, index and
+//! transcript before an ended run leaves memory. **Failure**: what cannot be written is tried again; until then memory and log keep
+//! it. A lane that does not answer is waited for until the log has grown to [`RETAINED`] segments, and then given up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use rye_core::model::Run;
 
 use super::archive::{ArchiveOffset, Base, Stored};
 use super::index::{Entry, Index, IndexError};
+use super::projector::RETAINED;
 use super::publisher::CheckpointJob;
 use super::run_stream::RunStream;
 use super::transcript::Head;
@@ -20,10 +22,12 @@ use super::{IndexState, Shared};
 
 /// Pause after a failure to archive.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long the last checkpoint waits for projects.
+const LAST: Duration = Duration::from_secs(2);
 /// Pause after an index that could not even be built anew.
 const REOPEN: Duration = Duration::from_mins(1);
 
-/// An ended run whose files and objects are written.
+/// A run that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) run: Arc<Run>,
@@ -33,7 +37,27 @@ pub(super) struct Ended {
     pub(super) lsn: Lsn,
 }
 
-/// Whether every transcript is on disk up to a checkpoint, or given up.
+/// What a lane says at a checkpoint.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// Its project.
+    pub(super) files: String,
+    /// The checkpoint.
+    pub(super) lsn: Lsn,
+    pub(super) covered: Covered,
+}
+
+/// A checkpoint that waits for lanes.
+#[derive(Debug)]
+struct Waiting {
+    job: CheckpointJob,
+    lanes: HashSet<String>,
+    /// Whether a lane has said that not everything is on disk.
+    failed: bool,
+    since: Instant,
+}
+
+/// Whether every file is on disk up to a checkpoint, or given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Covered {
     All,
@@ -43,7 +67,11 @@ pub(super) enum Covered {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) ended: Vec<Ended>,
-    pub(super) checkpoint: Option<(CheckpointJob, Covered)>,
+    /// Runs that ended and whose transcript is written, or given up.
+    pub(super) written: Vec<RunId>,
+    /// A checkpoint, and the lanes that have something to do for it.
+    pub(super) checkpoint: Option<(CheckpointJob, HashSet<String>)>,
+    pub(super) reports: Vec<Report>,
     /// A reader found the index broken.
     pub(super) suspect: bool,
 }
@@ -58,6 +86,12 @@ pub(super) struct Archiver {
     unarchived: Vec<Ended>,
     /// Archived, and not in the index.
     unindexed: Vec<(Ended, Entry)>,
+    /// In the index, and its transcript not written.
+    indexed: HashMap<RunId, Ended>,
+    /// Runs whose transcript is written, and that are not in the index.
+    written: HashSet<RunId>,
+    waiting: Option<Waiting>,
+    reports: HashMap<String, Report>,
 }
 
 impl Archiver {
@@ -69,6 +103,10 @@ impl Archiver {
             reopen_at: Instant::now(),
             unarchived: Vec::new(),
             unindexed: Vec::new(),
+            indexed: HashMap::new(),
+            written: HashSet::new(),
+            waiting: None,
+            reports: HashMap::new(),
         }
     }
 
@@ -76,10 +114,10 @@ impl Archiver {
     pub(super) fn run(mut self) {
         self.open_index();
         loop {
-            let settled = self.unarchived.is_empty() && self.index.is_some();
-            let taken = self.shared.keeping.take((!settled).then_some(RETRY));
+            let taken = self.shared.keeping.take(self.pause());
             let inbox = taken.value;
             self.unarchived.extend(inbox.ended);
+            self.written.extend(inbox.written);
             self.archive();
             if inbox.suspect {
                 self.index = None;
@@ -89,15 +127,26 @@ impl Archiver {
                 self.open_index();
             }
             self.apply();
-            if let Some((job, covered)) = inbox.checkpoint {
-                self.checkpoint(job, covered);
+            for report in inbox.reports {
+                self.reports.insert(report.files.clone(), report);
             }
+            if let Some((job, lanes)) = inbox.checkpoint {
+                self.begin_checkpoint(job, lanes);
+            }
+            self.checkpoint();
             if taken.closed {
                 let closed = Arc::new(IndexError::Closed);
                 self.shared.index.send_replace(IndexState::Broken(closed));
                 return;
             }
         }
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        let settled = self.unarchived.is_empty() && self.index.is_some();
+        let last = |waiting: &Waiting| waiting.job.reply.is_some();
+        let closing = self.waiting.as_ref().is_some_and(last);
+        (!settled || closing).then_some(RETRY)
     }
 
     fn archive(&mut self) {
@@ -166,9 +215,10 @@ impl Archiver {
             .collect();
         match index.apply(&entries) {
             Ok(()) => {
-                let indexed = std::mem::take(&mut self.unindexed);
-                self.shared
-                    .evict(indexed.iter().map(|(ended, _)| &ended.run.id));
+                let indexed = std::mem::take(&mut self.unindexed).into_iter();
+                let by_id = indexed.map(|(ended, _)| (ended.run.id.clone(), ended));
+                self.indexed.extend(by_id);
+                self.evict();
             }
             Err(error) => {
                 tracing::warn!(%error, "the index failed");
@@ -178,19 +228,83 @@ impl Archiver {
         }
     }
 
-    fn checkpoint(&mut self, job: CheckpointJob, covered: Covered) {
-        let written = if covered == Covered::NotAll || !self.unarchived.is_empty() {
-            tracing::info!(lsn = %job.lsn, "the log is kept: not everything in it is elsewhere yet");
+    /// Lets go of the runs that are indexed and written.
+    fn evict(&mut self) {
+        let (written, indexed) = (&mut self.written, &mut self.indexed);
+        let gone: Vec<_> = written
+            .extract_if(|id| indexed.remove(id).is_some())
+            .collect();
+        self.shared.evict(gone.iter());
+        if self.unarchived.is_empty() && self.unindexed.is_empty() {
+            // They have left memory before, when the log was not kept for them any more.
+            self.written.clear();
+        }
+    }
+
+    fn begin_checkpoint(&mut self, job: CheckpointJob, lanes: HashSet<String>) {
+        let earlier = self.waiting.replace(Waiting {
+            job,
+            lanes,
+            failed: false,
+            since: Instant::now(),
+        });
+        // The later one covers it.
+        if let Some(reply) = earlier.and_then(|earlier| earlier.job.reply) {
+            crate::task::reply(reply, ());
+        }
+    }
+
+    /// Finishes the checkpoint that waits, if no lane keeps it.
+    fn checkpoint(&mut self) {
+        let Some(mut waiting) = self.waiting.take() else {
+            return;
+        };
+        let lsn = waiting.job.lsn;
+        for (_, report) in self.reports.extract_if(|_, report| report.lsn <= lsn) {
+            if report.lsn == lsn {
+                waiting.lanes.remove(&report.files);
+                waiting.failed |= report.covered == Covered::NotAll;
+            }
+        }
+        if !waiting.lanes.is_empty() {
+            let last = waiting.job.reply.is_some() && waiting.since.elapsed() >= LAST;
+            if self.shared.log.segments() >= RETAINED {
+                self.give_up(&waiting.lanes);
+            } else if last {
+                waiting.failed = true;
+            } else {
+                self.waiting = Some(waiting);
+                return;
+            }
+        }
+        let written = if waiting.failed || !self.unarchived.is_empty() {
+            tracing::info!(%lsn, "the log is kept: not everything in it is elsewhere yet");
             Ok(())
         } else {
-            self.write_base(&job)
+            self.write_base(&waiting.job)
         };
         if let Err(error) = written {
             tracing::warn!(%error, "the checkpoint failed; the log is kept");
         }
-        if let Some(asker) = job.reply {
+        if let Some(asker) = waiting.job.reply {
             crate::task::reply(asker, ());
         }
+    }
+
+    fn give_up(&mut self, lanes: &HashSet<String>) {
+        for files in lanes {
+            tracing::warn!(
+                files,
+                "a project has not answered for too long: the log is not kept for its sake"
+            );
+        }
+        let theirs = |ended: &Ended| lanes.contains(&ended.stream.spec.files);
+        let ended = self.indexed.values().filter(|ended| theirs(ended));
+        let unindexed = self.unindexed.iter().map(|(ended, _)| ended);
+        let ended = ended.chain(unindexed.filter(|ended| theirs(ended)));
+        let written: Vec<_> = ended.map(|ended| ended.run.id.clone()).collect();
+        self.written.extend(written);
+        self.evict();
     }
 
     fn write_base(&self, job: &CheckpointJob) -> std::io::Result<()> {
@@ -212,7 +326,8 @@ impl Archiver {
         for live in &job.runs {
             live.stream.settle(live.head);
         }
-        for (ended, _) in &self.unindexed {
+        let unindexed = self.unindexed.iter().map(|(ended, _)| ended);
+        for ended in unindexed.chain(self.indexed.values()) {
             if ended.lsn <= job.lsn {
                 ended.stream.settle(ended.head);
             }

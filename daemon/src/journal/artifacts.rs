@@ -1,440 +1,150 @@
-//! The thread that makes of a transcript what people and auditors read: objects, and the page for people.
+//! The port to what is made of transcripts and records for people and auditors, which stands above the journal.
 //!
-//! **Owns** `state/objects` (results, receipts, snapshots and refs) and `knowledge/agent/threads/<graph>/<run>.md` below the run's
-//! `files` directory. **Never** reads the log: its only source is the transcript, which the projector has written before it
-//! says so here, and which is checked line by line on the way. So it may fall behind by any distance without keeping a
-//! run, the transcript or the log waiting, and needs no more memory for it.
-//!
-//! **Durability.** A run that has not parked or ended may be behind: after a restart its objects are made again from the
-//! first line on; those that are there are compared and left alone. A run that has is finished before a checkpoint passes:
-//! then the log is the only thing that would bring us back to it. What is on the page cache only is made durable by one sync of
-//! the file system at each checkpoint, because a sync for each of some ten thousand small files would take minutes.
-//!
-//! **Order**: an object before what names it, results before receipts, receipts before the snapshot, the snapshot before the
-//! ref. A run that parks and goes on at once may leave no snapshot of that moment: a ref names the newest one only.
-//! **Failure**: a project that is gone, full or in our way is tried again every second; once the log has grown too far for its
-//! sake, its objects are given up with a warning. A transcript that is not what was written ends the run's objects.
+//! **Order.** A lane says what there is by a [`Note`] when the transcript is written that far, and asks for files of records
+//! ([`ArtifactLane::record`]) when what they show is durable. **Never** does a lane of one project wait for that of another.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rye_core::cas::Encoded;
-use rye_core::error::with_sources;
-use rye_core::id::{Lsn, RunId};
-use rye_core::model::{Object, Run, RunKind};
-use serde_json::json;
+use rye_core::clock::Timestamp;
+use rye_core::id::{RunId, Seq};
+use rye_core::model::{Event, Run, Spec};
 
 use super::Shared;
-use super::archiver::{Covered, Ended};
-use super::page::{Outlines, Page};
-use super::projector::{RENDER_EVERY, RETAINED};
-use super::publisher::CheckpointJob;
-use super::receipts::Receipts;
-use super::record::{Logged, Unreadable};
-use super::run_stream::RunStream;
-use super::transcript::{Cursor, Fault, Head, gap_in};
+use super::record::Logged;
+use super::transcript::{Cursor, Fault, Head};
 use super::transcript_file::existing_transcript;
-use crate::beneath::Dir;
-use crate::object::ProjectObjects;
 
-/// Bytes of a transcript that are taken in before another run has its turn; more than one line.
+/// Bytes of a transcript that are read in one go; more than one line.
 const PIECE_BYTES: u64 = 512 << 10;
-/// Pause before a project that failed is tried again.
-const RETRY: Duration = Duration::from_secs(1);
 
-/// What the projector says about a run whose transcript it has written.
+/// What is made of the runs of all projects.
+pub trait Artifacts: fmt::Debug + Send + Sync {
+    /// For the runs whose files lie below `files`.
+    fn lane(&self, files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane>;
+}
+
+/// What is made of the runs of one project. All of it blocks.
+pub trait ArtifactLane: Send {
+    /// Writes the files that show the record of a run as it is now.
+    fn record(&mut self, run: &Run) -> io::Result<()>;
+
+    /// Takes in that there is more to be made.
+    fn add(&mut self, note: Note);
+
+    /// Does a piece of it.
+    fn work(&mut self);
+
+    /// When there is more to do, if there is.
+    fn pause(&self) -> Option<Duration>;
+
+    /// Finishes the runs that parked or ended; whether all that is made of them would survive a power cut.
+    fn checkpoint(&mut self) -> bool;
+
+    /// Makes what was written survive a power cut; whether it does.
+    fn sync(&mut self) -> bool;
+
+    /// Leaves what could not be written as it is: the log is not kept for it any more.
+    fn give_up(&mut self);
+}
+
+/// What is to be made of a run whose transcript is written.
 #[derive(Debug)]
-pub(super) struct Note {
-    pub(super) stream: Arc<RunStream>,
+pub struct Note {
+    /// The run.
+    pub run: RunId,
+    /// Everything that is fixed about it.
+    pub spec: Arc<Spec>,
     /// How far the transcript goes.
-    pub(super) upto: Head,
-    /// Whether the page is to be rendered.
-    pub(super) page: bool,
+    pub upto: Head,
+    /// Whether its page is to be rendered.
+    pub page: bool,
     /// The record, if the run has parked or ended.
-    pub(super) settled: Option<(Arc<Run>, Lsn)>,
+    pub settled: Option<Arc<Run>>,
     /// Whether the transcript is not written any more.
-    pub(super) given_up: bool,
-    /// Whether its project has refused it before.
-    pub(super) failed: bool,
+    pub given_up: bool,
 }
 
-impl Note {
-    fn merge(&mut self, later: Self) {
-        self.upto = later.upto;
-        self.page |= later.page;
-        self.settled = later.settled;
-        self.given_up |= later.given_up;
-        self.failed |= later.failed;
-    }
-}
-
-/// What the projector leaves for the artifact writer.
-#[derive(Debug, Default)]
-pub(super) struct Inbox {
-    pub(super) runs: Notes,
-    pub(super) checkpoint: Option<(CheckpointJob, Covered)>,
-}
-
-/// At most one note for each run.
-#[derive(Debug, Default)]
-pub(super) struct Notes(HashMap<RunId, Note>);
-
-impl Notes {
-    pub(super) fn add(&mut self, note: Note) {
-        match self.0.get_mut(&note.stream.id) {
-            Some(earlier) => earlier.merge(note),
-            None => {
-                self.0.insert(note.stream.id.clone(), note);
-            }
-        }
-    }
-}
-
-/// What is known about a run from its transcript.
-#[derive(Debug)]
-struct RunHistory {
-    cursor: Cursor,
-    receipts: Receipts,
-    page: Page,
-    /// Objects that are not written yet, in order.
-    unwritten: Vec<Encoded>,
-    rendered: Option<Instant>,
-}
-
-/// Why a run's objects and page are not what they should be.
+/// Why a transcript cannot be read on.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+pub enum Unusable {
     /// May pass.
-    #[error("its files cannot be written")]
-    Project(#[from] io::Error),
+    #[error("its files cannot be read")]
+    Project(#[source] io::Error),
+    /// It is not what was written.
     #[error("its transcript cannot be used")]
-    Transcript(#[source] Fault),
-    #[error("event {seq} cannot be understood")]
-    Event {
-        seq: rye_core::id::Seq,
-        #[source]
-        source: Unreadable,
-    },
+    Transcript(#[source] Box<dyn Error + Send + Sync>),
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for Unusable {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Read(source) => Self::Project(source),
-            Fault::Short(_)
-            | Fault::Foreign(..)
-            | Fault::Broken(_)
-            | Fault::Head
-            | Fault::Gap { .. } => Self::Transcript(fault),
+            Fault::Short(_) | Fault::Foreign(..) | Fault::Broken(_) | Fault::Head => {
+                Self::Transcript(Box::new(fault))
+            }
         }
     }
 }
 
-#[derive(Debug)]
-pub(super) struct ArtifactWriter {
-    shared: Arc<Shared>,
-    waiting: Notes,
-    failing: Notes,
-    retry_at: Instant,
-    chronicles: HashMap<RunId, RunHistory>,
-    outlines: Outlines,
-    /// Runs that have no objects any more, because their transcript is not what was written.
-    lost: HashSet<RunId>,
-    /// Directories with files that a power cut would take.
-    unsynced: BTreeSet<String>,
+/// The events of one run, read from its transcript and checked on the way.
+#[derive(Debug, Default)]
+pub struct Reading(Cursor);
+
+impl Reading {
+    /// Whether it has come to the end of what a note tells of.
+    pub const fn is_at(&self, upto: &Head) -> bool {
+        self.0.at >= upto.bytes
+    }
 }
 
-impl ArtifactWriter {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            waiting: Notes::default(),
-            failing: Notes::default(),
-            retry_at: Instant::now(),
-            chronicles: HashMap::new(),
-            outlines: Outlines::default(),
-            lost: HashSet::new(),
-            unsynced: BTreeSet::new(),
-        }
+/// The transcripts of a project, to be read.
+#[derive(Debug, Clone)]
+pub struct Transcripts(Arc<Shared>);
+
+impl Transcripts {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
     }
 
-    /// Works until the mailbox is closed and every run that parked or ended is done. The body of the curating thread.
-    pub(super) fn run(mut self) {
-        loop {
-            let timeout = if !self.waiting.0.is_empty() {
-                Some(Duration::ZERO)
-            } else if !self.failing.0.is_empty() {
-                Some(RETRY)
-            } else {
-                None
-            };
-            let taken = self.shared.curating.take(timeout);
-            for (id, note) in taken.value.runs.0 {
-                let failing = self.failing.0.contains_key(&id);
-                let notes = if failing {
-                    &mut self.failing
-                } else {
-                    &mut self.waiting
-                };
-                notes.add(note);
-            }
-            if Instant::now() >= self.retry_at {
-                self.retry();
-            }
-            self.work(|_| true);
-            if let Some((job, covered)) = taken.value.checkpoint {
-                self.checkpoint(job, covered);
-            }
-            if taken.closed {
-                self.finish();
-                return;
-            }
-        }
-    }
-
-    fn retry(&mut self) {
-        self.retry_at = Instant::now() + RETRY;
-        self.waiting.0.extend(self.failing.0.drain());
-    }
-
-    /// Gives each waiting run that is `meant` a turn.
-    fn work(&mut self, meant: impl Fn(&Note) -> bool) {
-        let ids: Vec<RunId> = self
-            .waiting
-            .0
-            .iter()
-            .filter(|(_, note)| meant(note))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in ids {
-            let Some(mut note) = self.waiting.0.remove(&id) else {
-                continue;
-            };
-            match self.turn(&id, &mut note) {
-                Ok(Turn::Done) => self.done(&id, note),
-                Ok(Turn::More) => self.waiting.add(note),
-                Err(Trouble::Project(error)) => {
-                    if !std::mem::replace(&mut note.failed, true) {
-                        tracing::warn!(run = %id, %error, files = note.stream.spec.files,
-                            "the objects and the page of a run cannot be written; they are tried again");
-                    }
-                    self.failing.add(note);
-                }
-                Err(error) => {
-                    tracing::warn!(run = %id, error = %with_sources(&error),
-                        "the run has no further objects, and its page is not rendered any more");
-                    self.lost.insert(id.clone());
-                    self.done(&id, note);
-                }
-            }
-        }
-    }
-
-    /// Gives turns until every run that parked or ended is done or fails.
-    fn finish(&mut self) {
-        while self.waiting.0.values().any(|note| note.settled.is_some()) {
-            self.work(|note| note.settled.is_some());
-        }
-    }
-
-    /// Takes in one piece of the run's transcript.
-    fn turn(&mut self, id: &RunId, note: &mut Note) -> Result<Turn, Trouble> {
-        let spec = &note.stream.spec;
-        if spec.kind != RunKind::Graph || note.given_up || self.lost.contains(id) {
-            return Ok(Turn::Done);
-        }
-        let mut chronicle = match self.chronicles.remove(id) {
-            Some(chronicle) => chronicle,
-            // Nothing has happened to it in this life yet, nor has it come to rest.
-            None if !note.page && note.settled.is_none() => return Ok(Turn::Done),
-            None => RunHistory {
-                cursor: Cursor::default(),
-                receipts: Receipts::default(),
-                page: Page::new(id, spec, &self.outlines.of(spec)),
-                unwritten: Vec::new(),
-                rendered: None,
-            },
-        };
-        let turn = self.go_on(id, note, &mut chronicle);
-        self.chronicles.insert(id.clone(), chronicle);
-        turn
-    }
-
-    fn go_on(
-        &mut self,
-        id: &RunId,
-        note: &mut Note,
-        chronicle: &mut RunHistory,
-    ) -> Result<Turn, Trouble> {
-        if chronicle.unwritten.is_empty() && chronicle.cursor.at < note.upto.bytes {
-            self.read(id, note, chronicle)?;
-        }
-        let files = &note.stream.spec.files;
-        let root = Dir::root(Path::new(files))?;
-        if !chronicle.unwritten.is_empty() || note.settled.is_some() {
-            self.unsynced.insert(files.clone());
-            let vault = ProjectObjects::make(Path::new(files))?;
-            let mut written = 0;
-            let put = chronicle.unwritten.iter().try_for_each(|object| {
-                vault.put(object)?;
-                written += 1;
-                Ok::<_, io::Error>(())
-            });
-            chronicle.unwritten.drain(..written);
-            put?;
-            if chronicle.cursor.at >= note.upto.bytes {
-                chronicle.cursor.meet(&note.upto)?;
-                self.put_snapshot(note, chronicle, &vault)?;
-            }
-        }
-        let caught_up = chronicle.cursor.at >= note.upto.bytes;
-        let overdue = || {
-            chronicle
-                .rendered
-                .is_none_or(|at| at.elapsed() >= RENDER_EVERY)
-        };
-        if note.page && (caught_up || overdue()) {
-            self.write_page(id, note, chronicle, &root)?;
-            chronicle.rendered = Some(Instant::now());
-        }
-        Ok(if caught_up { Turn::Done } else { Turn::More })
-    }
-
-    /// Reads the next piece of the transcript.
-    fn read(&self, id: &RunId, note: &Note, chronicle: &mut RunHistory) -> Result<(), Trouble> {
-        let file = existing_transcript(&note.stream.spec.files, id)?;
-        let from = chronicle.cursor.at;
+    /// Hands the next events of what `note` tells of to `take`, one by one: each may be as large as a run may be.
+    pub fn read(
+        &self,
+        note: &Note,
+        reading: &mut Reading,
+        mut take: impl FnMut(Seq, Timestamp, &Event),
+    ) -> Result<(), Unusable> {
+        let (run, Reading(cursor)) = (&note.run, reading);
+        let file = existing_transcript(&note.spec.files, run).map_err(Unusable::Project)?;
+        let from = cursor.at;
         let length = PIECE_BYTES.min(note.upto.bytes - from);
-        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        let length = usize::try_from(length).expect("a piece fits the memory");
+        let mut bytes = vec![0; length];
         match file.read_exact_at(&mut bytes, from) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(Fault::Short(note.upto.bytes).into());
+                return Err(Fault::Short(from).into());
             }
-            read => read?,
+            read => read.map_err(Unusable::Project)?,
         }
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Err(Fault::Broken(from).into());
         };
         for text in bytes[..end].split(|byte| *byte == b'\n') {
-            let Some(line) = chronicle.cursor.pass(id, text)? else {
+            let Some(line) = cursor.pass(run, text)? else {
                 continue;
             };
-            if let Some(gap) = gap_in(&line) {
-                return Err(gap.into());
-            }
-            let (seq, at) = (line.seq, line.timestamp);
             let event = Logged::of_shown(line.event_type, line.payload)
-                .event(&self.shared.objects)
-                .map_err(|source| Trouble::Event { seq, source })?;
-            let left = chronicle.receipts.take(at, &event);
-            chronicle.page.take(seq, at, &event, left.as_ref());
-            chronicle.unwritten.extend(
-                left.into_iter()
-                    .flat_map(|left| [left.result, left.receipt]),
-            );
+                .event(&self.0.objects)
+                .map_err(|source| Unusable::Transcript(Box::new(source)))?;
+            take(line.seq, line.timestamp, &event);
+        }
+        if cursor.at >= note.upto.bytes {
+            cursor.meet(&note.upto)?;
         }
         Ok(())
     }
-
-    /// The run parked or ended, and everything before is written.
-    fn put_snapshot(
-        &self,
-        note: &Note,
-        chronicle: &RunHistory,
-        vault: &ProjectObjects,
-    ) -> io::Result<()> {
-        let Some((run, _)) = &note.settled else {
-            return Ok(());
-        };
-        let (state, execution) = chronicle.receipts.snapshots(run);
-        vault.put(&state)?;
-        vault.put(&execution)?;
-        let pointer = Object::from_iter([
-            ("hash".to_owned(), json!(execution.hash)),
-            ("graph_run_id".to_owned(), json!(run.id)),
-        ]);
-        let pointer = self.shared.signer.sign_json(&pointer, run.updated_at);
-        let pointer = serde_json::to_vec(&pointer).expect("a JSON object is plain data");
-        vault.put_ref(&run.id, &pointer)
-    }
-
-    fn write_page(
-        &self,
-        id: &RunId,
-        note: &Note,
-        chronicle: &RunHistory,
-        root: &Dir,
-    ) -> io::Result<()> {
-        let graph = note.stream.spec.item.id.as_str();
-        let directory = root.make(&Path::new("knowledge/agent/threads").join(graph))?;
-        let text = chronicle.page.render(chronicle.receipts.len());
-        let text = self.shared.signer.sign_text(&text, chronicle.page.seen());
-        directory.replace(&format!("{id}.md"), text.as_bytes())
-    }
-
-    /// The run's objects are what they should be, or given up.
-    fn done(&mut self, id: &RunId, note: Note) {
-        let Some((run, lsn)) = note.settled else {
-            return;
-        };
-        self.chronicles.remove(id);
-        if !run.status().is_terminal() {
-            return;
-        }
-        self.lost.remove(id);
-        let ended = Ended {
-            run,
-            stream: note.stream,
-            head: note.upto,
-            lsn,
-        };
-        self.shared.keeping.post(|inbox| inbox.ended.push(ended));
-    }
-
-    /// Makes sure that the objects of runs that parked or ended are on disk, so that the log need not be.
-    fn checkpoint(&mut self, job: CheckpointJob, covered: Covered) {
-        self.retry();
-        self.finish();
-        let mut ours = Covered::All;
-        for files in std::mem::take(&mut self.unsynced) {
-            let vault = ProjectObjects::open(Path::new(&files));
-            let synced = vault.and_then(|vault| vault.map_or(Ok(()), |vault| vault.sync()));
-            if let Err(error) = synced {
-                tracing::warn!(files, %error, "the objects of a project cannot be synced");
-                self.unsynced.insert(files);
-                ours = Covered::NotAll;
-            }
-        }
-        let settled = |note: &Note| note.settled.is_some();
-        if self.failing.0.values().any(settled) {
-            ours = Covered::NotAll;
-        }
-        if ours == Covered::NotAll && self.shared.log.segments() >= RETAINED {
-            ours = Covered::All;
-            self.unsynced.clear();
-            let given_up: Vec<_> = self.failing.0.extract_if(|_, note| settled(note)).collect();
-            for (id, note) in given_up {
-                tracing::warn!(run = %id, files = note.stream.spec.files,
-                    "the objects of a run are given up: its project did not take them for too long");
-                self.done(&id, note);
-            }
-        }
-        let covered = if ours == Covered::All { covered } else { ours };
-        self.shared
-            .keeping
-            .post(|inbox| inbox.checkpoint = Some((job, covered)));
-    }
-}
-
-/// What a turn of a run came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// Everything the note asked for is done.
-    Done,
-    /// There is more to read.
-    More,
 }

@@ -31,6 +31,7 @@ impl Faults {
         _changes: &[Change],
     ) {
     }
+    pub(super) const fn before_files(&self, _files: &str) {}
 }
 
 #[cfg(test)]
@@ -59,10 +60,13 @@ pub(crate) mod hooks {
     pub(crate) struct Hooks {
         state: Mutex<(Sync, bool)>,
         changed: Condvar,
+        released: Condvar,
         syncs: AtomicU64,
         gate: watch::Sender<Gate>,
         /// Commits that stand at the gate.
         pub(crate) held: watch::Sender<usize>,
+        /// The projects that hang, and the threads that stand still there.
+        hanging: Mutex<(Vec<String>, usize)>,
     }
 
     impl Hooks {
@@ -79,6 +83,22 @@ pub(crate) mod hooks {
         /// Holds up the commits that `gate` names from now on, and lets all others go.
         pub(crate) fn hold(&self, gate: Gate) {
             self.gate.send_replace(gate);
+        }
+
+        /// From now on the project with these `files` hangs.
+        pub(crate) fn hang(&self, files: &str) {
+            lock(&self.hanging).0.push(files.to_owned());
+        }
+
+        /// No project hangs any more.
+        pub(crate) fn release(&self) {
+            lock(&self.hanging).0.clear();
+            self.released.notify_all();
+        }
+
+        /// How many threads stand still in a project.
+        pub(crate) fn hung(&self) -> usize {
+            lock(&self.hanging).1
         }
 
         pub(crate) fn full(&self, full: bool) {
@@ -133,6 +153,15 @@ pub(crate) mod hooks {
                 return Err(io::Error::other("a sync that fails on purpose"));
             }
             Ok(())
+        }
+
+        pub(crate) fn before_files(&self, files: &str) {
+            let mut hanging = lock(&self.inner.hanging);
+            hanging.1 += 1;
+            while hanging.0.iter().any(|known| known == files) {
+                hanging = self.inner.released.wait(hanging).expect(POISON);
+            }
+            hanging.1 -= 1;
         }
 
         pub(crate) fn before_prepare(&self) -> io::Result<()> {

@@ -1,9 +1,11 @@
 //! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index.
 
 use std::collections::HashSet;
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, Lsn, RunId, Seq};
 use rye_core::model::{Run, Status};
@@ -31,6 +33,17 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// The same, of the runs that `caller` sees.
+    #[must_use]
+    pub fn seen_by(self, caller: Caller<'_>) -> Self {
+        let Scope { principal, project } = caller.scope();
+        Self {
+            principal: Some(principal.to_owned()),
+            project: project.map(str::to_owned).or(self.project),
+            ..self
+        }
+    }
+
     /// Whether a run that has ended can pass.
     fn admits_ended(&self) -> bool {
         self.statuses.is_empty() || self.statuses.iter().any(|status| status.is_terminal())
@@ -291,9 +304,17 @@ impl Journal {
             shared.archive.read(entry.offset)
         })
         .await
-        .map_err(|source| Error::DataLoss {
-            run: id.clone(),
-            source: Box::new(source),
+        .map_err(|source| {
+            // Nothing is lost that another version reads.
+            if source.kind() == io::ErrorKind::Unsupported {
+                let path = self.shared.dir.join("archive");
+                let what = "read";
+                return Error::Files { what, path, source };
+            }
+            Error::DataLoss {
+                run: id.clone(),
+                source: Box::new(source),
+            }
         })?;
         if stored.run.id == *id {
             Ok(Some(stored))

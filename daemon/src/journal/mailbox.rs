@@ -59,6 +59,11 @@ impl<T: Default> Mailbox<T> {
         }
     }
 
+    /// Whether nothing lies in it.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.content).due.is_none()
+    }
+
     /// What is left is still taken; after that [`Taken::closed`] tells the reader to end.
     pub(super) fn close(&self) {
         lock(&self.content).closed = true;

@@ -1,41 +1,42 @@
-//! The thread that writes a run's files into its project.
+//! What a lane does: it writes the files of the runs of one project.
 //!
-//! **Owns** `state/threads/<run>/transcript.jsonl`, `state/threads/<run>/thread.json` and
-//! `knowledge/graphs/<graph>/<run>.md` below the run's `files` directory. **Never** holds a run up: whoever publishes
-//! leaves lines in a mailbox; what does not fit there, or could not be written, is rendered again from the log.
-//! **Order**: lines of a run are appended in order, each at its own offset. **Failure**: a project that is gone, full
-//! or in our way is tried again every second; once the log has grown to [`RETAINED`] segments for its sake, its files
-//! are given up with a warning. A transcript that somebody removed, moved or cut is noticed before the next line is
-//! written and before a checkpoint counts on it, and is made again (see [`super::sheet`]). A transcript that could
-//! not be synced is written once more before it counts as being on disk: what the system could not write, it forgets.
+//! **Owns** `state/threads/<run>/transcript.jsonl` below the `files` directory, and has an [`ArtifactLane`] make the rest.
+//! **Never** holds a run up: whoever publishes leaves lines in the mailbox of the lane; what does not fit there, or could not be
+//! written, is rendered again from the log. **Order**: lines of a run are appended in order, each at its own offset; objects and
+//! page are made of lines that are written. An ended run leaves memory when it is archived and its transcript, which then is its
+//! history, is written. **Failure**: a project that is gone, full or in our way is tried again every second; once the log has grown
+//! to [`RETAINED`] segments for its sake, its files are given up with a warning. A transcript that somebody removed, moved or cut is
+//! noticed before the next line is written and before a checkpoint counts on it, and is made again (see
+//! [`super::transcript_file`]). A transcript that could not be synced is written once more before it counts as being on disk: what
+//! the system could not write, it forgets.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::{Pages, Run};
 
-use super::archiver::Covered;
-use super::artifacts::{self, Note};
-use super::publisher::CheckpointJob;
-use super::render;
+use super::archiver::{Covered, Report};
+use super::artifacts::{ArtifactLane, Note, Transcripts};
+use super::lanes::Lane;
 use super::run_stream::RunStream;
 use super::transcript::Head;
-use super::transcript_file::{TranscriptFile, existing_transcript, run_dir};
+use super::transcript_file::{TranscriptFile, existing_transcript};
 use super::{Shared, history};
-use crate::beneath::Dir;
 
-/// Transcripts kept open; each takes a descriptor for itself and one for its directory.
+/// Transcripts that all lanes together keep open beside the one that each works on; each takes a descriptor for itself and one for its directory.
 const OPEN: usize = 256;
 /// Lines of one mailbox; more are left to the log.
-const PENDING_BYTES: usize = 16 << 20;
+const PENDING_BYTES: usize = 4 << 20;
 /// Shortest time between two renderings of a running run's pages.
 pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 /// Pause before a project that failed is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
+/// How long a lane stays that has nothing to do.
+const IDLE: Duration = Duration::from_mins(1);
 /// Segments of log kept for projects that fail.
 pub(super) const RETAINED: usize = 8;
 
@@ -51,7 +52,22 @@ pub(super) struct Pending {
     pub(super) lines: Option<Vec<u8>>,
     pub(super) pages: Pages,
     /// The record, once the run parked or ended: it changes no more under our eyes.
-    pub(super) settled: Option<(Arc<Run>, Lsn)>,
+    pub(super) settled: Option<Arc<Run>>,
+}
+
+/// The point in the log before which a checkpoint needs nothing any more but base and archive.
+#[derive(Debug)]
+pub(super) struct Mark {
+    lsn: Lsn,
+    /// Live runs of the project, as far as their transcripts may not be on disk.
+    pub(super) runs: Vec<(Arc<RunStream>, Head)>,
+}
+
+impl Mark {
+    pub(super) const fn new(lsn: Lsn) -> Self {
+        let runs = Vec::new();
+        Self { lsn, runs }
+    }
 }
 
 impl Pending {
@@ -69,12 +85,12 @@ impl Pending {
     }
 }
 
-/// What the publisher leaves for the projector.
+/// What the publisher leaves for the lane of a project.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     runs: HashMap<RunId, Pending>,
     bytes: usize,
-    pub(super) checkpoint: Option<CheckpointJob>,
+    pub(super) checkpoint: Option<Mark>,
 }
 
 impl Inbox {
@@ -94,9 +110,10 @@ impl Inbox {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Projector {
     shared: Arc<Shared>,
+    lane: Arc<Lane>,
+    artifacts: Box<dyn ArtifactLane>,
     open: HashMap<RunId, TranscriptFile>,
     uses: u64,
     rendered: HashMap<RunId, Instant>,
@@ -109,9 +126,13 @@ pub(super) struct Projector {
 }
 
 impl Projector {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, lane: Arc<Lane>) -> Self {
         Self {
+            artifacts: shared
+                .artifacts
+                .lane(&lane.files, Transcripts::new(Arc::clone(&shared))),
             shared,
+            lane,
             open: HashMap::new(),
             uses: 0,
             rendered: HashMap::new(),
@@ -122,27 +143,71 @@ impl Projector {
         }
     }
 
-    /// Writes until the mailbox is closed. `begin`: where this life began; only when everything before
-    /// is published can a file be told to be ahead of the log.
-    pub(super) fn run(mut self, begin: Lsn) {
-        if self.shared.published.reach_blocking(begin).is_err() {
+    /// Writes until the mailbox is closed, or there was nothing to do for a while. Begins when everything before this life is
+    /// published: only then can a file be told to be ahead of the log.
+    pub(super) fn run(mut self) {
+        if self
+            .shared
+            .published
+            .reach_blocking(self.shared.lanes.begin)
+            .is_err()
+        {
             return;
         }
         loop {
-            let timeout = (!self.failing.is_empty()).then_some(RETRY);
-            let taken = self.shared.projections.take(timeout);
-            for (id, pending) in taken.value.runs {
+            let taken = self.lane.mailbox.take(Some(self.patience()));
+            let Inbox {
+                runs, checkpoint, ..
+            } = taken.value;
+            let idle = runs.is_empty() && checkpoint.is_none();
+            for (id, pending) in runs {
                 self.take_up(id, pending);
             }
             if !self.failing.is_empty() && Instant::now() >= self.retry_at {
                 self.retry();
             }
-            if let Some(checkpoint) = taken.value.checkpoint {
-                self.checkpoint(checkpoint);
+            if self.artifacts.pause().is_some() {
+                self.shared.faults.before_files(&self.lane.files);
+                self.artifacts.work();
+            }
+            if let Some(mark) = checkpoint {
+                self.checkpoint(&mark);
             }
             if taken.closed {
+                self.artifacts.checkpoint();
                 return;
             }
+            if idle && self.is_done() && self.lane_ends() {
+                return;
+            }
+        }
+    }
+
+    /// How long to wait for more.
+    fn patience(&self) -> Duration {
+        let retry = (!self.failing.is_empty()).then_some(RETRY);
+        retry
+            .into_iter()
+            .chain(self.artifacts.pause())
+            .min()
+            .unwrap_or(IDLE)
+    }
+
+    fn is_done(&self) -> bool {
+        self.failing.is_empty() && self.artifacts.pause().is_none()
+    }
+
+    /// Closes everything; `false` if that does not work, or there is more to do.
+    fn lane_ends(&mut self) -> bool {
+        self.sync() && self.artifacts.sync() && self.shared.lanes.retire(&self.lane)
+    }
+
+    fn give_up_failing(&mut self) {
+        for (id, pending) in std::mem::take(&mut self.failing) {
+            tracing::warn!(run = %id, files = pending.stream.spec.files,
+                "the files of a run are given up: its project did not take them for too long");
+            self.given_up.insert(id.clone());
+            self.hand_on(&id, pending, false);
         }
     }
 
@@ -163,8 +228,17 @@ impl Projector {
     }
 
     fn attempt(&mut self, id: RunId, mut pending: Pending, complaint: Complaint) {
+        self.shared.faults.before_files(&self.lane.files);
         match self.write(&mut pending) {
             Ok(page) => self.hand_on(&id, pending, page),
+            // The project did not answer for so long that the log does not hold them any more.
+            Err(error) if is_lost(&pending) => {
+                tracing::warn!(run = %id, %error, files = pending.stream.spec.files,
+                    "the files of a run are given up: the log was not kept for them");
+                self.given_up.insert(id.clone());
+                self.close(&id);
+                self.hand_on(&id, pending, false);
+            }
             Err(error) => {
                 if complaint == Complaint::Aloud {
                     tracing::warn!(run = %id, %error, files = pending.stream.spec.files,
@@ -178,29 +252,25 @@ impl Projector {
         }
     }
 
-    /// The files of the run are what they should be, or given up; the artifact writer makes the rest of them.
+    /// The transcript of the run is what it should be, or given up; the artifact writer makes the rest of it.
     fn hand_on(&mut self, id: &RunId, pending: Pending, page: bool) {
         let given_up = self.given_up.contains(id);
-        let ended = |(run, _): &(Arc<Run>, Lsn)| run.status().is_terminal();
+        let ended = |run: &Arc<Run>| run.status().is_terminal();
         if pending.settled.as_ref().is_some_and(ended) {
             self.rendered.remove(id);
             self.given_up.remove(id);
+            self.shared
+                .keeping
+                .post(|inbox| inbox.written.push(id.clone()));
         }
-        let urgent = page || pending.settled.is_some();
-        let note = Note {
-            stream: pending.stream,
+        self.artifacts.add(Note {
+            run: id.clone(),
+            spec: Arc::clone(&pending.stream.spec),
             upto: pending.end,
             page,
             settled: pending.settled,
             given_up,
-            failed: false,
-        };
-        let curate = |inbox: &mut artifacts::Inbox| inbox.runs.add(note);
-        if urgent {
-            self.shared.curating.post(curate);
-        } else {
-            self.shared.curating.leave(curate);
-        }
+        });
     }
 
     /// Answers whether the pages were due.
@@ -269,7 +339,7 @@ impl Projector {
 
     /// Closes the transcript that was used the longest ago, if there are too many.
     fn make_room(&mut self) {
-        if self.open.len() < OPEN {
+        if self.shared.open_transcripts.load(Ordering::Relaxed) <= OPEN {
             return;
         }
         let oldest = self.open.iter_mut().min_by_key(|(_, sheet)| sheet.used);
@@ -304,10 +374,10 @@ impl Projector {
         }
     }
 
-    fn write_pages(&self, pending: &Pending) -> io::Result<()> {
+    fn write_pages(&mut self, pending: &Pending) -> io::Result<()> {
         let stream = &pending.stream;
         let run = match &pending.settled {
-            Some((run, _)) => Arc::clone(run),
+            Some(run) => Arc::clone(run),
             None => match self.shared.snapshot(&stream.id) {
                 None => return Ok(()),
                 Some((run, lsn)) => {
@@ -320,18 +390,7 @@ impl Projector {
                 }
             },
         };
-        let root = Dir::root(Path::new(&stream.spec.files))?;
-        let signer = &self.shared.signer;
-        let thread = signer.sign_json(&render::thread(&run), run.updated_at);
-        let mut text = serde_json::to_vec_pretty(&thread).expect("a JSON object is plain data");
-        text.push(b'\n');
-        run_dir(&root, &stream.id)?.replace("thread.json", &text)?;
-        if let Some(page) = render::state_page(&run) {
-            let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
-            let page = signer.sign_text(&page, run.updated_at);
-            dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
-        }
-        Ok(())
+        self.artifacts.record(&run)
     }
 
     /// Makes the transcript up to `head` again if somebody took it away and the checkpoint would drop events of it.
@@ -359,14 +418,38 @@ impl Projector {
         }
     }
 
-    /// Makes sure that transcripts are on disk up to the checkpoint, so that the log need not be.
-    fn checkpoint(&mut self, job: CheckpointJob) {
+    /// Makes sure that the files are on disk up to the checkpoint, so that the log need not be.
+    fn checkpoint(&mut self, mark: &Mark) {
+        self.shared.faults.before_files(&self.lane.files);
         if !self.failing.is_empty() {
             self.retry();
         }
-        for live in &job.runs {
-            self.put_back(&live.stream, live.head);
+        for (stream, head) in &mark.runs {
+            self.put_back(stream, *head);
         }
+        let synced = self.sync();
+        let finished = self.artifacts.checkpoint();
+        let mut covered = synced && finished && self.failing.is_empty();
+        if !covered && self.shared.log.segments() >= RETAINED {
+            covered = true;
+            self.unsynced.clear();
+            self.give_up_failing();
+            self.artifacts.give_up();
+        }
+        let report = Report {
+            files: self.lane.files.clone(),
+            lsn: mark.lsn,
+            covered: if covered {
+                Covered::All
+            } else {
+                Covered::NotAll
+            },
+        };
+        self.shared.keeping.post(|inbox| inbox.reports.push(report));
+    }
+
+    /// Makes what was written survive a power cut; whether all of it does.
+    fn sync(&mut self) -> bool {
         self.sync_closed();
         let mut failed = Vec::new();
         for (id, sheet) in &mut self.open {
@@ -378,22 +461,14 @@ impl Projector {
         for id in &failed {
             self.close(id);
         }
-        let all = failed.is_empty() && self.failing.is_empty() && self.unsynced.is_empty();
-        let mut covered = if all { Covered::All } else { Covered::NotAll };
-        if covered == Covered::NotAll && self.shared.log.segments() >= RETAINED {
-            covered = Covered::All;
-            self.unsynced.clear();
-            for (id, pending) in std::mem::take(&mut self.failing) {
-                tracing::warn!(run = %id, files = pending.stream.spec.files,
-                    "the files of a run are given up: its project did not take them for too long");
-                self.given_up.insert(id.clone());
-                self.hand_on(&id, pending, false);
-            }
-        }
-        self.shared
-            .curating
-            .post(|inbox| inbox.checkpoint = Some((job, covered)));
+        failed.is_empty() && self.unsynced.is_empty()
     }
+}
+
+/// Whether there are lines to be written that the log need not hold any more.
+fn is_lost(pending: &Pending) -> bool {
+    let anchor = pending.stream.published().anchor.seq;
+    pending.start.seq < pending.end.seq && anchor >= pending.end.seq
 }
 
 /// Whether a failure is worth a line in the log.

@@ -17,8 +17,9 @@ use rye_core::model::{Event, Pages, Run};
 use rye_core::state;
 use tokio::sync::oneshot;
 
+use super::archiver::Ended;
 use super::backlog::Permit;
-use super::projector::{Inbox, Pending};
+use super::projector::Pending;
 use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
 use super::transcript::{Fact, Head};
@@ -148,7 +149,7 @@ struct Written {
 /// Publishes what the log held at open up to the frame that began this life, then what comes. `live` are the runs at the end
 /// of what the log held. The body of the publisher thread.
 pub(super) fn run(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     mut live: LiveRuns,
     backlog: Vec<Commit>,
     begin: Lsn,
@@ -173,9 +174,10 @@ pub(super) fn run(
                     runs,
                     reply,
                 };
+                let lanes = shared.lanes.mark(shared, lsn, &checkpoint.runs);
                 shared
-                    .projections
-                    .post(|inbox| inbox.checkpoint = Some(checkpoint));
+                    .keeping
+                    .post(|inbox| inbox.checkpoint = Some((checkpoint, lanes)));
                 Ok(())
             }
         })
@@ -183,10 +185,9 @@ pub(super) fn run(
     if let Err(failure) = result {
         shared.published.fail(failure);
     }
-    shared.projections.close();
 }
 
-fn publish(shared: &Shared, live: &mut LiveRuns, commit: Commit) -> Result<(), Failure> {
+fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<(), Failure> {
     let written = write(shared, &commit);
     shared.durable.reach_blocking(commit.lsn)?;
     let Commit {
@@ -199,7 +200,6 @@ fn publish(shared: &Shared, live: &mut LiveRuns, commit: Commit) -> Result<(), F
         live.enter(stream, run);
     }
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
-    let mut pending = Vec::with_capacity(entries.len());
     for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {
         let rest = entry.rest();
         entry.stream.publish(lsn, end, rest, || Line {
@@ -210,20 +210,28 @@ fn publish(shared: &Shared, live: &mut LiveRuns, commit: Commit) -> Result<(), F
             payload: serde_json::from_str(&entry.text.payload)
                 .expect("a payload is the JSON we rendered"),
         });
-        pending.push(Pending {
+        if let Some(run) = entry
+            .settled
+            .as_ref()
+            .filter(|_| rest.is_some_and(|rest| rest.ended))
+        {
+            let ended = Ended {
+                run: Arc::clone(run),
+                stream: Arc::clone(&entry.stream),
+                head: end,
+                lsn,
+            };
+            shared.keeping.post(|inbox| inbox.ended.push(ended));
+        }
+        let pending = Pending {
             stream: entry.stream,
             start,
             end,
             lines: Some(lines),
             pages: entry.pages,
-            settled: entry.settled.map(|run| (run, lsn)),
-        });
-    }
-    let project = |inbox: &mut Inbox| pending.into_iter().for_each(|one| inbox.add(one));
-    if urgent {
-        shared.projections.post(project);
-    } else {
-        shared.projections.leave(project);
+            settled: entry.settled,
+        };
+        shared.lanes.add(shared, pending, urgent);
     }
     shared.published.advance(lsn);
     Ok(())

@@ -3,7 +3,9 @@
 mod durability;
 mod feeds;
 mod files;
+mod lanes;
 mod objects;
 mod recovery;
 mod rig;
 mod store;
+mod stored;

@@ -4,24 +4,26 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rye_core::clock::Clock;
-use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::id::{Epoch, RunId};
 use rye_core::model::{Pages, Run, Syncing};
 use tokio::sync::watch;
 
 use super::archive::{Archive, ArchiveOffset};
 use super::archiver::{self, Archiver};
-use super::artifacts::{self, ArtifactWriter};
+use super::artifacts::Artifacts;
 use super::backlog::Backlog;
 use super::faults::Faults;
 use super::index::{Index, IndexError};
+use super::lanes::Lanes;
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
-use super::projector::{self, Projector};
+use super::projector;
 use super::publisher::{self, LiveRuns};
 use super::record::Body;
 use super::recovery;
@@ -49,8 +51,11 @@ pub(super) struct Shared {
     pub(super) log: Arc<Log>,
     pub(super) durable: Arc<Watermark>,
     pub(super) published: Watermark,
-    pub(super) projections: Mailbox<projector::Inbox>,
-    pub(super) curating: Mailbox<artifacts::Inbox>,
+    pub(super) artifacts: Arc<dyn Artifacts>,
+    pub(super) lanes: Lanes,
+    /// Transcripts that are open.
+    pub(super) open_transcripts: Arc<AtomicUsize>,
+    pub(super) faults: Faults,
     pub(super) keeping: Mailbox<archiver::Inbox>,
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
@@ -100,7 +105,7 @@ pub(super) fn start(
         log::directory(&options.dir),
         opened.pool,
         opened.places,
-        faults,
+        faults.clone(),
     ));
     let durable = Arc::new(Watermark::new(replayed));
     let writer = Writer::new(
@@ -126,8 +131,10 @@ pub(super) fn start(
         log,
         durable,
         published: Watermark::new(opened.base),
-        projections: Mailbox::default(),
-        curating: Mailbox::default(),
+        artifacts: options.artifacts,
+        lanes: Lanes::new(lsn),
+        open_transcripts: Arc::default(),
+        faults,
         keeping: Mailbox::default(),
         archive: opened.archive,
         index: watch::Sender::new(IndexState::Opening),
@@ -141,7 +148,7 @@ pub(super) fn start(
         let backlog = opened.backlog;
         move || publisher::run(&shared, records, backlog, lsn, &jobs)
     };
-    let threads = start_threads(&shared, writer, publish, opened.known, lsn);
+    let threads = start_threads(&shared, writer, publish, opened.known);
     let journal = Journal {
         shared,
         threads: Mutex::new(threads),
@@ -161,35 +168,31 @@ pub(super) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Has the projector compare the transcripts of live runs with what is on record, whether or not there is more to come.
-fn look_at_transcripts(shared: &Shared) {
+/// Has the lanes compare the transcripts of live runs with what is on record, whether or not there is more to come.
+fn look_at_transcripts(shared: &Arc<Shared>) {
     let sequencer = shared.sequencer();
     for stream in sequencer.positions.streams() {
         let head = stream.head();
-        shared.projections.post(|inbox| {
-            inbox.add(projector::Pending {
-                stream: Arc::clone(stream),
-                start: head,
-                end: head,
-                lines: Some(Vec::new()),
-                pages: Pages::Keep,
-                settled: None,
-            });
-        });
+        let pending = projector::Pending {
+            stream: Arc::clone(stream),
+            start: head,
+            end: head,
+            lines: Some(Vec::new()),
+            pages: Pages::Keep,
+            settled: None,
+        };
+        shared.lanes.add(shared, pending, true);
     }
 }
 
-/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the
-/// projector, then the artifact writer, then the archiver.
+/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the lanes of projects
+/// that answer, then the archiver.
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
     publish: impl FnOnce() + Send + 'static,
     known: HashMap<RunId, ArchiveOffset>,
-    begin: Lsn,
 ) -> Vec<JoinHandle<()>> {
-    let projector = Projector::new(Arc::clone(shared));
-    let curator = ArtifactWriter::new(Arc::clone(shared));
     let archiver = Archiver::new(Arc::clone(shared), known);
     let preparer = Arc::clone(&shared.log);
     vec![
@@ -202,20 +205,9 @@ fn start_threads(
             },
         ),
         start_thread("publisher", shared, publish, |shared| {
-            shared.projections.close();
+            shared.lanes.close();
+            shared.keeping.close();
         }),
-        start_thread(
-            "projector",
-            shared,
-            move || projector.run(begin),
-            |shared| shared.curating.close(),
-        ),
-        start_thread(
-            "curator",
-            shared,
-            move || curator.run(),
-            |shared| shared.keeping.close(),
-        ),
         start_thread("archiver", shared, move || archiver.run(), |_| {}),
         start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
     ]

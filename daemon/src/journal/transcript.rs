@@ -12,14 +12,8 @@
 //! covers the SHA-256 of `rye:head:1 LF run LF seq LF hash LF state_hash`. Everything here is a pure function of the log,
 //! so a lost line comes back byte for byte.
 //!
-//! Once the log does not hold them any more, lines that somebody removed are gone for good. One line then stands for them:
-//!
-//! ```text
-//! {"seq":871,"timestamp":"…","run_id":"…","event_type":"events_lost","payload":{"first":1,"last":871,"hash":"…"},"prev":"…"}
-//! ```
-//!
-//! It is padded with spaces to the length they had, so that what follows keeps its place; `hash` is that of the last of them,
-//! which the line behind it names. It needs no signature: the hash chain and the head on record pin every line that is left.
+//! Once the log does not hold them any more, lines that somebody removed or changed are gone for good. What comes later still stands
+//! where it belongs; whoever reads is told the byte at which the transcript stops being what was written.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead};
@@ -35,12 +29,9 @@ use crate::object::Digest;
 /// The event type of a checkpoint line, which is not an event.
 pub(super) const CHECKPOINT: &str = "checkpoint";
 
-/// The event type of a line that stands for events that are lost.
-pub(super) const LOST: &str = "events_lost";
-
 /// How far a transcript goes, and what pins every byte of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Head {
+pub struct Head {
     /// The last event.
     pub(super) seq: Seq,
     /// Length of the transcript.
@@ -129,7 +120,7 @@ pub(super) struct Written {
 pub(super) enum Fault {
     #[error("it cannot be read")]
     Read(#[source] io::Error),
-    #[error("it ends before byte {0}")]
+    #[error("what follows byte {0} is missing")]
     Short(u64),
     #[error("the line at byte {0} is not one of ours")]
     Foreign(u64, #[source] serde_json::Error),
@@ -137,16 +128,6 @@ pub(super) enum Fault {
     Broken(u64),
     #[error("its last line is not the one on record")]
     Head,
-    #[error("its events {first} to {last} are lost; `ryectl events` shows what came after them")]
-    Gap { first: Seq, last: Seq },
-}
-
-/// What a line says that stands for lost events.
-#[derive(Debug, Deserialize)]
-struct Lost {
-    first: Seq,
-    last: Seq,
-    hash: Digest,
 }
 
 /// How far a transcript has been read, and checked on the way.
@@ -165,17 +146,12 @@ impl Cursor {
         let line: Written =
             serde_json::from_slice(text).map_err(|source| Fault::Foreign(self.at, source))?;
         let is_event = line.event_type != CHECKPOINT;
-        let lost = self.lost(&line);
-        let expected = match (&lost, is_event) {
-            (Some(lost), _) => lost.last,
-            (None, true) => self.seq.next(),
-            (None, false) => self.seq,
-        };
+        let expected = if is_event { self.seq.next() } else { self.seq };
         if line.prev != self.hash || line.run_id != *run || line.seq != expected {
             return Err(Fault::Broken(self.at));
         }
         let timestamp = Timestamp::parse(&line.timestamp).ok_or(Fault::Broken(self.at))?;
-        self.hash = lost.map_or_else(|| Digest::of(&[text]), |lost| lost.hash);
+        self.hash = Digest::of(&[text]);
         self.seq = expected;
         self.at += u64::try_from(text.len()).expect("a length fits 64 bits") + 1;
         Ok(is_event.then_some(Line {
@@ -185,15 +161,6 @@ impl Cursor {
             event_type: line.event_type,
             payload: line.payload,
         }))
-    }
-
-    /// What `line` says of events that are lost, if it stands for those that come next.
-    fn lost(&self, line: &Written) -> Option<Lost> {
-        if line.event_type != LOST {
-            return None;
-        }
-        let lost = Lost::deserialize(&line.payload).ok()?;
-        (lost.first == self.seq.next() && lost.first <= lost.last).then_some(lost)
     }
 
     /// Checks that what was read ends at `head`.
@@ -206,56 +173,18 @@ impl Cursor {
     }
 }
 
-/// The line that stands for lost events, without its LF.
-#[derive(Debug)]
-pub(super) struct Gap {
-    pub(super) text: String,
-    /// Spaces that follow `text`.
-    pub(super) padding: u64,
-}
-
-/// What stands, from the time `at` on, for everything between `kept` and `anchor`; `None` if no event is missing there, or
-/// the missing ones were shorter than the line would be.
-pub(super) fn gap(run: &RunId, kept: &Cursor, anchor: &Head, at: Timestamp) -> Option<Gap> {
-    let (first, last) = (kept.seq.next(), anchor.seq);
-    let text = format!(
-        r#"{{"seq":{last},"timestamp":"{at}","run_id":"{run}","event_type":"{LOST}","payload":{{"first":{first},"last":{last},"hash":"{}"}},"prev":"{}"}}"#,
-        anchor.hash, kept.hash
-    );
-    let used = u64::try_from(text.len()).expect("a length fits 64 bits") + 1;
-    let padding = anchor.bytes.checked_sub(kept.at)?.checked_sub(used)?;
-    (first <= last).then_some(Gap { text, padding })
-}
-
-/// The gap that `line` tells of, if it tells of one.
-pub(super) fn gap_in(line: &Line) -> Option<Fault> {
-    let lost = (line.event_type == LOST).then(|| Lost::deserialize(&line.payload).ok())??;
-    Some(Fault::Gap {
-        first: lost.first,
-        last: lost.last,
-    })
-}
-
-/// The farthest place, `anchor` at most, up to which a transcript is what was written and there is `room` for a gap behind it.
-pub(super) fn intact(
-    reader: impl BufRead,
-    run: &RunId,
-    anchor: &Head,
-    room: impl Fn(&Cursor) -> bool,
-) -> Cursor {
+/// The farthest place, the end of `anchor` at most, up to which a transcript is what was written.
+pub(super) fn intact(reader: impl BufRead, run: &RunId, anchor: &Head) -> Cursor {
     let mut reader = reader.take(anchor.bytes);
-    let (mut cursor, mut kept) = (Cursor::default(), Cursor::default());
+    let mut cursor = Cursor::default();
     let mut text = Vec::new();
     while let Ok(1..) = reader.read_until(b'\n', &mut text) {
         if text.pop() != Some(b'\n') || cursor.pass(run, &text).is_err() {
             break;
         }
-        if cursor.meet(anchor).is_ok() || room(&cursor) {
-            kept = cursor;
-        }
         text.clear();
     }
-    kept
+    cursor
 }
 
 /// Reads the events of a transcript from its first byte to `head`, and checks that it is exactly what was written.
@@ -269,7 +198,7 @@ pub(super) fn verify(reader: impl BufRead, run: &RunId, head: &Head) -> Result<V
         text.clear();
         reader.read_until(b'\n', &mut text).map_err(Fault::Read)?;
         if text.pop() != Some(b'\n') {
-            return Err(Fault::Short(head.bytes));
+            return Err(Fault::Short(cursor.at));
         }
         lines.extend(cursor.pass(run, &text)?);
     }

@@ -3,14 +3,15 @@
 //! **Owns** `state/threads/<run>/transcript.jsonl`. **Never** trusts that it is still there, or still whole: others may remove, move
 //! or cut it at any time. What of it is missing is made again from the log, in a file of its own that then takes its name,
 //! so that readers find a whole transcript or none. **Failure**: events that are in no file any more, nor in the log, are lost; a
-//! line says which, as long as they were (see [`transcript`]), and everything behind it stays where it belongs. A tail that
+//! hole of their length keeps everything behind it where it belongs, and whoever reads is told where it begins. A tail that
 //! differs from the log moves to `transcript.lost-<n>.jsonl`.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rye_core::id::RunId;
 
@@ -25,7 +26,8 @@ const TAIL_BYTES: u64 = 256 << 20;
 
 const TRANSCRIPT: &str = "transcript.jsonl";
 const TEMPORARY: &str = ".transcript.jsonl.tmp";
-pub(super) const THREADS: &str = "state/threads";
+/// Where the directories of runs are below a `files` directory.
+pub const THREADS: &str = "state/threads";
 
 /// An open transcript.
 #[derive(Debug)]
@@ -42,6 +44,24 @@ pub(super) struct TranscriptFile {
     fresh: bool,
     /// When it was used, by the count of its owner.
     pub(super) used: u64,
+    _counted: Counted,
+}
+
+/// Counts an open transcript while it lives.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn in_number(number: &Arc<AtomicUsize>) -> Self {
+        number.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(number))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl TranscriptFile {
@@ -66,6 +86,7 @@ impl TranscriptFile {
             dirty: true,
             fresh,
             used: 0,
+            _counted: Counted::in_number(&shared.open_transcripts),
         })
     }
 
@@ -154,7 +175,7 @@ impl TranscriptFile {
 
     /// Closes it; what was written and perhaps not synced: up to where.
     pub(super) fn unsynced(self) -> Option<(Arc<RunStream>, Head)> {
-        self.dirty.then_some((self.stream, self.upto))
+        self.dirty.then(|| (Arc::clone(&self.stream), self.upto))
     }
 
     /// Makes what was written survive a power cut.
@@ -191,10 +212,8 @@ fn make_again(
     if anchor.bytes > start.bytes {
         anchor = *start;
     }
-    let now = shared.clock.now();
     let kept = there.as_ref().map_or_else(Cursor::default, |file| {
-        let room = |cursor: &Cursor| transcript::gap(run, cursor, &anchor, now).is_some();
-        transcript::intact(BufReader::new(file), run, &anchor, room)
+        transcript::intact(BufReader::new(file), run, &anchor)
     });
     dir.remove(TEMPORARY)?;
     let mut file = dir.create(TEMPORARY)?;
@@ -203,16 +222,9 @@ fn make_again(
         io::copy(&mut io::Read::by_ref(old).take(kept.at), &mut file)?;
     }
     if kept.at < anchor.bytes {
-        let gap = transcript::gap(run, &kept, &anchor, now).ok_or_else(|| {
-            io::Error::other("the lost events leave no room for the line that says so")
-        })?;
-        tracing::warn!(run = %run, first = kept.seq.next().0, last = anchor.seq.0,
+        tracing::warn!(run = %run, from = kept.at, to = anchor.bytes,
             "events of a run are lost: its transcript was removed or cut, and the log does not hold them any more");
-        let mut out = BufWriter::new(&file);
-        out.write_all(gap.text.as_bytes())?;
-        io::copy(&mut io::repeat(b' ').take(gap.padding), &mut out)?;
-        out.write_all(b"\n")?;
-        out.flush()?;
+        file.set_len(anchor.bytes)?;
     } else if start.bytes > 0 {
         tracing::warn!(run = %run, "the transcript of a run was removed or cut; it is made again from the log");
     }
@@ -256,7 +268,7 @@ fn set_aside(dir: &Dir, tail: &[u8]) -> io::Result<()> {
 }
 
 /// The directory of a run's files, which is made if it is not there.
-pub(super) fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
+pub fn run_dir(root: &Dir, id: &RunId) -> io::Result<Dir> {
     root.state()?.make(&Path::new("threads").join(id.as_str()))
 }
 

@@ -7,7 +7,7 @@ use rye_core::model::{Failure, Object, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reach::{actionable, is_within, visible};
+use super::reach::{self, actionable, is_within, visible};
 use super::{Session, invalid, read, report};
 use crate::journal::Filter;
 use crate::port::Refusal;
@@ -68,11 +68,7 @@ fn asked(word: &str) -> Result<Status, Failure> {
 
 /// Records of the runs that the caller sees and that pass `filter`, without its own.
 pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec<Value>, Failure> {
-    let filter = Filter {
-        project: Some(session.spec.project.clone()),
-        principal: Some(session.spec.principal.clone()),
-        ..filter
-    };
+    let filter = filter.seen_by(reach::caller(session));
     let runs = session.runs.list(filter).await.map_err(Refusal::of_run)?;
     let mut records = Vec::new();
     for run in runs.iter().filter(|run| run.id != *session.run) {

@@ -1,6 +1,6 @@
 //! The daemon in this process, without its socket.
 
-mod hang;
+pub(crate) mod hang;
 mod matrix;
-mod rig;
+pub(crate) mod rig;
 mod stage;

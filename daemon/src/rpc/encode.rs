@@ -11,9 +11,9 @@ use rye_proto::v1;
 use serde_json::Value;
 
 use crate::cache::Entry;
+use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
-use crate::supervisor::Checked;
 
 /// Characters of a finding that are told: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;

@@ -10,18 +10,19 @@ use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use super::decode;
+use crate::access::Access;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
-use crate::supervisor::{Executed, Lookup, Supervisor};
+use crate::supervisor::{Executed, Lookup};
 
 #[derive(Debug)]
 pub(super) struct ItemsService {
-    supervisor: Supervisor,
+    access: Access,
 }
 
 impl ItemsService {
-    pub(super) fn new(supervisor: Supervisor) -> Self {
-        Self { supervisor }
+    pub(super) fn new(access: Access) -> Self {
+        Self { access }
     }
 }
 
@@ -40,7 +41,7 @@ impl Items for ItemsService {
         } else {
             TraceMode::Off
         };
-        let (executed, found) = self.supervisor.execute(start, trace).await?;
+        let (executed, found) = self.access.execute(start, trace).await?;
         let (envelope, run_id) = match executed {
             Executed::Tool(envelope, run) => (envelope, run.to_string()),
             Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),

@@ -11,8 +11,8 @@ use rye_proto::v1::node_server::Node;
 use tonic::{Request, Response, Status};
 
 use super::encode;
+use crate::access::Access;
 use crate::journal::Storage;
-use crate::supervisor::Supervisor;
 
 /// What this daemon is.
 #[derive(Debug, Clone)]
@@ -35,13 +35,13 @@ pub struct Facts {
 
 #[derive(Debug)]
 pub(super) struct NodeService {
-    supervisor: Supervisor,
+    access: Access,
     facts: Arc<Facts>,
 }
 
 impl NodeService {
-    pub(super) fn new(supervisor: Supervisor, facts: Arc<Facts>) -> Self {
-        Self { supervisor, facts }
+    pub(super) fn new(access: Access, facts: Arc<Facts>) -> Self {
+        Self { access, facts }
     }
 }
 
@@ -66,8 +66,8 @@ impl Node for NodeService {
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
-            live_runs: u32::try_from(self.supervisor.live_count()).unwrap_or(u32::MAX),
-            storage: match *self.supervisor.journal().storage().borrow() {
+            live_runs: u32::try_from(self.access.live_count()).unwrap_or(u32::MAX),
+            storage: match self.access.storage() {
                 Storage::Ok => "ok",
                 Storage::Full => "full",
             }
@@ -80,7 +80,7 @@ impl Node for NodeService {
         _request: Request<v1::DrainRequest>,
     ) -> Result<Response<v1::DrainResponse>, Status> {
         tracing::info!("asked to drain");
-        self.supervisor.stop();
+        self.access.stop();
         Ok(Response::new(v1::DrainResponse {}))
     }
 }

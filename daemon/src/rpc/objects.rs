@@ -7,19 +7,19 @@ use tonic::{Request, Response, Status};
 
 use super::encode;
 use super::status::invalid;
+use crate::access::Access;
 use crate::cache::{self, Store, Which};
-use crate::supervisor::Supervisor;
 
 #[derive(Debug)]
 pub(super) struct ObjectsService {
-    supervisor: Supervisor,
+    access: Access,
     store: Store,
 }
 
 impl ObjectsService {
-    pub(super) fn new(supervisor: Supervisor) -> Self {
-        let store = Store::new(supervisor.journal().signer());
-        Self { supervisor, store }
+    pub(super) fn new(access: Access) -> Self {
+        let store = Store::new(access.signer());
+        Self { access, store }
     }
 }
 
@@ -30,7 +30,7 @@ impl Objects for ObjectsService {
         request: Request<v1::GetObjectRequest>,
     ) -> Result<Response<v1::GetObjectResponse>, Status> {
         let request = request.into_inner();
-        let project = self.supervisor.project_of(request.project.as_ref()).await?;
+        let project = self.access.project(request.project.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let object_json = match self
             .store
@@ -41,7 +41,7 @@ impl Objects for ObjectsService {
             Err(missing) if missing.kind() == ErrorKind::NotFound => {
                 // A transcript of the project names long payloads, which the journal keeps.
                 let digest = request.hash.parse().map_err(cache::Error::from)?;
-                let payload = self.supervisor.journal().long_payload(digest).await?;
+                let payload = self.access.long_payload(digest).await?;
                 payload.ok_or(missing)?
             }
             Err(error) => return Err(error.into()),
@@ -54,7 +54,7 @@ impl Objects for ObjectsService {
         request: Request<v1::ListCacheRequest>,
     ) -> Result<Response<v1::ListCacheResponse>, Status> {
         let directory = request.into_inner().project;
-        let project = self.supervisor.project_of(directory.as_ref()).await?;
+        let project = self.access.project(directory.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let entries = self.store.list(project.gate(), &files).await?;
         Ok(Response::new(v1::ListCacheResponse {
@@ -70,7 +70,7 @@ impl Objects for ObjectsService {
         if request.all != request.keys.is_empty() {
             return Err(invalid("keys", "name entries, or ask for all"));
         }
-        let project = self.supervisor.project_of(request.project.as_ref()).await?;
+        let project = self.access.project(request.project.as_ref()).await?;
         let files = project.files.to_string_lossy();
         let which: Vec<Which> = if request.all {
             vec![Which::All]

@@ -1,10 +1,11 @@
 //! The service `Runs`: starting, watching, steering and ending runs.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
-use rye_core::id::{ItemId, RunId};
+use rye_core::id::ItemId;
 use rye_core::model::{Run, Status as RunStatus};
 use rye_proto::v1;
 use rye_proto::v1::runs_server::Runs;
@@ -12,10 +13,11 @@ use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
 use super::{decode, encode};
-use crate::journal::{Filter, Summary};
+use crate::access::{Access, Actionable, Visible};
+use crate::journal::Filter;
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
-use crate::supervisor::{Error, Reach, Step, Supervisor};
+use crate::supervisor::{Error, Reach, Step};
 
 /// Runs of one page where the caller names no number.
 const PAGE: u32 = 100;
@@ -29,32 +31,49 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[derive(Debug)]
 pub(super) struct RunsService {
-    supervisor: Supervisor,
+    access: Access,
 }
 
 impl RunsService {
-    pub(super) fn new(supervisor: Supervisor) -> Self {
-        Self { supervisor }
+    pub(super) fn new(access: Access) -> Self {
+        Self { access }
     }
 
-    /// A record, whole.
-    async fn encoded(&self, run: &Run) -> Result<v1::Run, Status> {
-        let continued_by = self.supervisor.continued_by(&Summary::of(run)).await?;
-        Ok(encode::run(run, continued_by.as_ref()))
+    /// The run that a request names, if the caller sees it.
+    async fn visible<T>(
+        &self,
+        request: Request<T>,
+        named: impl FnOnce(T) -> String,
+    ) -> Result<Visible, Status> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&named(request))?;
+        Ok(self.access.visible(&caller, &id).await?)
     }
 
-    async fn record(&self, id: &RunId) -> Result<v1::Run, Status> {
-        let run = self.supervisor.run_of(id).await?;
-        self.encoded(&run).await
+    /// The same, if the caller may stop, resume and answer it.
+    async fn actionable<T>(
+        &self,
+        request: Request<T>,
+        named: impl FnOnce(T) -> String,
+    ) -> Result<Actionable, Status> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&named(request))?;
+        Ok(self.access.actionable(&caller, &id).await?)
     }
+}
 
-    /// Resolves when all of `ids` have ended or parked.
-    async fn settled(&self, ids: &[RunId]) -> Result<(), Error> {
-        for id in ids {
-            self.supervisor.settled(id).await?;
-        }
-        Ok(())
+/// The record of a run, whole.
+async fn encoded(run: &Visible) -> Result<v1::Run, Status> {
+    let continued_by = run.continued_by().await?;
+    Ok(encode::run(run, continued_by.as_ref()))
+}
+
+/// Resolves when all of `runs` have ended or parked.
+async fn settled(runs: &[Visible]) -> Result<(), Error> {
+    for run in runs {
+        run.settled().await?;
     }
+    Ok(())
 }
 
 /// The position behind which stands what `run` does from now on, which goes on from where `before` stood.
@@ -83,7 +102,7 @@ impl Runs for RunsService {
         start.start_key = decode::given(&request.idempotency_key);
         let answer = match decode::optional_run_id("resume_run_id", &request.resume_run_id)? {
             None => {
-                let started = self.supervisor.start(start).await?;
+                let started = self.access.start(start).await?;
                 v1::StartResponse {
                     run_id: started.run.to_string(),
                     warnings: started.warnings,
@@ -92,8 +111,9 @@ impl Runs for RunsService {
                 }
             }
             Some(id) => {
-                let before = self.supervisor.newest(&id).await?;
-                let run = self.supervisor.start_again(&id, start).await?;
+                let old = self.access.actionable(&start.caller, &id).await?;
+                let before = old.newest().await?;
+                let run = old.start_again(start).await?;
                 v1::StartResponse {
                     run_id: run.id.to_string(),
                     cursor: resumed_at(&before, &run),
@@ -105,7 +125,7 @@ impl Runs for RunsService {
     }
 
     async fn wait(&self, request: Request<v1::WaitRequest>) -> Answer<v1::WaitResponse> {
-        let request = request.into_inner();
+        let (caller, request) = decode::open(request)?;
         if request.run_ids.is_empty() || request.run_ids.len() > MOST_WAITED {
             return Err(invalid("run_ids", format!("name 1 to {MOST_WAITED} runs")));
         }
@@ -114,10 +134,11 @@ impl Runs for RunsService {
             .iter()
             .map(|id| decode::run_id(id))
             .collect::<Result<Vec<_>, _>>()?;
+        let mut waited = Vec::with_capacity(ids.len());
         for id in &ids {
-            self.supervisor.run_of(id).await?;
+            waited.push(self.access.visible(&caller, id).await?);
         }
-        let all = self.settled(&ids);
+        let all = settled(&waited);
         let timed_out = if request.timeout_ms == 0 {
             all.await?;
             false
@@ -130,9 +151,9 @@ impl Runs for RunsService {
                 Err(_) => true,
             }
         };
-        let mut runs = Vec::with_capacity(ids.len());
-        for id in &ids {
-            runs.push(self.record(id).await?);
+        let mut runs = Vec::with_capacity(waited.len());
+        for run in &waited {
+            runs.push(encoded(&run.again().await?).await?);
         }
         Ok(Response::new(v1::WaitResponse { runs, timed_out }))
     }
@@ -141,8 +162,8 @@ impl Runs for RunsService {
         let (caller, request) = decode::open(request)?;
         let cause = decode::cause(&caller, &request.reason)?;
         let id = decode::run_id(&request.run_id)?;
-        let run = self.supervisor.cancel(&id, &cause).await?;
-        let run = Some(self.encoded(&run).await?);
+        let run = self.access.actionable(&caller, &id).await?;
+        let run = Some(encoded(&run.cancel(&cause).await?).await?);
         Ok(Response::new(v1::CancelResponse { run }))
     }
 
@@ -150,17 +171,16 @@ impl Runs for RunsService {
         let (caller, request) = decode::open(request)?;
         let grace = request.grace_ms.map_or(KILL_GRACE, Duration::from_millis);
         let id = decode::run_id(&request.run_id)?;
-        let killed = self.supervisor.kill(&id, &caller.source, grace).await?;
-        let (run, receipt) = killed;
+        let run = self.access.actionable(&caller, &id).await?;
+        let (run, receipt) = run.kill(&caller.source, grace).await?;
         let receipt = Some(encode::receipt(receipt));
-        let run = Some(self.encoded(&run).await?);
+        let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::KillResponse { run, receipt }))
     }
 
     async fn suspend(&self, request: Request<v1::SuspendRequest>) -> Answer<v1::SuspendResponse> {
-        let id = decode::run_id(&request.into_inner().run_id)?;
-        let run = self.supervisor.suspend(&id).await?;
-        let run = Some(self.encoded(&run).await?);
+        let run = self.actionable(request, |request| request.run_id).await?;
+        let run = Some(encoded(&run.suspend().await?).await?);
         Ok(Response::new(v1::SuspendResponse { run }))
     }
 
@@ -175,12 +195,13 @@ impl Runs for RunsService {
                 .into_iter()
                 .map(decode::answer)
                 .collect::<Result<_, _>>()?,
-            layers: vec![caller],
+            layers: vec![caller.clone()],
         };
-        let before = self.supervisor.newest(&id).await?;
-        let run = self.supervisor.resume(&id, resume).await?;
+        let old = self.access.actionable(&caller, &id).await?;
+        let before = old.newest().await?;
+        let run = old.resume(resume).await?;
         let cursor = resumed_at(&before, &run);
-        let run = Some(self.encoded(&run).await?);
+        let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::ResumeResponse { run, cursor }))
     }
 
@@ -198,10 +219,10 @@ impl Runs for RunsService {
             inject_state: decode::object("inject_state_json", &request.inject_state_json)?,
             resume_from: decode::optional_run_id("resume_from", &request.resume_from)?,
         };
-        let (started, run) = self.supervisor.step(start, step).await?;
+        let (started, run) = self.access.step(start, step).await?;
         Ok(Response::new(v1::StepResponse {
             result_json: run.result().to_string(),
-            run: Some(self.encoded(&run).await?),
+            run: Some(encoded(&run).await?),
             warnings: started.warnings,
         }))
     }
@@ -212,33 +233,40 @@ impl Runs for RunsService {
     ) -> Answer<v1::ValidateResponse> {
         let request = request.into_inner();
         let item = decode::item(request.item)?;
-        let checked = self
-            .supervisor
-            .validate(&item, request.project.as_ref())
-            .await?;
-        Ok(Response::new(encode::checked(checked)))
+        let inspector = self.access.inspector();
+        let checked = inspector.validate(&item, request.project.as_ref());
+        Ok(Response::new(encode::checked(checked.await?)))
     }
 
     async fn show(&self, request: Request<v1::ShowRequest>) -> Answer<v1::ShowResponse> {
-        let request = request.into_inner();
+        let (caller, request) = decode::open(request)?;
         let format = decode::format(request.format)?;
         let run = decode::optional_run_id("run_id", &request.run_id)?;
         let item = decode::item(request.item)?;
-        let text = self
-            .supervisor
-            .show(&item, request.project.as_ref(), format, run.as_ref())
-            .await?;
+        let inspector = self.access.inspector();
+        let text = match run {
+            None => {
+                inspector
+                    .show(&item, request.project.as_ref(), format)
+                    .await?
+            }
+            Some(run) => {
+                let run = self.access.visible(&caller, &run).await?;
+                let (record, walked) = (Arc::clone(&run), run.walked().await?);
+                inspector.show_run(&item, format, record, walked).await?
+            }
+        };
         Ok(Response::new(v1::ShowResponse { text }))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
-        let id = decode::run_id(&request.into_inner().run_id)?;
-        let run = Some(self.record(&id).await?);
+        let run = self.visible(request, |request| request.run_id).await?;
+        let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::GetResponse { run }))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
-        let request = request.into_inner();
+        let (caller, request) = decode::open(request)?;
         let filter = Filter {
             statuses: request
                 .statuses
@@ -258,16 +286,14 @@ impl Runs for RunsService {
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let token = decode::given(&request.page_token);
-        let journal = self.supervisor.journal();
-        let page = journal.list(&filter, token.as_deref(), size).await?;
-        let mut runs = Vec::with_capacity(page.runs.len());
-        for run in &page.runs {
-            let continued_by = self.supervisor.continued_by(run).await?;
-            runs.push(encode::summary(run, continued_by.as_ref()));
-        }
+        let listed = self.access.list(&caller, filter, token.as_deref(), size);
+        let (runs, next) = listed.await?;
+        let runs = runs.iter();
         Ok(Response::new(v1::ListResponse {
-            runs,
-            next_page_token: page.next.unwrap_or_default(),
+            runs: runs
+                .map(|(run, continued_by)| encode::summary(run, continued_by.as_ref()))
+                .collect(),
+            next_page_token: next.unwrap_or_default(),
         }))
     }
 
@@ -275,35 +301,33 @@ impl Runs for RunsService {
         &self,
         request: Request<v1::ChildrenRequest>,
     ) -> Answer<v1::ChildrenResponse> {
-        let request = request.into_inner();
+        let (caller, request) = decode::open(request)?;
         let reach = if request.whole_tree {
             Reach::Tree
         } else {
             Reach::Children
         };
         let id = decode::run_id(&request.run_id)?;
-        let below = self.supervisor.below(&id, reach).await?;
+        let below = self.access.visible(&caller, &id).await?;
+        let below = below.below(reach).await?;
         let mut runs = Vec::with_capacity(below.len());
         for run in below {
-            let continued_by = self.supervisor.continued_by(&Summary::of(&run)).await?;
+            let continued_by = run.continued_by().await?;
             runs.push(encode::brief(&run, continued_by.as_ref()));
         }
         Ok(Response::new(v1::ChildrenResponse { runs }))
     }
 
     async fn steps(&self, request: Request<v1::StepsRequest>) -> Answer<v1::StepsResponse> {
-        let id = decode::run_id(&request.into_inner().run_id)?;
-        self.supervisor.run_of(&id).await?;
-        let steps = self.supervisor.journal().steps(&id).await?;
-        let steps = steps.into_iter().map(encode::step).collect();
+        let run = self.visible(request, |request| request.run_id).await?;
+        let steps = run.steps().await?.into_iter().map(encode::step).collect();
         Ok(Response::new(v1::StepsResponse { steps }))
     }
 
     async fn state(&self, request: Request<v1::StateRequest>) -> Answer<v1::StateResponse> {
-        let id = decode::run_id(&request.into_inner().run_id)?;
-        let run = self.supervisor.run_of(&id).await?;
+        let run = self.visible(request, |request| request.run_id).await?;
         let Some(vars) = run.vars() else {
-            let text = format!("run `{id}` is a tool run and has no state");
+            let text = format!("run `{id}` is a tool run and has no state", id = run.id);
             return Err(with_reason(
                 Status::failed_precondition(text),
                 "precondition",
@@ -318,24 +342,20 @@ impl Runs for RunsService {
     type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
 
     async fn stream(&self, request: Request<v1::StreamRequest>) -> Answer<Self::StreamStream> {
-        let request = request.into_inner();
+        let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
-        let run = self.supervisor.run_of(&id).await?;
+        let run = Arc::new(self.access.visible(&caller, &id).await?);
         let from = decode::cursor(&id, &request.cursor)?;
-        let feed = self
-            .supervisor
-            .journal()
-            .subscribe(&id, from.next())
-            .await?;
+        let feed = run.subscribe(from.next()).await?;
         let events = futures_util::stream::unfold(feed, |mut feed| async move {
             feed.next().await.map(|line| (line, feed))
         });
-        let supervisor = self.supervisor.clone();
+        let seen = Arc::clone(&run);
         let events = events.then(move |line| {
-            let (supervisor, id) = (supervisor.clone(), id.clone());
+            let run = Arc::clone(&seen);
             async move {
-                let line = supervisor.journal().whole(&id, line?).await?;
-                let event = Some(encode::event(&id, line));
+                let line = run.whole(line?).await?;
+                let event = Some(encode::event(&run.id, line));
                 Ok(v1::StreamResponse { event })
             }
         });

@@ -5,7 +5,8 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::journal::{self, FeedError};
-use crate::{cache, supervisor};
+use crate::port::Refusal;
+use crate::{cache, inspect, projects, supervisor};
 
 /// Most bytes a message takes in the headers of the answer. Clients refuse headers of 8 KiB and more, and then have no
 /// answer at all.
@@ -90,6 +91,24 @@ impl From<supervisor::Error> for Status {
 
 impl From<journal::Error> for Status {
     fn from(error: journal::Error) -> Self {
+        of(&error)
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(error: Refusal) -> Self {
+        of(&error)
+    }
+}
+
+impl From<inspect::Error> for Status {
+    fn from(error: inspect::Error) -> Self {
+        of(&error)
+    }
+}
+
+impl From<projects::Error> for Status {
+    fn from(error: projects::Error) -> Self {
         of(&error)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
-use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::id::{ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom};
 use rye_item::Library;
@@ -23,6 +23,7 @@ use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
+use crate::inspect::runnable;
 use crate::projects::Inside;
 use crate::services::Services;
 
@@ -47,16 +48,6 @@ impl Supervisor {
         let (id, directory) = (id.clone(), request.directory.clone());
         let work = move |inside: &Inside<'_>| admission.admit(inside, &id, item, request);
         self.projects().visit(&directory, "admit a run", work).await
-    }
-}
-
-/// The item without aliases, if its type is one that runs.
-pub(super) fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
-    let item = item.canonical();
-    if item.kind == ItemKind::Tool {
-        Ok(item)
-    } else {
-        Err(Error::NotRunnable { item })
     }
 }
 

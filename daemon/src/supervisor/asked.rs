@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::Terminal;
+use crate::port::CONTROL;
 
 /// Control parameters, and the inputs.
 #[derive(Debug, Default)]
@@ -35,25 +36,6 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The control parameters, and what whoever starts a run at the top says instead.
-    const CONTROL: [(&str, &str); 10] = [
-        ("async", "--detach"),
-        ("validate", "ryectl graph validate"),
-        ("node", "ryectl graph step --node"),
-        ("inject_state", "ryectl graph step --state"),
-        ("capabilities", "--cap"),
-        ("depth", "--limit depth=N"),
-        ("max_steps", "--limit steps=N"),
-        ("resume", "--resume RUN"),
-        ("graph_run_id", "--resume RUN"),
-        ("resume_run_id", "--resume RUN"),
-    ];
-
-    /// Whether a parameter of an action on a graph says how the graph runs.
-    pub(super) fn is_control(name: &str) -> bool {
-        Self::CONTROL.iter().any(|(word, _)| *word == name)
-    }
-
     /// Takes the parameters apart; the failure has the code `invalid_params` and names the parameter.
     pub(super) fn read(params: Object) -> Result<Self, Failure> {
         let mut params = Params(params);
@@ -189,7 +171,7 @@ impl Supervisor {
     /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: whoever gives
     /// `capabilities` as an input would believe that the run has less authority.
     pub(super) async fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
-        let given: Vec<_> = Asked::CONTROL
+        let given: Vec<_> = CONTROL
             .into_iter()
             .filter(|(word, _)| {
                 request.inputs.contains_key(*word) || request.text_inputs.contains_key(*word)

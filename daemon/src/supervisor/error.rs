@@ -3,7 +3,8 @@
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
 
-use crate::{chain, journal, projects};
+use crate::port::Refusal;
+use crate::{chain, inspect, journal, projects};
 
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,12 @@ pub enum Error {
     /// The project directory cannot be used.
     #[error(transparent)]
     Project(#[from] projects::Error),
+    /// The item cannot be looked at.
+    #[error(transparent)]
+    Inspect(#[from] inspect::Error),
+    /// The caller may not see, or not touch, a run that the request names.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The item is refused or not there.
     #[error("failed to start `{item}`")]
     Item {
@@ -36,39 +43,11 @@ pub enum Error {
         #[source]
         source: Box<chain::Error>,
     },
-    /// The item is refused or not there, and was only to be looked at.
-    #[error("`{item}` cannot be {wanted}")]
-    Unseen {
-        /// The item.
-        item: ItemRef,
-        /// What was asked, in the past tense.
-        wanted: &'static str,
-        /// Why.
-        #[source]
-        source: Box<chain::Error>,
-    },
-    /// A tool was to be looked at as a graph.
-    #[error(
-        "`{item}` is no graph and cannot be {wanted} as one: its `executor_id` does not lead to \
-         `rye/core/runtimes/state-graph/runtime`"
-    )]
-    NoGraph {
-        /// The item.
-        item: ItemRef,
-        /// What was asked, in the past tense.
-        wanted: &'static str,
-    },
     /// A capability to start is missing.
     #[error("{message}")]
     Denied {
         /// Which, and which layer lacks it.
         message: String,
-    },
-    /// The item is of a type that does not run.
-    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs", kind = item.kind)]
-    NotRunnable {
-        /// The item.
-        item: ItemRef,
     },
     /// Only graphs have nodes to begin at.
     #[error("`{item}` is a tool; only a graph can be stepped or resumed")]
@@ -81,12 +60,6 @@ pub enum Error {
     Params {
         /// Which, and the mend.
         message: String,
-    },
-    /// The graph cannot be drawn, because it cannot be read.
-    #[error("the graph does not validate:\n{findings}")]
-    Broken {
-        /// The findings, one a line.
-        findings: String,
     },
     /// What was asked of a run does not fit what it is or how it is parked.
     #[error("run `{run}`: {problem}")]
@@ -129,13 +102,11 @@ impl Kinded for Error {
         match self {
             Self::UnknownRun { .. } => ErrorKind::NotFound,
             Self::Project(source) => source.kind(),
-            Self::Item { source, .. } | Self::Unseen { source, .. } => source.kind(),
+            Self::Inspect(source) => source.kind(),
+            Self::Refused(source) => source.kind(),
+            Self::Item { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
-            Self::NotRunnable { .. }
-            | Self::NotAGraph { .. }
-            | Self::NoGraph { .. }
-            | Self::Params { .. }
-            | Self::Broken { .. } => ErrorKind::Invalid,
+            Self::NotAGraph { .. } | Self::Params { .. } => ErrorKind::Invalid,
             Self::Over { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }

@@ -3,16 +3,20 @@
 //! A tool answers with its envelope. A graph is a run of its own: control parameters among its parameters say how it runs, and
 //! its result is the answer. **Failure.** Whoever asks may go away at any time; the run goes on.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use rye_core::id::RunId;
+use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Object, Run};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::admission::refused;
 use super::asked::Asked;
 use super::{Asker, Error, Start, StartAt, Started, Supervisor};
-use crate::chain::Terminal;
+use crate::chain::{self, Chain, Terminal};
+use crate::inspect::runnable;
+use crate::projects::Inside;
 use crate::services::{Envelope, TraceMode};
 
 /// What came of running an item.
@@ -86,7 +90,10 @@ impl Supervisor {
             message: failure.message,
         })?;
         if asked.validate {
-            let checked = self.validate(&request.item, &request.directory).await?;
+            let checked = self
+                .inspector()
+                .validate(&request.item, &request.directory)
+                .await?;
             return Ok(Executed::Document(checked.report.to_json()));
         }
         request.inputs = asked.inputs;
@@ -134,5 +141,30 @@ impl Supervisor {
             from,
         };
         self.start(request).await
+    }
+
+    /// The verified chain of an item that can run.
+    pub(super) async fn resolve(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
+        let resolved = self.resolve_traced(item, directory, TraceMode::Off);
+        Ok(resolved.await?.0)
+    }
+
+    /// The same, with what was decided on the way if that is wanted.
+    pub(super) async fn resolve_traced(
+        &self,
+        item: &ItemRef,
+        directory: &Path,
+        trace: TraceMode,
+    ) -> Result<(Chain, Option<Vec<Value>>), Error> {
+        let item = runnable(item)?;
+        let work = move |inside: &Inside<'_>| {
+            let mut noted = (trace == TraceMode::On).then(Vec::new);
+            let chain = chain::resolve(inside.library, &item, noted.as_mut());
+            let chain = chain.map_err(|source| refused(&item, source))?;
+            Ok((chain, noted))
+        };
+        self.projects()
+            .visit(directory, "resolve an item", work)
+            .await
     }
 }

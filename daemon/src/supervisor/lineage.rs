@@ -11,7 +11,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Failure, KillReceipt, Life, Limits, Run, RunEvent, SuspendReason};
+use rye_core::model::{
+    Event, Failure, KillReceipt, Life, Limits, Run, RunEvent, RunKind, SuspendReason,
+};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
@@ -24,6 +26,15 @@ use crate::port::{Nest, Nested, Refusal, Resume, Runs};
 const MOST_DEPTH: u32 = 10;
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;
+
+/// How far down the runs below a run are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those it started itself.
+    Children,
+    /// All of them.
+    Tree,
+}
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
@@ -97,11 +108,41 @@ impl Supervisor {
         })
     }
 
+    /// The runs below `id`: each behind its parent, siblings oldest first.
+    pub async fn below(&self, id: &RunId, reach: Reach) -> Result<Vec<Arc<Run>>, Error> {
+        let root = self.run_of(id).await?;
+        let mut found = Vec::new();
+        let mut open = self.children(&root).await?;
+        while let Some(run) = open.pop() {
+            if reach == Reach::Tree {
+                open.extend(self.children(&run).await?);
+            }
+            found.push(run);
+        }
+        Ok(found)
+    }
+
+    /// The runs that `run` started, newest first.
+    async fn children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
+        let mut children = Vec::new();
+        if run.spec.kind == RunKind::Tool {
+            return Ok(children);
+        }
+        let filter = Filter {
+            parent: Some(run.id.clone()),
+            ..Filter::default()
+        };
+        for child in self.journal().list_all(&filter, PAGE).await? {
+            children.push(self.run_of(&child.id).await?);
+        }
+        Ok(children)
+    }
+
     async fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let directory = Path::new(&order.parent.spec.project);
-        match self.validate(order.item, directory).await {
+        match self.inspector().validate(order.item, directory).await {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
-            Err(error) => Err(Refusal::from(error).of_item()),
+            Err(error) => Err(Refusal::from(&error).of_item()),
         }
     }
 }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{
@@ -25,7 +26,7 @@ use rye_core::model::{
 use super::asked::brings_other_inputs;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor};
 use crate::journal::{self, Change, Refused, Summary, Why};
-use crate::port::Resume;
+use crate::port::{Resume, reach};
 
 /// A run that is to park, and its last event when that was asked.
 pub(super) type Hold = (RunId, Seq);
@@ -114,7 +115,8 @@ impl Supervisor {
         id: &RunId,
         request: &Start,
     ) -> Result<Arc<Run>, Error> {
-        let run = self.run_of(id).await?;
+        let caller = Caller::User(&request.caller);
+        let run = reach::actionable(&*self.runs(), caller, id).await?;
         if run.spec.item != request.item.canonical() {
             return Err(Error::Unfit {
                 run: id.clone(),

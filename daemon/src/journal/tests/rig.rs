@@ -22,6 +22,7 @@ use super::super::transcript::{CHECKPOINT, Head};
 use super::super::{
     Change, Committed, Error, Journal, Options, Recovered, Refused, Signer, Ticket,
 };
+use crate::artifacts::Artifacts;
 use crate::object::Digest;
 
 #[derive(Debug, Default)]
@@ -128,7 +129,12 @@ impl Rig {
         let clock: Arc<dyn Clock> = Arc::<Ticking>::clone(&self.clock);
         Options {
             segment_bytes: self.segment_bytes,
-            ..Options::new(self.state(), clock, Arc::new(Key::new()))
+            ..Options::new(
+                self.state(),
+                clock,
+                Arc::new(Key::new()),
+                Artifacts::new(Arc::new(Key::new())),
+            )
         }
     }
 

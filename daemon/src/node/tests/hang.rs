@@ -19,7 +19,7 @@ const RUNS: usize = 8;
 const ECHO: &str = "{item_id: rye/core/echo, params: {n: 1}}";
 
 /// A project with the graph `t/endless`, which echoes until it is stopped, and the graph `t/short`, which echoes thrice.
-fn project(rig: &Rig, name: &str) -> PathBuf {
+pub(crate) fn project(rig: &Rig, name: &str) -> PathBuf {
     let endless = format!(
         "config:\n  start: a\n  max_steps: 1000000\n  nodes:\n    a: {{action: {ECHO}, next: b}}\n    b: {{action: {ECHO}, next: a}}\n"
     );

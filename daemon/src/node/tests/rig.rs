@@ -15,6 +15,7 @@ use rye_item::keys::KeyDir;
 use tempfile::TempDir;
 
 use super::stage::Stage;
+use crate::artifacts::Artifacts;
 use crate::clock::manual::ManualClock;
 use crate::clock::{HostClock, Timer};
 use crate::config::{Args, Config, Environment, load};
@@ -28,32 +29,32 @@ use crate::supervisor::{Start, StartAt, Supervisor};
 use crate::task::{self, Scope};
 
 /// Longest time anything takes on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const HEAD: &str = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: [\"rye.*\"]\n";
 
 /// Where daemons live, one after the other.
-pub(super) struct Rig {
+pub(crate) struct Rig {
     root: TempDir,
     config: Arc<Config>,
     key: SecretKey,
     signer: Arc<NodeKey>,
-    pub(super) clock: Arc<ManualClock>,
+    pub(crate) clock: Arc<ManualClock>,
     /// Who carries effects out; the daemon itself, if nobody does.
-    pub(super) stage: Option<Arc<Stage>>,
+    pub(crate) stage: Option<Arc<Stage>>,
 }
 
 /// One life of a daemon.
-pub(super) struct Daemon {
-    pub(super) supervisor: Supervisor,
-    pub(super) projects: Arc<Projects>,
-    pub(super) journal: Arc<Journal>,
-    pub(super) faults: Faults,
+pub(crate) struct Daemon {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) projects: Arc<Projects>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) faults: Faults,
     tasks: Scope,
 }
 
 impl Rig {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
         let variable = |name: &str, path: &Path| (name.into(), path.as_os_str().to_owned());
@@ -76,7 +77,7 @@ impl Rig {
     }
 
     /// A rig on a clock that is moved by hand, with effects that `stage` carries out.
-    pub(super) fn staged(stage: Arc<Stage>) -> Self {
+    pub(crate) fn staged(stage: Arc<Stage>) -> Self {
         Self {
             stage: Some(stage),
             ..Self::new()
@@ -84,7 +85,7 @@ impl Rig {
     }
 
     /// Starts a daemon on what is there, and takes up the runs it finds.
-    pub(super) async fn start(&self) -> Daemon {
+    pub(crate) async fn start(&self) -> Daemon {
         let wall: Arc<dyn Clock> = Arc::new(HostClock);
         let staged = self.stage.is_some();
         let (clock, timer): (Arc<dyn Clock>, Arc<dyn Timer>) = if staged {
@@ -98,7 +99,12 @@ impl Rig {
         let signer = Arc::<NodeKey>::clone(&self.signer);
         let options = journal::Options {
             segment_bytes: 1 << 16,
-            ..journal::Options::new(self.config.state_dir.clone(), clock, signer)
+            ..journal::Options::new(
+                self.config.state_dir.clone(),
+                clock,
+                Arc::<NodeKey>::clone(&signer),
+                Artifacts::new(signer),
+            )
         };
         let faults = Faults::default();
         let opened = Journal::open_with(options, faults.clone()).await;
@@ -136,7 +142,7 @@ impl Rig {
     }
 
     /// A project with graphs `t/<name>`, each given as its `config`.
-    pub(super) fn project(&self, name: &str, graphs: &[(&str, &str)]) -> PathBuf {
+    pub(crate) fn project(&self, name: &str, graphs: &[(&str, &str)]) -> PathBuf {
         let directory = self.root.path().canonicalize().unwrap().join(name);
         let folder = directory.join(".ai/tools/t");
         std::fs::create_dir_all(&folder).unwrap();
@@ -150,7 +156,7 @@ impl Rig {
     }
 
     /// Ends `daemon` as a kill would, at the instant at which `then` stood on the disk.
-    pub(super) async fn crash(&self, daemon: Daemon) -> Daemon {
+    pub(crate) async fn crash(&self, daemon: Daemon) -> Daemon {
         let (state, kept) = (&self.config.state_dir, self.root.path().join("kept"));
         copy(self.root.path(), &kept);
         if let Some(stage) = &self.stage {
@@ -211,7 +217,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 impl Daemon {
-    pub(super) async fn run(&self, directory: &Path, item: &str) -> RunId {
+    pub(crate) async fn run(&self, directory: &Path, item: &str) -> RunId {
         let start = Start {
             item: ItemRef::tool(ItemId::new(item).unwrap()),
             directory: directory.to_owned(),
@@ -231,16 +237,16 @@ impl Daemon {
         self.supervisor.start(start).await.unwrap().run
     }
 
-    pub(super) async fn settled(&self, run: &RunId) -> Status {
+    pub(crate) async fn settled(&self, run: &RunId) -> Status {
         self.supervisor.settled(run).await.unwrap();
         self.record(run).await.status()
     }
 
-    pub(super) async fn record(&self, run: &RunId) -> Arc<Run> {
+    pub(crate) async fn record(&self, run: &RunId) -> Arc<Run> {
         self.supervisor.run_of(run).await.unwrap()
     }
 
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.supervisor.stop_now();
         self.tasks.close(PATIENCE).await;
         self.journal.close().await.unwrap();

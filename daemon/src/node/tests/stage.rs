@@ -21,7 +21,7 @@ use crate::stop::Urgency;
 
 /// What an effect does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Answer,
     Fail,
     /// Nothing until it is released, or stopped.
@@ -31,7 +31,7 @@ pub(super) enum Act {
 /// Decides what an effect does, by its attempt and by how many of its key began before.
 type Script = dyn Fn(&AttemptCtx, usize) -> Act + Send + Sync;
 
-pub(super) struct Stage {
+pub(crate) struct Stage {
     script: Box<Script>,
     seen: watch::Sender<Seen>,
     rules: Mutex<Rules>,
@@ -39,11 +39,11 @@ pub(super) struct Stage {
 
 /// What a test may wait for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Effects that are held.
-    pub(super) held: usize,
+    pub(crate) held: usize,
     /// Effects that were stopped.
-    pub(super) stopped: usize,
+    pub(crate) stopped: usize,
     /// Nothing is held any more.
     released: bool,
     /// Which daemon it is.
@@ -58,7 +58,7 @@ struct Rules {
 }
 
 impl Stage {
-    pub(super) fn new(
+    pub(crate) fn new(
         script: impl Fn(&AttemptCtx, usize) -> Act + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -69,7 +69,7 @@ impl Stage {
     }
 
     /// The door to effects of one daemon.
-    pub(super) fn before(self: &Arc<Self>, real: Arc<dyn Dispatch>) -> Arc<dyn Dispatch> {
+    pub(crate) fn before(self: &Arc<Self>, real: Arc<dyn Dispatch>) -> Arc<dyn Dispatch> {
         Arc::new(Door {
             stage: Arc::clone(self),
             life: self.seen.borrow().life,
@@ -77,22 +77,22 @@ impl Stage {
         })
     }
 
-    pub(super) async fn until(&self, enough: impl Fn(&Seen) -> bool) {
+    pub(crate) async fn until(&self, enough: impl Fn(&Seen) -> bool) {
         drop(self.seen.subscribe().wait_for(|seen| enough(seen)).await);
     }
 
     /// Answers everything from now on.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.seen.send_modify(|seen| seen.released = true);
     }
 
     /// Holds what the script holds, again.
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.seen.send_modify(|seen| seen.released = false);
     }
 
     /// The daemon is gone, and with it all that it carried out.
-    pub(super) fn next_life(&self) {
+    pub(crate) fn next_life(&self) {
         self.seen.send_modify(|seen| {
             seen.life += 1;
             seen.held = 0;
@@ -101,16 +101,16 @@ impl Stage {
     }
 
     /// Effects of `run` that go on now.
-    pub(super) fn active(&self, run: &RunId) -> usize {
+    pub(crate) fn active(&self, run: &RunId) -> usize {
         self.rules().active.get(run).copied().unwrap_or_default()
     }
 
     /// Rules that were broken.
-    pub(super) fn broken(&self) -> Vec<String> {
+    pub(crate) fn broken(&self) -> Vec<String> {
         self.rules().broken.clone()
     }
 
-    pub(super) fn breaks(&self, rule: String) {
+    pub(crate) fn breaks(&self, rule: String) {
         self.rules().broken.push(rule);
     }
 
@@ -265,6 +265,6 @@ fn reply(prepared: Prepared, failure: Option<Failure>, stopped: bool) -> Reply {
 }
 
 /// Whether the attempt is that of a node or of an item of it.
-pub(super) const fn is_node(cx: &AttemptCtx) -> bool {
+pub(crate) const fn is_node(cx: &AttemptCtx) -> bool {
     matches!(cx.slot, Slot::Main | Slot::Part(_))
 }

@@ -11,8 +11,8 @@ use rye_core::id::RunId;
 use rye_core::model::Run;
 use serde_json::Value;
 
-use super::transcript_file::THREADS;
 use crate::beneath::Dir;
+use crate::journal::THREADS;
 
 /// Names of such a file.
 const NAMES: [&str; 2] = ["cancel", "cancel.requested"];

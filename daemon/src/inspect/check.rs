@@ -4,11 +4,7 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
-mod head;
-
-use std::path::Path;
-
-use rye_core::definition::{self, About, Remark, Severity, Validation};
+use rye_core::definition::{self, About, Remark, Severity};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::Object;
@@ -16,33 +12,12 @@ use rye_core::yaml;
 use rye_item::Library;
 use rye_item::library::{self, Draft};
 
-use super::admission::runnable;
-use super::asked::Asked;
-use super::{Error, Supervisor};
-use crate::chain::{self, Chain, STATE_GRAPH, Terminal};
-use crate::projects::Inside;
+use super::{Checked, Error, graph_only, head};
+use crate::chain::{self, STATE_GRAPH, Terminal};
+use crate::port;
 
-/// What a closer look at a graph found.
-#[derive(Debug)]
-pub struct Checked {
-    /// The file.
-    pub path: String,
-    /// The findings.
-    pub report: Validation,
-}
-
-impl Supervisor {
-    /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and told so.
-    pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
-        let item = runnable(item)?;
-        let work = move |inside: &Inside<'_>| check(inside.library, item);
-        self.projects()
-            .visit(directory, "validate a graph", work)
-            .await
-    }
-}
-
-fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
+/// Checks `item` and what it uses. Blocks.
+pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
     let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
     let is_graph = |used: &ItemRef| chain::is_graph(library, used);
     let refusal = match chain::resolve(library, &item, None) {
@@ -75,17 +50,6 @@ fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
     })
 }
 
-/// Refuses a tool that is no graph.
-pub(super) fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) -> Result<(), Error> {
-    match chain.terminal {
-        Terminal::Graph => Ok(()),
-        Terminal::Native(_) | Terminal::Process => Err(Error::NoGraph {
-            item: item.clone(),
-            wanted,
-        }),
-    }
-}
-
 /// The text of a graph that cannot run for `refusal`; `None` if there is none to look at, or it is no graph.
 fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
     if let chain::Error::Item(error) = refusal
@@ -116,7 +80,7 @@ fn is_graph(text: &str) -> bool {
 }
 
 /// What `refusal` means for somebody who is still writing: a signature can be put on later, anything else must be mended.
-fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
+pub(super) fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
     if let chain::Error::Item(error) = refusal
         && let library::Error::Unsigned { .. } = **error
     {
@@ -147,7 +111,7 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
     };
     let mut params = params.clone();
     if chain.terminal == Terminal::Graph {
-        params.retain(|key, _| !Asked::is_control(key));
+        params.retain(|key, _| !port::is_control(key));
     }
     match chain.inputs() {
         Ok(inputs) => inputs

@@ -9,7 +9,7 @@ use rye_core::id::{ItemId, ItemRef};
 use rye_core::yaml::{self, Document};
 use rye_item::{Library, sign};
 
-use super::standing;
+use super::check::standing;
 use crate::chain::{self, STATE_GRAPH, Terminal};
 
 /// What keeps `item`, whose file holds `text`, from being signed or run, other than its signature.

@@ -1,0 +1,190 @@
+//! Who sees which run, and who may stop, resume or answer it: one rule for calls from outside and for the tools of runs.
+//!
+//! | who asks | sees | acts on |
+//! | --- | --- | --- |
+//! | a user | the runs of theirs, in every project | every run they see |
+//! | a tool run that nobody but a user started | the runs of its user in its project | every run it sees: it acts for that user |
+//! | a graph run | the runs of its user in its project | its own chain of continuations and the runs below it |
+//! | a tool run of another run | the runs of its user in its project | none: authority only narrows |
+//!
+//! A run that continues another belongs where that one did. **Never** tells why: a run that is not seen does not exist for
+//! whoever asks.
+
+use crate::capability::Layer;
+use crate::id::RunId;
+use crate::model::{RunKind, Spec};
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub enum Caller<'a> {
+    /// A user, with what they may do; its source is their name.
+    User(&'a Layer),
+    /// A run.
+    Run {
+        /// Its id.
+        run: &'a RunId,
+        /// Its authority and its project.
+        spec: &'a Spec,
+    },
+}
+
+/// The runs that somebody sees, as a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope<'a> {
+    /// Those of this user.
+    pub principal: &'a str,
+    /// Those of this project; of all, if none is named.
+    pub project: Option<&'a str>,
+}
+
+impl<'a> Caller<'a> {
+    /// The runs that it sees.
+    pub fn scope(self) -> Scope<'a> {
+        match self {
+            Self::User(layer) => Scope {
+                principal: &layer.source,
+                project: None,
+            },
+            Self::Run { spec, .. } => Scope {
+                principal: &spec.principal,
+                project: Some(&spec.project),
+            },
+        }
+    }
+
+    /// Whether it sees the run of `spec`.
+    pub fn sees(self, spec: &Spec) -> bool {
+        let Scope { principal, project } = self.scope();
+        principal == spec.principal && project.is_none_or(|project| project == spec.project)
+    }
+
+    /// Whether it may stop, resume and answer the run whose spec comes first in `lineage`; those of the runs above it follow.
+    pub fn may_act<'s>(self, lineage: impl IntoIterator<Item = &'s Spec>) -> bool {
+        let mut lineage = lineage.into_iter().peekable();
+        if !lineage.peek().is_some_and(|own| self.sees(own)) {
+            return false;
+        }
+        match self {
+            Self::User(_) => true,
+            Self::Run { spec, .. } => match spec.kind {
+                RunKind::Tool => spec.parent.is_none(),
+                RunKind::Graph => lineage.any(|above| above.chain_root == spec.chain_root),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ItemId, ItemRef};
+    use crate::model::{Durability, Limits, Object, Recovery};
+
+    fn layer(name: &str) -> Layer {
+        Layer {
+            source: name.to_owned(),
+            patterns: Vec::new(),
+        }
+    }
+
+    fn id(text: &str) -> RunId {
+        RunId::new(text).unwrap()
+    }
+
+    /// The run `name` of `principal` in `project`.
+    fn run(kind: RunKind, name: &str, principal: &str, project: &str) -> Spec {
+        Spec {
+            item: ItemRef::tool(ItemId::new("t/item").unwrap()),
+            kind,
+            project: project.into(),
+            files: String::new(),
+            principal: principal.into(),
+            parent: None,
+            depth: 0,
+            detached: false,
+            effect_scope: None,
+            start_from: None,
+            chain_root: id(name),
+            continuation_of: None,
+            limits: Limits::default(),
+            layers: Vec::new(),
+            durability: Durability::Strict,
+            recovery: Recovery::Resume,
+            inputs: Object::new(),
+            content_hash: String::new(),
+            graph: None,
+            start_key: None,
+            start_digest: None,
+        }
+    }
+
+    fn below(parent: &str, run: Spec) -> Spec {
+        let parent = Some(id(parent));
+        Spec { parent, ..run }
+    }
+
+    /// What `caller` may do with the first run of a line: `acts`, `sees`, or `none`.
+    fn may(caller: Caller<'_>, line: &[&Spec]) -> &'static str {
+        let own = line.first().expect("a line has a run");
+        match (caller.sees(own), caller.may_act(line.iter().copied())) {
+            (true, true) => "acts",
+            (true, false) => "sees",
+            (false, false) => "none",
+            (false, true) => "acts on what it does not see",
+        }
+    }
+
+    #[test]
+    fn a_user_acts_on_the_runs_of_theirs_and_sees_no_other() {
+        let (ada, bob) = (layer("uid:1"), layer("uid:2"));
+        let (ada, bob) = (Caller::User(&ada), Caller::User(&bob));
+        let own = run(RunKind::Graph, "graph-1", "uid:1", "/p");
+        let child = below("graph-1", run(RunKind::Tool, "tool-1", "uid:1", "/p"));
+        let elsewhere = run(RunKind::Graph, "graph-3", "uid:1", "/q");
+        assert_eq!(may(ada, &[&own]), "acts");
+        assert_eq!(may(ada, &[&child, &own]), "acts");
+        assert_eq!(may(ada, &[&elsewhere]), "acts");
+        assert_eq!(may(bob, &[&own]), "none");
+        let of_bob = run(RunKind::Graph, "graph-4", "uid:2", "/p");
+        assert_eq!(may(bob, &[&own, &of_bob]), "none");
+        assert!(!ada.may_act([]));
+    }
+
+    #[test]
+    fn a_tool_run_acts_for_the_user_who_started_it_and_for_no_run() {
+        let name = id("tool-1");
+        let by = |spec| Caller::Run { run: &name, spec };
+        let of_user = run(RunKind::Tool, "tool-1", "uid:1", "/p");
+        let graph = run(RunKind::Graph, "graph-1", "uid:1", "/p");
+        let elsewhere = run(RunKind::Graph, "graph-2", "uid:1", "/q");
+        let of_bob = run(RunKind::Graph, "graph-3", "uid:2", "/p");
+        assert_eq!(may(by(&of_user), &[&graph]), "acts");
+        assert_eq!(may(by(&of_user), &[&elsewhere]), "none");
+        assert_eq!(may(by(&of_user), &[&of_bob]), "none");
+        let of_graph = below("graph-1", run(RunKind::Tool, "tool-1", "uid:1", "/p"));
+        assert_eq!(may(by(&of_graph), &[&graph]), "sees");
+        assert_eq!(may(by(&of_graph), &[&of_graph, &graph]), "sees");
+    }
+
+    #[test]
+    fn a_graph_run_acts_on_its_chain_and_on_what_lies_below() {
+        let name = id("graph-1");
+        let by = |spec| Caller::Run { run: &name, spec };
+        let own = run(RunKind::Graph, "graph-1", "uid:1", "/p");
+        let next = Spec {
+            continuation_of: Some(id("graph-1")),
+            ..own.clone()
+        };
+        let child = below("graph-1", run(RunKind::Graph, "graph-2", "uid:1", "/p"));
+        let beside = run(RunKind::Graph, "graph-3", "uid:1", "/p");
+        let elsewhere = run(RunKind::Graph, "graph-4", "uid:1", "/q");
+        for line in [&[&own][..], &[&next], &[&child, &own], &[&child, &next]] {
+            assert_eq!(may(by(&own), line), "acts");
+            assert_eq!(may(by(&next), line), "acts");
+        }
+        assert_eq!(may(by(&own), &[&beside]), "sees");
+        assert_eq!(may(by(&child), &[&own]), "sees");
+        assert_eq!(may(by(&own), &[&elsewhere]), "none");
+        assert_eq!(may(by(&own), &[&elsewhere, &own]), "none");
+    }
+}

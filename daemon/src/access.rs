@@ -1,0 +1,261 @@
+//! The runs as somebody outside the daemon may see them: the only way from a call to a run.
+//!
+//! **Owns** the rule's place: a run is handed out as [`Visible`] or [`Actionable`], each of which only [`Access`] makes, for one
+//! caller, after asking [`rye_core::access`]. All that can be asked of a run is a method of these. **Never** hands out the
+//! supervisor or the journal. What a start takes over is asked where it is admitted, by the caller it names.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::access::Caller;
+use rye_core::capability::Layer;
+use rye_core::id::{RunId, Seq};
+use rye_core::model::{KillReceipt, Run};
+
+use crate::inspect::Inspector;
+use crate::journal::{
+    self, Feed, Filter, Journal, Line, Signer, StepLine, Storage, Summary, Walked,
+};
+use crate::object::Digest;
+use crate::port::{Refusal, Resume, reach};
+use crate::projects::{self, Project};
+use crate::services::TraceMode;
+use crate::supervisor::{Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor};
+
+/// The daemon as callers from outside have it.
+#[derive(Debug, Clone)]
+pub struct Access {
+    supervisor: Supervisor,
+}
+
+/// A run that the caller sees.
+#[derive(Debug)]
+pub struct Visible {
+    supervisor: Supervisor,
+    run: Arc<Run>,
+}
+
+/// A run that the caller sees, and may stop, resume and answer.
+#[derive(Debug)]
+pub struct Actionable(Visible);
+
+/// A run in a list, and the run that continues it.
+pub type Listed = (Summary, Option<RunId>);
+
+impl Access {
+    /// Access to the runs of `supervisor`.
+    pub const fn new(supervisor: Supervisor) -> Self {
+        Self { supervisor }
+    }
+
+    fn journal(&self) -> &Journal {
+        self.supervisor.journal()
+    }
+
+    fn seen(&self, run: Arc<Run>) -> Visible {
+        Visible {
+            supervisor: self.supervisor.clone(),
+            run,
+        }
+    }
+
+    /// The run `id`, if `caller` sees it.
+    pub async fn visible(&self, caller: &Layer, id: &RunId) -> Result<Visible, Refusal> {
+        let runs = self.supervisor.runs();
+        let run = reach::visible(&*runs, Caller::User(caller), id).await?;
+        Ok(self.seen(run))
+    }
+
+    /// The run `id`, if `caller` may stop, resume and answer it.
+    pub async fn actionable(&self, caller: &Layer, id: &RunId) -> Result<Actionable, Refusal> {
+        let runs = self.supervisor.runs();
+        let run = reach::actionable(&*runs, Caller::User(caller), id).await?;
+        Ok(Actionable(self.seen(run)))
+    }
+
+    /// At most `limit` of the runs that `caller` sees and that pass `filter`, newest first, and where the next page begins.
+    pub async fn list(
+        &self,
+        caller: &Layer,
+        filter: Filter,
+        page_token: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<Listed>, Option<String>), Error> {
+        let filter = filter.seen_by(Caller::User(caller));
+        let page = self.journal().list(&filter, page_token, limit).await?;
+        let mut runs = Vec::with_capacity(page.runs.len());
+        for run in page.runs {
+            let continued_by = self.supervisor.continued_by(&run).await?;
+            runs.push((run, continued_by));
+        }
+        Ok((runs, page.next))
+    }
+
+    /// Accepts a run; answers when it is durable.
+    pub async fn start(&self, start: Start) -> Result<Started, Error> {
+        self.supervisor.start(start).await
+    }
+
+    /// Runs one node of a graph as a run of its own; answers with it when it has ended or parked.
+    pub async fn step(&self, start: Start, step: Step) -> Result<(Started, Visible), Error> {
+        let (started, run) = self.supervisor.step(start, step).await?;
+        Ok((started, self.seen(run)))
+    }
+
+    /// Runs an item for its answer.
+    pub async fn execute(
+        &self,
+        start: Start,
+        trace: TraceMode,
+    ) -> Result<(Executed, Lookup), Error> {
+        self.supervisor.execute(start, trace).await
+    }
+
+    /// Who looks at graphs.
+    pub fn inspector(&self) -> Inspector {
+        self.supervisor.inspector()
+    }
+
+    /// The project that `directory` belongs to.
+    pub async fn project(&self, directory: &Path) -> Result<Arc<Project>, projects::Error> {
+        self.supervisor.projects().open(directory).await
+    }
+
+    /// A long payload that a transcript names; whoever knows its digest has seen the transcript.
+    pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, journal::Error> {
+        self.journal().long_payload(digest).await
+    }
+
+    /// Who signs what the daemon shows.
+    pub fn signer(&self) -> Arc<dyn Signer> {
+        self.journal().signer()
+    }
+
+    /// Whether there is room to write.
+    pub fn storage(&self) -> Storage {
+        *self.journal().storage().borrow()
+    }
+
+    /// How many runs run or are about to.
+    pub fn live_count(&self) -> usize {
+        self.supervisor.live_count()
+    }
+
+    /// Stops the daemon.
+    pub fn stop(&self) {
+        self.supervisor.stop();
+    }
+}
+
+impl Deref for Visible {
+    type Target = Arc<Run>;
+
+    fn deref(&self) -> &Arc<Run> {
+        &self.run
+    }
+}
+
+impl Visible {
+    fn at(&self, run: Arc<Run>) -> Self {
+        Self {
+            supervisor: self.supervisor.clone(),
+            run,
+        }
+    }
+
+    fn journal(&self) -> &Journal {
+        self.supervisor.journal()
+    }
+
+    /// Resolves when it has ended or parked.
+    pub async fn settled(&self) -> Result<(), Error> {
+        self.supervisor.settled(&self.id).await
+    }
+
+    /// The run as it is now.
+    pub async fn again(&self) -> Result<Self, Error> {
+        Ok(self.at(self.supervisor.run_of(&self.id).await?))
+    }
+
+    /// The run that continues it.
+    pub async fn continued_by(&self) -> Result<Option<RunId>, Error> {
+        self.supervisor.continued_by(&Summary::of(self)).await
+    }
+
+    /// The last of its chain of continuations.
+    pub async fn newest(&self) -> Result<Self, Error> {
+        Ok(self.at(self.supervisor.newest(&self.id).await?))
+    }
+
+    /// The runs below it: each behind its parent, siblings oldest first.
+    pub async fn below(&self, reach: Reach) -> Result<Vec<Self>, Error> {
+        let below = self.supervisor.below(&self.id, reach).await?;
+        Ok(below.into_iter().map(|run| self.at(run)).collect())
+    }
+
+    /// The steps it has taken.
+    pub async fn steps(&self) -> Result<Vec<StepLine>, journal::Error> {
+        self.journal().steps(&self.id).await
+    }
+
+    /// How far it has come, step by step.
+    pub async fn walked(&self) -> Result<Walked, journal::Error> {
+        self.journal().walked(&self.id).await
+    }
+
+    /// Its events from `from` on, those included that are yet to come.
+    pub async fn subscribe(&self, from: Seq) -> Result<Feed, journal::Error> {
+        self.journal().subscribe(&self.id, from).await
+    }
+
+    /// One of its events with its payload in it, however long that is.
+    pub async fn whole(&self, line: Line) -> Result<Line, journal::Error> {
+        self.journal().whole(&self.id, line).await
+    }
+}
+
+impl Deref for Actionable {
+    type Target = Visible;
+
+    fn deref(&self) -> &Visible {
+        &self.0
+    }
+}
+
+impl Actionable {
+    /// Asks it and the runs below it to stop.
+    pub async fn cancel(&self, cause: &str) -> Result<Visible, Error> {
+        let run = self.supervisor.cancel(&self.id, cause).await?;
+        Ok(self.at(run))
+    }
+
+    /// Ends it and the runs below it by force.
+    pub async fn kill(
+        &self,
+        cause: &str,
+        grace: Duration,
+    ) -> Result<(Visible, KillReceipt), Error> {
+        let (run, receipt) = self.supervisor.kill(&self.id, cause, grace).await?;
+        Ok((self.at(run), receipt))
+    }
+
+    /// Has it parked before its next attempt.
+    pub async fn suspend(&self) -> Result<Visible, Error> {
+        let run = self.supervisor.suspend(&self.id).await?;
+        Ok(self.at(run))
+    }
+
+    /// Lets it go on if it is parked, or continues it if it ended without success; answers with the one that runs.
+    pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
+        let run = self.supervisor.resume(&self.id, resume).await?;
+        Ok(self.at(run))
+    }
+
+    /// Goes on with it instead of the fresh run that `start` asks for.
+    pub async fn start_again(&self, start: Start) -> Result<Visible, Error> {
+        let run = self.supervisor.start_again(&self.id, start).await?;
+        Ok(self.at(run))
+    }
+}

@@ -1,0 +1,396 @@
+//! What is made of runs for people and auditors: objects, pages, and requests that people lay beside them.
+//!
+//! **Owns** `state/objects` (results, receipts, snapshots and refs), `state/threads/<run>/thread.json`,
+//! `knowledge/graphs/<graph>/<run>.md` and `knowledge/agent/threads/<graph>/<run>.md` below the `files` directory of a run.
+//! **Never** reads the log: objects and the page are made of the transcript, which the lane of the project has written before it
+//! says so here, and which is checked line by line on the way. So they may fall behind by any distance without keeping a
+//! run, the archive or another project waiting, and need no more memory for it than a note for each run.
+//!
+//! **Durability.** A run that has not parked or ended may be behind: after a restart its objects are made again from the
+//! first line on; those that are there are compared and left alone. A run that has is finished before a checkpoint passes:
+//! then the log is the only thing that would bring us back to it. What is on the page cache only is made durable by one sync of
+//! the file system at each checkpoint, because a sync for each of some ten thousand small files would take minutes.
+//!
+//! **Order**: an object before what names it, results before receipts, receipts before the snapshot, the snapshot before the
+//! ref. A run that parks and goes on at once may leave no snapshot of that moment: a ref names the newest one only.
+//! **Failure**: a project that is gone, full or in our way is tried again every second, until its lane gives up. A transcript that
+//! is not what was written ends the run's objects.
+
+mod cancel;
+mod page;
+mod receipts;
+mod render;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use rye_core::cas::Encoded;
+use rye_core::error::with_sources;
+use rye_core::id::RunId;
+use rye_core::model::{Object, Run, RunKind};
+use serde_json::json;
+
+pub use self::cancel::cancel_requests;
+use self::page::{Outlines, Page};
+use self::receipts::Receipts;
+use crate::beneath::Dir;
+use crate::journal::{self, ArtifactLane, Note, Reading, Signer, Transcripts, Unusable};
+use crate::object::ProjectObjects;
+
+/// Shortest time between two renderings of a running run's page.
+const RENDER_EVERY: Duration = Duration::from_millis(100);
+/// Pause before a project that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Makes the artifacts of all runs; signs them as this node.
+#[derive(Clone)]
+pub struct Artifacts {
+    signer: Arc<dyn Signer>,
+}
+
+impl Artifacts {
+    /// Artifacts that `signer` signs.
+    pub fn new(signer: Arc<dyn Signer>) -> Arc<Self> {
+        Arc::new(Self { signer })
+    }
+}
+
+impl fmt::Debug for Artifacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Artifacts").finish_non_exhaustive()
+    }
+}
+
+impl journal::Artifacts for Artifacts {
+    fn lane(&self, files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane> {
+        Box::new(ArtifactWriter::new(
+            Arc::clone(&self.signer),
+            files.to_owned(),
+            transcripts,
+        ))
+    }
+}
+
+/// At most one note for each run.
+#[derive(Debug, Default)]
+struct Notes(HashMap<RunId, Note>);
+
+impl Notes {
+    fn add(&mut self, note: Note) {
+        match self.0.get_mut(&note.run) {
+            Some(earlier) => {
+                earlier.upto = note.upto;
+                earlier.page |= note.page;
+                earlier.settled = note.settled;
+                earlier.given_up |= note.given_up;
+            }
+            None => {
+                self.0.insert(note.run.clone(), note);
+            }
+        }
+    }
+}
+
+/// What is known about a run from its transcript.
+#[derive(Debug)]
+struct RunHistory {
+    reading: Reading,
+    receipts: Receipts,
+    page: Page,
+    /// Objects that are not written yet, in order.
+    unwritten: Vec<Encoded>,
+    rendered: Option<Instant>,
+}
+
+struct ArtifactWriter {
+    signer: Arc<dyn Signer>,
+    files: String,
+    transcripts: Transcripts,
+    waiting: Notes,
+    failing: Notes,
+    retry_at: Instant,
+    chronicles: HashMap<RunId, RunHistory>,
+    outlines: Outlines,
+    /// Runs of which it has been said that they cannot be written.
+    failed: HashSet<RunId>,
+    /// Runs that have no objects any more, because their transcript is not what was written.
+    lost: HashSet<RunId>,
+    /// Whether there are files that a power cut would take.
+    unsynced: bool,
+}
+
+impl ArtifactWriter {
+    fn new(signer: Arc<dyn Signer>, files: String, transcripts: Transcripts) -> Self {
+        Self {
+            signer,
+            files,
+            transcripts,
+            waiting: Notes::default(),
+            failing: Notes::default(),
+            retry_at: Instant::now(),
+            chronicles: HashMap::new(),
+            outlines: Outlines::default(),
+            failed: HashSet::new(),
+            lost: HashSet::new(),
+            unsynced: false,
+        }
+    }
+
+    fn retry(&mut self) {
+        self.retry_at = Instant::now() + RETRY;
+        self.waiting.0.extend(self.failing.0.drain());
+    }
+
+    /// Gives each waiting run that is `meant` a turn.
+    fn turns(&mut self, meant: impl Fn(&Note) -> bool) {
+        let ids: Vec<RunId> = self
+            .waiting
+            .0
+            .iter()
+            .filter(|(_, note)| meant(note))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in ids {
+            let Some(mut note) = self.waiting.0.remove(&id) else {
+                continue;
+            };
+            match self.turn(&id, &mut note) {
+                Ok(Turn::Done) => self.done(&id, &note),
+                Ok(Turn::More) => self.waiting.add(note),
+                Err(Unusable::Project(error)) => {
+                    if self.failed.insert(id.clone()) {
+                        tracing::warn!(run = %id, %error, files = self.files,
+                            "the objects and the page of a run cannot be written; they are tried again");
+                    }
+                    self.failing.add(note);
+                }
+                Err(error) => {
+                    tracing::warn!(run = %id, error = %with_sources(&error),
+                        "the run has no further objects, and its page is not rendered any more");
+                    self.lost.insert(id.clone());
+                    self.done(&id, &note);
+                }
+            }
+        }
+    }
+
+    /// Gives turns until every run that parked or ended is done or fails.
+    fn finish(&mut self) {
+        while self.waiting.0.values().any(|note| note.settled.is_some()) {
+            self.turns(|note| note.settled.is_some());
+        }
+    }
+
+    /// Takes in one piece of the run's transcript.
+    fn turn(&mut self, id: &RunId, note: &mut Note) -> Result<Turn, Unusable> {
+        let spec = &note.spec;
+        if spec.kind != RunKind::Graph || note.given_up || self.lost.contains(id) {
+            return Ok(Turn::Done);
+        }
+        let mut chronicle = match self.chronicles.remove(id) {
+            Some(chronicle) => chronicle,
+            // Nothing has happened to it in this life yet, nor has it come to rest.
+            None if !note.page && note.settled.is_none() => return Ok(Turn::Done),
+            None => RunHistory {
+                reading: Reading::default(),
+                receipts: Receipts::default(),
+                page: Page::new(id, spec, &self.outlines.of(spec)),
+                unwritten: Vec::new(),
+                rendered: None,
+            },
+        };
+        let turn = self.go_on(id, note, &mut chronicle);
+        self.chronicles.insert(id.clone(), chronicle);
+        turn
+    }
+
+    fn go_on(
+        &mut self,
+        id: &RunId,
+        note: &mut Note,
+        chronicle: &mut RunHistory,
+    ) -> Result<Turn, Unusable> {
+        if chronicle.unwritten.is_empty() && !chronicle.reading.is_at(&note.upto) {
+            self.read(note, chronicle)?;
+        }
+        self.write(id, note, chronicle).map_err(Unusable::Project)
+    }
+
+    fn write(&mut self, id: &RunId, note: &Note, chronicle: &mut RunHistory) -> io::Result<Turn> {
+        let root = Dir::root(Path::new(&self.files))?;
+        if !chronicle.unwritten.is_empty() || note.settled.is_some() {
+            self.unsynced = true;
+            let vault = ProjectObjects::make(Path::new(&self.files))?;
+            let mut written = 0;
+            let put = chronicle.unwritten.iter().try_for_each(|object| {
+                vault.put(object)?;
+                written += 1;
+                Ok::<_, io::Error>(())
+            });
+            chronicle.unwritten.drain(..written);
+            put?;
+            if chronicle.reading.is_at(&note.upto) {
+                self.put_snapshot(note, chronicle, &vault)?;
+            }
+        }
+        let caught_up = chronicle.reading.is_at(&note.upto);
+        let overdue = || {
+            chronicle
+                .rendered
+                .is_none_or(|at| at.elapsed() >= RENDER_EVERY)
+        };
+        if note.page && (caught_up || overdue()) {
+            self.write_page(id, note, chronicle, &root)?;
+            chronicle.rendered = Some(Instant::now());
+        }
+        Ok(if caught_up { Turn::Done } else { Turn::More })
+    }
+
+    /// Reads the next piece of the transcript.
+    fn read(&self, note: &Note, chronicle: &mut RunHistory) -> Result<(), Unusable> {
+        let RunHistory {
+            reading,
+            receipts,
+            page,
+            unwritten,
+            ..
+        } = chronicle;
+        self.transcripts.read(note, reading, |seq, at, event| {
+            let left = receipts.take(at, event);
+            page.take(seq, at, event, left.as_ref());
+            unwritten.extend(
+                left.into_iter()
+                    .flat_map(|left| [left.result, left.receipt]),
+            );
+        })
+    }
+
+    /// The run parked or ended, and everything before is written.
+    fn put_snapshot(
+        &self,
+        note: &Note,
+        chronicle: &RunHistory,
+        vault: &ProjectObjects,
+    ) -> io::Result<()> {
+        let Some(run) = &note.settled else {
+            return Ok(());
+        };
+        let (state, execution) = chronicle.receipts.snapshots(run);
+        vault.put(&state)?;
+        vault.put(&execution)?;
+        let pointer = Object::from_iter([
+            ("hash".to_owned(), json!(execution.hash)),
+            ("graph_run_id".to_owned(), json!(run.id)),
+        ]);
+        let pointer = self.signer.sign_json(&pointer, run.updated_at);
+        let pointer = serde_json::to_vec(&pointer).expect("a JSON object is plain data");
+        vault.put_ref(&run.id, &pointer)
+    }
+
+    fn write_page(
+        &self,
+        id: &RunId,
+        note: &Note,
+        chronicle: &RunHistory,
+        root: &Dir,
+    ) -> io::Result<()> {
+        let graph = note.spec.item.id.as_str();
+        let directory = root.make(&Path::new("knowledge/agent/threads").join(graph))?;
+        let text = chronicle.page.render(chronicle.receipts.len());
+        let text = self.signer.sign_text(&text, chronicle.page.seen());
+        directory.replace(&format!("{id}.md"), text.as_bytes())
+    }
+
+    /// The run's objects are what they should be, or given up.
+    fn done(&mut self, id: &RunId, note: &Note) {
+        let Some(run) = &note.settled else {
+            return;
+        };
+        self.chronicles.remove(id);
+        self.failed.remove(id);
+        if run.status().is_terminal() {
+            self.lost.remove(id);
+        }
+    }
+}
+
+impl ArtifactLane for ArtifactWriter {
+    fn record(&mut self, run: &Run) -> io::Result<()> {
+        let root = Dir::root(Path::new(&self.files))?;
+        let thread = self.signer.sign_json(&render::thread(run), run.updated_at);
+        let mut text = serde_json::to_vec_pretty(&thread).expect("a JSON object is plain data");
+        text.push(b'\n');
+        journal::run_dir(&root, &run.id)?.replace("thread.json", &text)?;
+        if let Some(page) = render::state_page(run) {
+            let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
+            let page = self.signer.sign_text(&page, run.updated_at);
+            dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, note: Note) {
+        if self.failing.0.contains_key(&note.run) {
+            self.failing.add(note);
+        } else {
+            self.waiting.add(note);
+        }
+    }
+
+    fn work(&mut self) {
+        if Instant::now() >= self.retry_at {
+            self.retry();
+        }
+        self.turns(|_| true);
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        if !self.waiting.0.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        (!self.failing.0.is_empty()).then_some(RETRY)
+    }
+
+    fn checkpoint(&mut self) -> bool {
+        self.retry();
+        self.finish();
+        let synced = self.sync();
+        synced && !self.failing.0.values().any(|note| note.settled.is_some())
+    }
+
+    fn sync(&mut self) -> bool {
+        if !self.unsynced {
+            return true;
+        }
+        let vault = ProjectObjects::open(Path::new(&self.files));
+        let synced = vault.and_then(|vault| vault.map_or(Ok(()), |vault| vault.sync()));
+        if let Err(error) = &synced {
+            tracing::warn!(files = self.files, %error, "the objects of a project cannot be synced");
+        }
+        self.unsynced = synced.is_err();
+        !self.unsynced
+    }
+
+    fn give_up(&mut self) {
+        self.unsynced = false;
+        let settled = |note: &Note| note.settled.is_some();
+        let given_up: Vec<_> = self.failing.0.extract_if(|_, note| settled(note)).collect();
+        for (id, note) in given_up {
+            tracing::warn!(run = %id, files = self.files,
+                "the objects of a run are given up: its project did not take them for too long");
+            self.done(&id, &note);
+        }
+    }
+}
+
+/// What a turn of a run came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Everything the note asked for is done.
+    Done,
+    /// There is more to read.
+    More,
+}

@@ -1,0 +1,270 @@
+//! Looking at graphs without running them: what is wrong with one, and what it looks like.
+//!
+//! **Owns** nothing: it reads the items of a project, through its gate, and graphs that were parsed already. **Never** runs
+//! anything, and never works on a worker of the runtime. **Failure.** A graph that cannot run is an answer of
+//! [`Inspector::validate`]; an item that is no graph, or is not there, is an error.
+
+mod check;
+mod head;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
+use rye_core::definition::{self, Validation};
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::model::graph::At;
+use rye_core::model::{Run, StepStatus};
+
+use crate::chain::{self, Chain, Terminal};
+use crate::graphs::Graphs;
+use crate::journal::Walked;
+use crate::projects::{self, Inside, Projects};
+use crate::task;
+
+/// Why an item cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The project directory cannot be used.
+    #[error(transparent)]
+    Project(#[from] projects::Error),
+    /// The item is of a type that does not run.
+    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs", kind = item.kind)]
+    NotRunnable {
+        /// The item.
+        item: ItemRef,
+    },
+    /// The item is refused or not there.
+    #[error("`{item}` cannot be {wanted}")]
+    Unseen {
+        /// The item.
+        item: ItemRef,
+        /// What was asked, in the past tense.
+        wanted: &'static str,
+        /// Why.
+        #[source]
+        source: Box<chain::Error>,
+    },
+    /// A tool was to be looked at as a graph.
+    #[error(
+        "`{item}` is no graph and cannot be {wanted} as one: its `executor_id` does not lead to \
+         `rye/core/runtimes/state-graph/runtime`"
+    )]
+    NoGraph {
+        /// The item.
+        item: ItemRef,
+        /// What was asked, in the past tense.
+        wanted: &'static str,
+    },
+    /// The graph cannot be drawn, because it cannot be read.
+    #[error("the graph does not validate:\n{findings}")]
+    Broken {
+        /// The findings, one a line.
+        findings: String,
+    },
+    /// The run does not run the graph that is to be drawn.
+    #[error("run `{run}`: it runs `{found}`, not `{item}`")]
+    OtherItem {
+        /// Its id.
+        run: RunId,
+        /// What it runs.
+        found: ItemRef,
+        /// What was to be drawn.
+        item: ItemRef,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Project(source) => source.kind(),
+            Self::Unseen { source, .. } => source.kind(),
+            Self::NotRunnable { .. } | Self::NoGraph { .. } | Self::Broken { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::OtherItem { .. } => ErrorKind::Precondition,
+        }
+    }
+}
+
+/// What a closer look at a graph found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The file.
+    pub path: String,
+    /// The findings.
+    pub report: Validation,
+}
+
+/// Looks at the graphs of projects.
+#[derive(Debug, Clone)]
+pub struct Inspector {
+    /// Where they are.
+    pub projects: Arc<Projects>,
+    /// Those that are parsed.
+    pub graphs: Graphs,
+}
+
+impl Inspector {
+    /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and told so.
+    pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
+        let item = runnable(item)?;
+        let work = move |inside: &Inside<'_>| check::check(inside.library, item);
+        self.projects
+            .visit(directory, "validate a graph", work)
+            .await
+    }
+
+    /// Draws a graph as it stands in its file.
+    pub async fn show(
+        &self,
+        item: &ItemRef,
+        directory: &Path,
+        format: Format,
+    ) -> Result<String, Error> {
+        let item = runnable(item)?;
+        let graphs = self.graphs.clone();
+        let work = move |inside: &Inside<'_>| {
+            let chain = chain::resolve(inside.library, &item, None);
+            let chain = chain.map_err(|source| Error::Unseen {
+                item: item.clone(),
+                wanted: "shown",
+                source: Box::new(source),
+            })?;
+            graph_only(&item, &chain, "shown")?;
+            let (file, nodes) = (chain.tool(), BTreeMap::new());
+            let path = file.path.display().to_string();
+            draw(&graphs, &file.text, &item, &path, format, &nodes)
+        };
+        self.projects.visit(directory, "show a graph", work).await
+    }
+
+    /// Draws the graph `item` as `run` walks it, and what the run did, which is `walked`.
+    pub async fn show_run(
+        &self,
+        item: &ItemRef,
+        format: Format,
+        run: Arc<Run>,
+        walked: Walked,
+    ) -> Result<String, Error> {
+        if run.spec.item != item.canonical() || run.spec.graph.is_none() {
+            return Err(Error::OtherItem {
+                run: run.id.clone(),
+                found: run.spec.item.clone(),
+                item: item.clone(),
+            });
+        }
+        let graphs = self.graphs.clone();
+        task::blocking("draw a graph", move || {
+            let text = run.spec.graph.as_ref().map(|graph| graph.text.as_str());
+            let (item, name) = (&run.spec.item, format!("the graph of run {}", run.id));
+            let nodes = overlay(&run, &walked);
+            draw(
+                &graphs,
+                text.unwrap_or_default(),
+                item,
+                &name,
+                format,
+                &nodes,
+            )
+        })
+        .await
+    }
+}
+
+/// The item without aliases, if its type is one that runs.
+pub fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
+    let item = item.canonical();
+    if item.kind == ItemKind::Tool {
+        Ok(item)
+    } else {
+        Err(Error::NotRunnable { item })
+    }
+}
+
+/// Refuses a tool that is no graph.
+fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) -> Result<(), Error> {
+    match chain.terminal {
+        Terminal::Graph => Ok(()),
+        Terminal::Native(_) | Terminal::Process => Err(Error::NoGraph {
+            item: item.clone(),
+            wanted,
+        }),
+    }
+}
+
+fn draw(
+    graphs: &Graphs,
+    text: &str,
+    item: &ItemRef,
+    name: &str,
+    format: Format,
+    overlay: &BTreeMap<String, NodeState>,
+) -> Result<String, Error> {
+    match graphs.read(text) {
+        Ok(parsed) => Ok(show::render(&parsed.graph, &item.id, format, overlay)),
+        Err(findings) => {
+            let told: Vec<_> = definition::errors(&findings)
+                .map(|finding| format!("{name}:{finding}"))
+                .collect();
+            Err(Error::Broken {
+                findings: told.join("\n"),
+            })
+        }
+    }
+}
+
+/// What `run` did at each node.
+fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
+    let mut nodes = BTreeMap::new();
+    for step in &walked.steps {
+        let visits = nodes
+            .get(&step.node)
+            .map_or(0, |seen: &NodeState| seen.visits);
+        let state = NodeState {
+            status: node_status(step.status),
+            visits: visits + 1,
+            elapsed_ms: step.elapsed_ms,
+        };
+        nodes.insert(step.node.clone(), state);
+    }
+    let here = run.current_node().map(|node| {
+        let status = match run.graph().map(|state| &state.at) {
+            Some(At::Step(_)) => NodeStatus::Running,
+            Some(_) | None => NodeStatus::Pending,
+        };
+        (node.to_owned(), status)
+    });
+    if let Some((node, status)) = here {
+        let visits = nodes.get(&node).map_or(0, |seen| seen.visits);
+        let state = NodeState {
+            status,
+            visits,
+            elapsed_ms: 0,
+        };
+        nodes.insert(node, state);
+    }
+    if let (true, Some(node)) = (run.status().is_terminal(), &walked.open) {
+        let visits = nodes.get(node).map_or(0, |seen| seen.visits);
+        let state = NodeState {
+            status: NodeStatus::Interrupted,
+            visits: visits + 1,
+            elapsed_ms: 0,
+        };
+        nodes.insert(node.clone(), state);
+    }
+    nodes
+}
+
+const fn node_status(status: StepStatus) -> NodeStatus {
+    match status {
+        StepStatus::Ok => NodeStatus::Ok,
+        StepStatus::Error => NodeStatus::Error,
+        StepStatus::Return => NodeStatus::Return,
+        StepStatus::Gate => NodeStatus::Gate,
+        StepStatus::Foreach => NodeStatus::Foreach,
+        StepStatus::Cached => NodeStatus::Cached,
+    }
+}

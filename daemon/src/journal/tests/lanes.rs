@@ -1,0 +1,121 @@
+//! Projects whose files hang.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+use rye_core::model::{Spec, Status};
+use serde_json::json;
+
+use super::super::faults::Faults;
+use super::super::projector::RETAINED;
+use super::super::{Change, Journal};
+use super::rig::*;
+
+/// The `.ai` of another project.
+fn project(rig: &Rig, name: &str) -> PathBuf {
+    let files = rig.root.path().join(name).join(".ai");
+    fs::create_dir_all(&files).unwrap();
+    files
+}
+
+/// Creates and begins a run whose files lie in `files`.
+async fn begun(journal: &Journal, rig: &Rig, files: &Path, name: &str) -> RunId {
+    let run = id(name);
+    let spec = Spec {
+        files: files.display().to_string(),
+        chain_root: run.clone(),
+        ..rig.spec()
+    };
+    let created = Change::create(&run, Arc::new(spec));
+    journal.put([vec![created], begin(&run)].concat()).await;
+    run
+}
+
+async fn ended(journal: &Journal, rig: &Rig, files: &Path, name: &str) -> RunId {
+    let run = begun(journal, rig, files, name).await;
+    journal
+        .put(vec![change(&run, completed(1, json!(1)))])
+        .await;
+    journal.put(vec![change(&run, finish())]).await;
+    run
+}
+
+/// Resolves when the files of an ended run are there, its page the last of them.
+async fn has_files(files: &Path, run: &RunId) {
+    let page = format!("knowledge/agent/threads/demo/graph/{run}.md");
+    let pointer = format!("state/objects/refs/graphs/{run}.json");
+    eventually(async || {
+        let text = fs::read_to_string(files.join(&page)).ok()?;
+        (text.contains("completed") && files.join(&pointer).exists()).then_some(())
+    })
+    .await;
+}
+
+async fn left_memory(journal: &Journal, run: &RunId) {
+    eventually(async || journal.shared.stream(run).is_none().then_some(())).await;
+}
+
+fn base(rig: &Rig) -> Vec<u8> {
+    fs::read(rig.state().join("base")).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_project_that_hangs_holds_up_its_own_files_and_nothing_else() {
+    let rig = Rig::with_segments_of(8 << 10);
+    let journal = rig.open().await;
+    let (dead, alive) = (project(&rig, "dead"), project(&rig, "alive"));
+    rig.faults.inner.hang(&dead.display().to_string());
+    let stuck = ended(&journal, &rig, &dead, "stuck-1").await;
+    eventually(async || (rig.faults.inner.hung() > 0).then_some(())).await;
+
+    // The files of other projects are written, and their runs leave memory.
+    let other = ended(&journal, &rig, &alive, "other-1").await;
+    has_files(&alive, &other).await;
+    left_memory(&journal, &other).await;
+    // That of the project that hangs has nothing but the log.
+    assert!(!dead.join("state").exists());
+    assert_eq!(journal.history(&stuck).await.unwrap().len(), 6);
+
+    // The log is kept for its sake up to a bound; then base, archive and memory go on without it.
+    let before = base(&rig);
+    let busy = begun(&journal, &rig, &alive, "busy-1").await;
+    for step in 1..200 {
+        journal.put(turn(&busy, step)).await;
+    }
+    left_memory(&journal, &stuck).await;
+    eventually(async || (journal.shared.log.segments() < RETAINED).then_some(())).await;
+    assert!(base(&rig) != before);
+    assert_eq!(journal.record(&stuck).await.status(), Status::Completed);
+
+    // What lay in memory is written when the project moves again.
+    rig.faults.inner.release();
+    has_files(&dead, &stuck).await;
+    assert_eq!(journal.history(&stuck).await.unwrap().len(), 6);
+    journal.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_project_that_hangs_has_not_taken_comes_back_in_the_next_life() {
+    let mut rig = Rig::new();
+    let dead = project(&rig, "dead");
+    let journal = rig.open().await;
+    rig.faults.inner.hang(&dead.display().to_string());
+    let stuck = ended(&journal, &rig, &dead, "stuck-1").await;
+    eventually(async || (rig.faults.inner.hung() > 0).then_some(())).await;
+    // Neither end waits for the project.
+    drop(journal);
+    let journal = rig.open().await;
+    eventually(async || (rig.faults.inner.hung() > 1).then_some(())).await;
+    journal.close().await.unwrap();
+    drop(journal);
+    assert!(!dead.join("state").exists());
+
+    rig.faults = Faults::default();
+    let journal = rig.open().await;
+    has_files(&dead, &stuck).await;
+    left_memory(&journal, &stuck).await;
+    assert_eq!(journal.history(&stuck).await.unwrap().len(), 6);
+    journal.close().await.unwrap();
+}

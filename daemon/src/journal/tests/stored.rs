@@ -1,0 +1,248 @@
+//! What lies on disk of runs in every place they can stand.
+//!
+//! A form that changes fails here. Before a release `UPDATE_FIXTURES=1` writes the files anew, and each changed line is read; after
+//! one, the changed form gets a new number in `stored`, and the old files stay and are still read.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{Epoch, Lsn};
+use rye_core::model::{Event, Extent, Run, RunKind, Spec, StartFrom};
+use serde_json::{Value, json};
+
+use super::super::archive::{Base, Stored};
+use super::super::stored;
+use super::super::transcript::Head;
+use super::rig::*;
+
+fn event(name: &str, payload: &Value) -> Event {
+    Event::read(name, payload).unwrap()
+}
+
+fn at(number: i64) -> Timestamp {
+    Timestamp::from_ms(1_700_000_000_000 + number)
+}
+
+fn spec(kind: RunKind) -> Spec {
+    let rig = Rig::new();
+    Spec {
+        kind,
+        project: "/p".into(),
+        files: "/p/.ai".into(),
+        graph: (kind == RunKind::Graph).then(|| rig.spec().graph).flatten(),
+        ..rig.spec()
+    }
+}
+
+/// The record of a run to which these events happened.
+fn run(kind: RunKind, events: &[Event]) -> Stored {
+    record(spec(kind), events)
+}
+
+fn record(spec: Spec, events: &[Event]) -> Stored {
+    let mut run = Run::create(id("run-a"), at(0), Arc::new(spec));
+    for (event, number) in events.iter().zip(1..) {
+        run.apply(at(number), event).unwrap();
+    }
+    let head = Head {
+        seq: run.seq,
+        bytes: 7,
+        ..Head::default()
+    };
+    let run = Arc::new(run);
+    Stored { run, head }
+}
+
+fn owned() -> Event {
+    event("run_started", &json!({"epoch": 1}))
+}
+
+/// The record of a graph run to which these events happened behind its start.
+fn walk(events: &[Event]) -> Stored {
+    let state = json!({"graph_id": "demo/graph", "graph_run_id": "run-a", "start_node": "n", "state": {"a": 1}});
+    let start = [owned(), event("graph_started", &state)];
+    run(RunKind::Graph, &[&start, events].concat())
+}
+
+fn step(items: Option<u32>) -> Event {
+    let payload = json!({
+        "step": 1, "node": "n", "visit": 0, "attempt": 1, "action_id": "tool:x", "effect": "at_most_once",
+        "key": "k", "now": at(2), "items": items, "child": "run-b", "node_input_hash": "h",
+    });
+    event("step_started", &payload)
+}
+
+fn process() -> Event {
+    let process = json!({"pid": 7, "start_time": 8, "boot_id": "boot"});
+    event("process_started", &json!({"step": 1, "process": process}))
+}
+
+fn item(number: u32) -> Event {
+    let payload = json!({
+        "step": 1, "node": "n", "item": number, "attempt": 1, "action_id": "tool:x", "effect": "idempotent", "key": "ki",
+    });
+    event("item_started", &payload)
+}
+
+fn item_done(number: u32, error: &Value) -> Event {
+    let payload = json!({
+        "step": 1, "node": "n", "item": number, "status": "error", "elapsed_ms": 1, "result": {"i": number},
+        "error": error, "suppressed": !error.is_null(),
+    });
+    event("item_completed", &payload)
+}
+
+fn failure() -> Value {
+    json!({"code": "c", "message": "m", "node": "n", "retryable": true})
+}
+
+fn failed() -> Event {
+    let payload = json!({
+        "step": 1, "node": "n", "visit": 0, "attempt": 1, "now": at(2), "error": failure(), "result": {"a": 1},
+        "classification": {"category": "transient"}, "repeatable": true,
+    });
+    event("step_failed", &payload)
+}
+
+fn hooks() -> Event {
+    let payload =
+        json!({"event": "error", "hooks": [0, 1], "context": {"node": "n"}, "now": at(3)});
+    event("hooks_begun", &payload)
+}
+
+fn retry() -> Event {
+    let payload =
+        json!({"step": 1, "node": "n", "attempt": 2, "retries": 1, "due": at(9), "by": "node"});
+    event("retry_scheduled", &payload)
+}
+
+fn ending() -> Event {
+    let outcome = json!({"status": "error", "error": failure()});
+    event("graph_ending", &json!({"outcome": outcome}))
+}
+
+fn done() -> Event {
+    let payload = json!({
+        "step": 1, "node": "n", "status": "ok", "elapsed_ms": 1, "next_node": "m", "assigned": {"a": 2},
+        "action_id": "tool:x", "result": {"r": 1},
+    });
+    event("step_completed", &payload)
+}
+
+fn end() -> Event {
+    let payload =
+        json!({"status": "completed", "steps": 1, "elapsed_ms": 5, "output": {"done": true}});
+    event("graph_completed", &payload)
+}
+
+fn call() -> [Event; 3] {
+    [owned(), step(None), process()]
+}
+
+fn answered() -> Event {
+    event(
+        "tool_completed",
+        &json!({"result": {"r": 1}, "elapsed_ms": 4}),
+    )
+}
+
+fn suspended() -> Event {
+    event(
+        "run_suspended",
+        &json!({"reason": "limit", "code": "steps", "current": "1", "max": "1"}),
+    )
+}
+
+/// The record of a run that continues one whose step had failed.
+fn continues() -> Stored {
+    let before = walk(&[step(None), failed()]).run;
+    let start_from = StartFrom {
+        node: "n".into(),
+        state: before.graph().unwrap().clone(),
+        left: None,
+        extent: Extent::Rest,
+    };
+    let spec = Spec {
+        start_from: Some(Arc::new(start_from)),
+        continuation_of: Some(id("run-0")),
+        ..spec(RunKind::Graph)
+    };
+    record(spec, &[owned()])
+}
+
+/// A run in every place it can stand.
+fn records() -> Vec<(&'static str, Stored)> {
+    let null = Value::Null;
+    let items = [step(Some(3)), item(0), item(1), item_done(0, &null)];
+    let some_failed = [&items[..], &[item_done(1, &failure()), item(2)]].concat();
+    vec![
+        ("graph_created", run(RunKind::Graph, &[])),
+        ("graph_new", run(RunKind::Graph, &[owned()])),
+        ("graph_continues", continues()),
+        ("graph_between", walk(&[step(None), done()])),
+        ("graph_step", walk(&[step(None), process()])),
+        ("graph_foreach", walk(&some_failed)),
+        ("graph_failed", walk(&[step(None), failed()])),
+        ("graph_hooks", walk(&[step(None), failed(), hooks()])),
+        ("graph_backoff", walk(&[step(None), failed(), retry()])),
+        ("graph_ending", walk(&[step(None), failed(), ending()])),
+        ("graph_suspended", walk(&[step(None), done(), suspended()])),
+        ("graph_ended", walk(&[step(None), done(), end()])),
+        ("tool_calling", run(RunKind::Tool, &call())),
+        (
+            "tool_ended",
+            run(RunKind::Tool, &[&call()[..], &[answered()]].concat()),
+        ),
+    ]
+}
+
+/// Asserts that `written` is what the file holds, and that the file is read as the same.
+fn assert_form<T: serde::de::DeserializeOwned + std::fmt::Debug>(
+    name: &str,
+    record: &T,
+    written: &[u8],
+) {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored");
+    let path = directory.join(name).with_extension("json");
+    let document: Value = serde_json::from_slice(written).unwrap();
+    let mut text = serde_json::to_string_pretty(&document).unwrap();
+    text.push('\n');
+    if std::env::var_os("UPDATE_FIXTURES").is_some() {
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(&path, &text).unwrap();
+    }
+    let known = fs::read_to_string(&path).unwrap();
+    assert!(known == text, "the form of `{name}` has changed: {text}");
+    let read: T = stored::read(known.as_bytes()).unwrap();
+    assert_eq!(format!("{read:?}"), format!("{record:?}"), "{name}");
+}
+
+#[test]
+fn what_is_stored_of_a_run_is_what_was_promised() {
+    for (name, record) in records() {
+        assert_form(name, &record, &stored::write(&record).unwrap());
+    }
+    let base = Base {
+        lsn: Lsn(9),
+        epoch: Epoch(3),
+        archive: 4096,
+        runs: vec![run(RunKind::Graph, &[owned()])],
+    };
+    assert_form("base", &base, &stored::write(&base).unwrap());
+}
+
+#[test]
+fn a_form_of_a_later_version_is_told_as_that_and_not_as_damage() {
+    for later in [r#"{"v":2}"#, r#"{"v":2,"record":7,"more":[1]}"#] {
+        let error = stored::read::<Stored>(later.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("form 2"), "{error}");
+    }
+    for damaged in ["", "{}", r#"{"v":1}"#, r#"{"v":1,"record":{}}"#] {
+        let error = stored::read::<Stored>(damaged.as_bytes()).unwrap_err();
+        assert_ne!(error.kind(), io::ErrorKind::Unsupported, "{damaged}");
+    }
+}

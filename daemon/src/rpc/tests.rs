@@ -1,0 +1,170 @@
+//! Every method of the contract is asked by somebody who does not see the run it names.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use rye_core::capability::Layer;
+use rye_proto::v1::items_server::Items as _;
+use rye_proto::v1::runs_server::Runs as _;
+use rye_proto::v1::{self, ItemRef};
+use tonic::{Code, Request, Response, Status};
+
+use super::items::ItemsService;
+use super::runs::RunsService;
+use crate::access::Access;
+use crate::node::tests::hang::project;
+use crate::node::tests::rig::Rig;
+
+/// Methods that name no run, and list none.
+const OF_NO_RUN: [&str; 6] = [
+    "Runs.Validate",
+    "Objects.Get",
+    "Objects.ListCache",
+    "Objects.DropCache",
+    "Node.Info",
+    "Node.Drain",
+];
+
+/// `message`, sent by somebody else than the user of the run.
+fn by_another<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(Layer {
+        source: "uid:2".to_owned(),
+        patterns: vec!["rye.*".to_owned()],
+    });
+    request
+}
+
+/// What the methods asked so far have come to.
+#[derive(Default)]
+struct Asked(BTreeSet<String>);
+
+impl Asked {
+    /// Asserts that the method answers that there is no such run.
+    async fn refused<T>(
+        &mut self,
+        method: &str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) {
+        let status = answer.await.err();
+        let status = status.unwrap_or_else(|| panic!("{method} shows the run of somebody else"));
+        let told = (status.code(), status.message().contains("there is no run"));
+        assert_eq!(told, (Code::NotFound, true), "{method}: {status}");
+        self.0.insert(method.to_owned());
+    }
+
+    /// Asserts that every method of the contract was asked here, but for those of no run and `others`.
+    fn cover_all_but(mut self, others: &[&str]) {
+        let others = OF_NO_RUN.iter().chain(others);
+        self.0.extend(others.map(|&name| name.to_owned()));
+        assert_eq!(self.0, contract());
+    }
+}
+
+fn short() -> ItemRef {
+    ItemRef {
+        id: "t/short".to_owned(),
+        ..ItemRef::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(
+    clippy::needless_update,
+    reason = "some messages hold the id and nothing else"
+)]
+async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = project(&rig, "own");
+    let run = daemon.run(&project, "t/short").await;
+    daemon.settled(&run).await;
+    let run_id = run.to_string();
+    let (item, project) = (Some(short()), project.display().to_string());
+    let access = Access::new(daemon.supervisor.clone());
+    let (runs, items) = (RunsService::new(access.clone()), ItemsService::new(access));
+    let mut asked = Asked::default();
+    macro_rules! refused {
+        ($name:literal, $service:ident . $method:ident : $message:ident) => {
+            let run_id = run_id.clone();
+            let message = v1::$message {
+                run_id,
+                ..v1::$message::default()
+            };
+            asked
+                .refused($name, $service.$method(by_another(message)))
+                .await;
+        };
+    }
+    refused!("Runs.Cancel", runs.cancel: CancelRequest);
+    refused!("Runs.Kill", runs.kill: KillRequest);
+    refused!("Runs.Suspend", runs.suspend: SuspendRequest);
+    refused!("Runs.Resume", runs.resume: ResumeRequest);
+    refused!("Runs.Get", runs.get: GetRequest);
+    refused!("Runs.Children", runs.children: ChildrenRequest);
+    refused!("Runs.Steps", runs.steps: StepsRequest);
+    refused!("Runs.State", runs.state: StateRequest);
+    refused!("Runs.Stream", runs.stream: StreamRequest);
+    let wait = v1::WaitRequest {
+        run_ids: vec![run_id.clone()],
+        ..v1::WaitRequest::default()
+    };
+    asked
+        .refused("Runs.Wait", runs.wait(by_another(wait)))
+        .await;
+    let start = v1::StartRequest {
+        item: item.clone(),
+        project: project.clone(),
+        resume_run_id: run_id.clone(),
+        ..v1::StartRequest::default()
+    };
+    asked
+        .refused("Runs.Start", runs.start(by_another(start)))
+        .await;
+    let step = v1::StepRequest {
+        item: item.clone(),
+        project: project.clone(),
+        node: "a".to_owned(),
+        resume_from: run_id.clone(),
+        ..v1::StepRequest::default()
+    };
+    asked
+        .refused("Runs.Step", runs.step(by_another(step)))
+        .await;
+    let show = v1::ShowRequest {
+        item: item.clone(),
+        project: project.clone(),
+        run_id: run_id.clone(),
+        ..v1::ShowRequest::default()
+    };
+    asked
+        .refused("Runs.Show", runs.show(by_another(show)))
+        .await;
+    for node in ["", r#""node": "a", "#] {
+        let execute = v1::ExecuteRequest {
+            item: item.clone(),
+            project: project.clone(),
+            params_json: format!(r#"{{{node}"resume_run_id": "{run_id}"}}"#),
+            ..v1::ExecuteRequest::default()
+        };
+        let executed = items.execute(by_another(execute));
+        asked.refused("Items.Execute", executed).await;
+    }
+    let listed = runs.list(by_another(v1::ListRequest::default())).await;
+    assert_eq!(listed.unwrap().into_inner().runs, []);
+    asked.cover_all_but(&["Runs.List"]);
+    daemon.stop().await;
+}
+
+/// Every method of the contract.
+fn contract() -> BTreeSet<String> {
+    let files = FileDescriptorSet::decode(rye_proto::FILE_DESCRIPTOR_SET).unwrap();
+    let services = files.file.into_iter().flat_map(|file| file.service);
+    let methods = services.flat_map(|service| {
+        let methods = service.method.clone().into_iter();
+        methods.map(move |method| format!("{}.{}", service.name(), method.name()))
+    });
+    methods.collect()
+}
