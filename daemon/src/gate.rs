@@ -1,15 +1,20 @@
 //! The gate of a project: the only way from a task to the project's files.
 //!
-//! **Owns** the bound on how many threads work in one project at once. **Never** runs work on a worker of the runtime: the
-//! file system of a project may hang for as long as it likes, and then it holds up that project and nothing else.
+//! **Owns** the work that waits for a project, and the bound on how many threads do it at once. **Never** runs work on a worker of
+//! the runtime: the file system of a project may hang for as long as it likes, and then it holds up that project and nothing
+//! else. **Never** depends on whoever waits: work begins when its turn comes, even if the task that waits for it is not polled
+//! meanwhile, so that nobody can hold a place without using it.
 //!
-//! **Order.** Whoever comes first is let in first. A task that is dropped while it waits gives its place up; work that has
-//! begun keeps its place until it returns, whether or not somebody still waits for it. So a file system that hangs holds
-//! [`AT_ONCE`] threads of a project and no more. **Failure.** A panic of the work is a panic of whoever waits for it.
+//! **Order.** First come, first served. Work whose waiter is dropped before it began is not done; work that has begun keeps its
+//! thread until it returns, whether or not somebody still waits for it. So a file system that hangs holds [`AT_ONCE`] threads of
+//! a project and no more. **Failure.** A panic of the work is a panic of whoever waits for it.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
 use crate::task;
 
@@ -17,17 +22,21 @@ use crate::task;
 pub const AT_ONCE: usize = 4;
 
 /// The gate of one project; clones are the same gate.
-#[derive(Debug, Clone)]
+#[derive(Clone, Default)]
 pub struct Gate {
-    places: Arc<Semaphore>,
+    queue: Arc<Mutex<Queue>>,
 }
 
-impl Default for Gate {
-    fn default() -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(AT_ONCE)),
-        }
-    }
+/// Work that reports its own end.
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(u64, Job)>,
+    /// Threads that take work from here.
+    threads: usize,
+    /// Numbers the work.
+    next: u64,
 }
 
 impl Gate {
@@ -37,19 +46,90 @@ impl Gate {
         name: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let places = Arc::clone(&self.places);
-        let place = places.acquire_owned().await;
-        let place = place.expect("the places of a gate are never taken away");
-        task::blocking(name, move || {
-            let _place = place;
-            work()
-        })
-        .await
+        let (reply, done) = oneshot::channel();
+        let job = move || {
+            // Nobody may wait any more; then what it came to is of no use.
+            drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
+        };
+        let _waiting = self.enter(name, Box::new(job));
+        match done.await {
+            Ok(Ok(value)) => value,
+            Ok(Err(panic)) => resume_unwind(panic),
+            // The runtime is being shut down, and this task with it.
+            Err(_dropped) => std::future::pending().await,
+        }
+    }
+
+    fn enter(&self, name: &'static str, job: Job) -> Waiting<'_> {
+        let (number, needs_thread) = {
+            let mut queue = self.queue();
+            let number = queue.next;
+            queue.next += 1;
+            queue.waiting.push_back((number, job));
+            let needs_thread = queue.threads < AT_ONCE;
+            queue.threads += usize::from(needs_thread);
+            (number, needs_thread)
+        };
+        if needs_thread {
+            let gate = self.clone();
+            task::blocking_detached(name, move || gate.work());
+        }
+        Waiting { gate: self, number }
+    }
+
+    /// Does what waits until nothing does.
+    fn work(&self) {
+        while let Some((_, job)) = self.take() {
+            job();
+        }
+    }
+
+    /// The next work; the thread that finds none leaves.
+    fn take(&self) -> Option<(u64, Job)> {
+        let mut queue = self.queue();
+        let next = queue.waiting.pop_front();
+        queue.threads -= usize::from(next.is_none());
+        next
     }
 
     /// Whether nobody else holds this gate.
     pub fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.places) == 1
+        Arc::strong_count(&self.queue) == 1
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Work is done outside of it, so a panic leaves it whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = self.queue();
+        f.debug_struct("Gate")
+            .field("waiting", &queue.waiting.len())
+            .field("threads", &queue.threads)
+            .finish()
+    }
+}
+
+/// Somebody waits for work to be done.
+struct Waiting<'a> {
+    gate: &'a Gate,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let job = {
+            let mut queue = self.gate.queue();
+            let place = queue
+                .waiting
+                .binary_search_by_key(&self.number, |(number, _)| *number);
+            place.ok().and_then(|place| queue.waiting.remove(place))
+        };
+        // Outside of the lock: nobody knows what the work holds.
+        drop(job);
     }
 }
 
@@ -104,6 +184,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_waits_without_being_polled_keeps_nobody_out() {
+        let gate = Gate::default();
+        let (begun, begins) = mpsc::channel();
+        let mut ahead = Vec::new();
+        for _ in 0..3 * AT_ONCE {
+            let begun = begun.clone();
+            let work = move || begun.send(()).unwrap();
+            let mut waits = Box::pin(gate.pass("not polled again", work));
+            let _done_already = waits.as_mut().now_or_never();
+            ahead.push(waits);
+        }
+        let last = tokio::time::timeout(PATIENCE, gate.pass("last", || 1));
+        assert_eq!(last.await, Ok(1));
+        drop(ahead);
+        drop(begun);
+        assert_eq!(begins.iter().count(), 3 * AT_ONCE);
+    }
+
+    #[tokio::test]
     async fn who_is_dropped_while_it_waits_gives_its_place_to_the_next() {
         let gate = Gate::default();
         let (begun, begins) = mpsc::channel();
@@ -128,6 +227,9 @@ mod tests {
         assert_eq!(second.await, 2);
         drop(releases);
         while tasks.next_ended().await.is_some() {}
-        assert!(gate.is_unused());
+        // The threads leave when they find nothing more to do.
+        while !gate.is_unused() {
+            tokio::task::yield_now().await;
+        }
     }
 }

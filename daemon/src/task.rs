@@ -170,6 +170,15 @@ pub async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Starts `work`, which blocks, away from the runtime's workers, and waits for nothing: whoever gave it the work learns its end
+/// from the work itself, which must not panic.
+pub fn blocking_detached(name: &'static str, work: impl FnOnce() + Send + 'static) {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+    let task = tokio::task::spawn_blocking(work);
+    drop(task);
+    tracing::trace!(name, "blocking work begins");
+}
+
 /// Starts a named thread of our own; the owner joins it.
 pub fn worker<T: Send + 'static>(
     name: &'static str,
