@@ -377,7 +377,7 @@ impl Journal {
         self.rests(id, |rest| rest.ended).await
     }
 
-    /// Resolves when the run has ended, or has parked by an event after `since` even if it went on at once, and that is
+    /// Resolves when the run has ended, or was suspended by an event after `since` even if it resumed at once, and that is
     /// published. Cancel safe.
     pub async fn rested(&self, id: &RunId, since: Seq) -> Result<(), Error> {
         self.rests(id, |rest| rest.ended || rest.at > since).await

@@ -106,7 +106,7 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
     }
 }
 
-/// Parameters that do not fit; the message says which, and the mend.
+/// Parameters that do not fit; the message says which, and the fix.
 fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::permanent("invalid_params", problem.to_string())
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! lock → node key, system items → log opened and replayed (epoch) → leftover processes ended
-//!      → socket serves → live runs taken up … signal → runs told → socket closed → journal closed
+//!      → socket serves → live runs recovered … signal → runs notified → socket closed → journal closed
 //! ```
 //!
 //! **Failure.** A state directory in use, an unreadable log or a socket that cannot be bound stops the start with an error

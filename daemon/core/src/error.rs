@@ -45,7 +45,7 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     beginning(text, EXCERPT_CHARS)
 }
 
-/// The first `most` characters of a text, and a sign that it goes on.
+/// The first `most` characters of a text, and a sign that there is more.
 pub fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),

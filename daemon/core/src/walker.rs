@@ -18,8 +18,8 @@
 //!
 //! **Order.** Every attempted node costs a step, a repeated attempt does not. Requests to stop and limits are looked at
 //! before each node and before each item. A walker made from a record with attempts in flight repeats those first,
-//! with the same `_now` and the same keys; one that must not happen twice parks the run as `uncertain`, one that is a
-//! run of its own is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
+//! with the same `_now` and the same keys; an at-most-once one suspends the run as `uncertain`, one that is a
+//! child run is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
 //! follows a failure is decided in this order: the node's `retry`, the hooks of the `error` event, the node's
 //! `on_error` edge, the graph's `on_error`.
 
@@ -48,7 +48,7 @@ use crate::model::{Event, Failure, GraphEvent, Life, Outcome, Run, RunEvent, Slo
 use crate::policy::Policy;
 use crate::state::Why;
 
-/// Steps without an effect that are walked before the driver is asked whether to go on.
+/// Steps without an effect that are walked before the driver looks for requests again.
 const NOTE_STEPS: usize = 64;
 /// Warnings that a run records in one life of the daemon.
 const MOST_WARNINGS: usize = 1000;
@@ -81,20 +81,20 @@ pub struct Walker {
     deadline: Option<Uptime>,
     /// When the retry that is due, of that step and attempt, is made.
     retry: Option<(u32, u32, Uptime)>,
-    /// Attempts whose run is parked.
+    /// Attempts whose child run is suspended.
     parked: BTreeMap<Slot, RunId>,
     /// Hooks of the end that were stopped: they are not asked again.
     stopped: BTreeSet<u32>,
     /// `_now` of the step that the node ahead becomes.
     ahead: Option<Timestamp>,
-    /// The run is to park before its next attempt.
+    /// The run is to be suspended before its next attempt.
     held: Option<Suspension>,
     /// What the items of the foreach node at hand see.
     items: Option<ItemScope>,
 }
 
 impl Walker {
-    /// A walker for `run`, which may be fresh or taken up after a restart.
+    /// A walker for `run`, which may be fresh or recovered after a restart.
     pub fn new(graph: Arc<Graph>, policy: Arc<Policy>, run: Arc<Run>) -> Self {
         Self {
             graph,

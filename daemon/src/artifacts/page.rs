@@ -421,8 +421,8 @@ fn entry_of_run(event: &RunEvent) -> Option<String> {
             None => format!("warning: {}", plain(message)),
         },
         RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
-        RunEvent::RunSuspended(why) => format!("parked: {}", why.reason.as_str()),
-        RunEvent::RunResumed { .. } => "goes on".to_owned(),
+        RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
+        RunEvent::RunResumed { .. } => "resumed".to_owned(),
         RunEvent::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
         RunEvent::RunCreated(_)
         | RunEvent::StepStarted { .. }

@@ -42,7 +42,7 @@ pub trait ArtifactLane: Send {
     /// When there is more to do, if there is.
     fn pause(&self) -> Option<Duration>;
 
-    /// Finishes the runs that parked or ended; whether all that is made of them would survive a power cut.
+    /// Finishes the runs that were suspended or ended; whether all that is made of them would survive a power cut.
     fn checkpoint(&mut self) -> bool;
 
     /// Makes what was written survive a power cut; whether it does.
@@ -63,7 +63,7 @@ pub struct Note {
     pub upto: Head,
     /// Whether its page is to be rendered.
     pub page: bool,
-    /// The record, if the run has parked or ended.
+    /// The record, if the run is suspended or ended.
     pub settled: Option<Arc<Run>>,
     /// Whether the transcript is not written any more.
     pub given_up: bool,

@@ -51,7 +51,7 @@ pub(super) struct Pending {
     /// `None`: render them again.
     pub(super) lines: Option<Vec<u8>>,
     pub(super) pages: Pages,
-    /// The record, once the run parked or ended: it changes no more under our eyes.
+    /// The record, once the run was suspended or ended: it changes no more under our eyes.
     pub(super) settled: Option<Arc<Run>>,
 }
 

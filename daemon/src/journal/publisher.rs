@@ -106,7 +106,7 @@ pub(super) struct Entry {
     pub(super) text: Rendered,
     boundary: bool,
     pages: Pages,
-    /// The record after this event, if the run parked or ended with it.
+    /// The record after this event, if it suspended or ended the run.
     settled: Option<Arc<Run>>,
 }
 

@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub enum Storage {
     /// It can.
     Ok,
-    /// No further segment could be prepared: nothing new is admitted, what runs may still end or park.
+    /// No further segment could be prepared: nothing new is admitted, what runs may still end or be suspended.
     Full,
 }
 

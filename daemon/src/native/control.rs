@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_fails_with_the_mend() {
+    fn what_is_no_answer_fails_with_the_fix() {
         assert!(answered(json!({})).unwrap_err().contains("`action`"));
         assert!(
             answered(json!({"action": "explode"}))

@@ -64,7 +64,7 @@ pub(super) fn is_alive(run: &Run) -> bool {
     }
 }
 
-/// Why it did not end well, or behind which failure it is parked, for people.
+/// Why it did not end well, or behind which failure it is suspended, for people.
 fn error(run: &Run) -> Option<String> {
     run.failure().map(|failure| failure.message)
 }

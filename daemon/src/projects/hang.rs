@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A test that forgets to release, or cannot any more because its own threads stand still, is let go on after this.
+/// A test that forgets to release, or cannot any more because its own threads stand still, is released after this.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// The project that hangs, if one does.
@@ -30,7 +30,7 @@ impl Hang {
         self.state().directory = Some(directory.to_owned());
     }
 
-    /// It does so no more; whether it had to be let go before.
+    /// It does so no more; whether it had to be released before.
     pub(crate) fn release(&self) -> bool {
         let mut state = self.state();
         state.directory = None;

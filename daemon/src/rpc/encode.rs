@@ -52,7 +52,7 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
     }
 }
 
-/// A record, whole; `continued_by` is the run that goes on from it, if one does.
+/// A record, whole; `continued_by` is the run that continues it, if one does.
 pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     let suspend = run.suspension().map(|why| suspension(why, run));
     v1::Run {
@@ -86,7 +86,7 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     }
 }
 
-/// A record as a line of a list; `continued_by` is the run that goes on from it, if one does.
+/// A record as a line of a list; `continued_by` is the run that continues it, if one does.
 pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
@@ -118,7 +118,7 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
     }
 }
 
-/// A record without what may be large; `continued_by` is the run that goes on from it, if one does.
+/// A record without what may be large; `continued_by` is the run that continues it, if one does.
 pub(super) fn brief(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     v1::Run {
         state_json: String::new(),

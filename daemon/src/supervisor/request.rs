@@ -91,7 +91,7 @@ pub struct Lineage {
     pub spec: Arc<Spec>,
     /// The idempotency key of the step.
     pub key: String,
-    /// Whether the parent goes on without waiting.
+    /// Whether the parent continues without waiting.
     pub detached: bool,
 }
 

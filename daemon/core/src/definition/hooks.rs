@@ -324,7 +324,7 @@ const fn pointless(control: &Control, event: HookEvent) -> Option<&'static str> 
         (
             HookEvent::GraphCompleted,
             Control::Fail { .. } | Control::Abort | Control::Suspend { .. } | Control::Escalate,
-        ) => Some("stops a run that goes on"),
+        ) => Some("stops a run that has not ended"),
     }
 }
 

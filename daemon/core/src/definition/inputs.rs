@@ -195,12 +195,12 @@ fn problem(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
     }
     let name = input_of(pointer);
     let place = pointer.trim_start_matches('/').replace('/', ".");
-    let mend = if error.instance().is_null() && !schema["properties"][&name]["default"].is_null() {
+    let hint = if error.instance().is_null() && !schema["properties"][&name]["default"].is_null() {
         " (leave it out to get the default)"
     } else {
         ""
     };
-    format!("input `{place}`: {message}{mend}")
+    format!("input `{place}`: {message}{hint}")
 }
 
 /// The value of `-i key=text`: of the type that `schema` declares for `key` where the text can be read so, else the

@@ -280,7 +280,7 @@ impl Walker {
         }
     }
 
-    /// Between two nodes a hook may end the run or park it; any other answer changes nothing.
+    /// Between two nodes a hook may end the run or suspend it; any other answer changes nothing.
     fn act_on_step(
         &mut self,
         now: Timestamp,

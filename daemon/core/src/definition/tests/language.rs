@@ -844,22 +844,22 @@ fn a_hook_that_answers_what_nobody_asked_is_told() {
         (
             "graph_completed",
             "action: fail",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         (
             "graph_completed",
             "action: abort",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         (
             "graph_completed",
             "action: suspend",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         (
             "graph_completed",
             "action: escalate",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         ("graph_completed", "action: continue", "`error` and `limit`"),
         ("graph_started", "action: continue", "`error` and `limit`"),
