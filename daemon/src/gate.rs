@@ -5,7 +5,7 @@
 //!
 //! **Order.** Whoever comes first is let in first. A task that is dropped while it waits gives its place up; work that has
 //! begun keeps its place until it returns, whether or not somebody still waits for it. So a file system that hangs holds
-//! [`AT_ONCE`] threads of a project and no more. **Failure.** A panic of the work is a panic of whoever waits for it.
+//! [`AT_ONCE`] threads of a project and no more. **Failure.** A panic of the work is a panic of its caller.
 
 use std::sync::Arc;
 

@@ -210,7 +210,7 @@ pub struct Summary {
     pub principal: String,
     /// The run that started it.
     pub parent: Option<RunId>,
-    /// How many runs lie above it.
+    /// How many ancestors it has.
     pub depth: u32,
     /// Whether its parent does not wait for it.
     pub detached: bool,

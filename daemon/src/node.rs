@@ -290,7 +290,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
         Ok(()) => journal.close().await.map_err(Error::Journal),
         failed => failed,
     };
-    // Last: whoever waits for the end of the daemon waits for this.
+    // Last: `ryectl` waits for this to know that the daemon has ended.
     rpc::remove_socket(&config.socket);
     tracing::info!("stopped");
     closed

@@ -10,9 +10,9 @@
 //! cancel ─commit cancel_requested─► stop signal          kill ─stop signal─► task leaves ─► commit run_killed
 //! ```
 //!
-//! **Order and races.** A run is created by its own task, so that a caller who goes away leaves none that nobody drives; one
-//! below is created with the step that starts it. A cancel that comes before the task exists is found in the record. Kill and natural end may race: the journal accepts one terminal event, the other is refused and
-//! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
+//! **Order and races.** A run is created by its own task, so that a caller who goes away leaves none that nobody drives; a child
+//! run is created with the step that starts it. A cancel that comes before the task exists is found in the record. Kill and
+//! natural end may race: the journal accepts one terminal event, the other is refused and dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
 mod asked;
@@ -204,7 +204,7 @@ impl Supervisor {
         }
     }
 
-    /// Does `work` to its end, even if whoever asked for it goes away meanwhile.
+    /// Does `work` to its end, even if its caller goes away meanwhile.
     async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,

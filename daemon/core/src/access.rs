@@ -8,7 +8,7 @@
 //! | a tool run of another run | the runs of its user in its project | none: authority only narrows |
 //!
 //! A run that continues another belongs where that one did. **Never** tells why: a run that is not seen does not exist for
-//! whoever asks.
+//! the caller.
 
 use crate::capability::Layer;
 use crate::id::RunId;

@@ -114,7 +114,7 @@ pub struct Limits {
     /// Most steps a graph run may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
-    /// How many levels of runs may lie below this one.
+    /// How many levels of child runs it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
 }
@@ -153,7 +153,7 @@ pub struct Spec {
     pub principal: String,
     /// The run that started this one.
     pub parent: Option<RunId>,
-    /// How many runs lie above it.
+    /// How many ancestors it has.
     #[serde(default)]
     pub depth: u32,
     /// Whether its parent continues without waiting for it (`async: true`).

@@ -86,7 +86,7 @@ impl Standing {
     }
 }
 
-/// A line of the table: what became of the node when it was last visited.
+/// A line of the table: how its last visit ended.
 #[derive(Debug)]
 struct Row {
     name: String,

@@ -204,7 +204,7 @@ impl Index {
             .and_then(|id| RunId::new(id).ok()))
     }
 
-    /// Ended runs older than `before`, those below `parent` if one is given, newest first, as long as `take` says so.
+    /// Ended runs older than `before`, the child runs of `parent` if one is given, newest first, as long as `take` says so.
     pub(super) fn newest_first(
         &self,
         parent: Option<&RunId>,

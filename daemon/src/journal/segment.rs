@@ -121,7 +121,7 @@ impl Pool {
         &self.storage
     }
 
-    /// Ends [`Pool::maintain`], and fails whoever waits for a file.
+    /// Ends [`Pool::maintain`], and fails the tasks that wait for a file.
     pub(super) fn stop(&self) {
         lock(&self.stock).stopped = true;
         self.changed.notify_all();

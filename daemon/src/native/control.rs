@@ -1,4 +1,4 @@
-//! `rye/agent/threads/internal/control`: states the answer of a hook. It has no effect; whoever asked acts on it.
+//! `rye/agent/threads/internal/control`: states the answer of a hook. It has no effect; the walker acts on it.
 
 use rye_core::model::{Control, Failure, Object};
 use serde_json::Value;

@@ -240,7 +240,7 @@ async fn follow(
             Step::Kill => Signal::SIGKILL,
             Step::GiveUp => return Ok(stopped(ladder, sent, descendants, Fate::Survives)),
         };
-        // Taken before the signal: whoever leaves the group and outlives its parent is known from now on.
+        // Taken before the signal: a process that leaves the group and outlives its parent is known from now on.
         descendants.extend(task::blocking("process tree", move || held_below(pid)).await);
         leader.get_ref().signal_group(signal);
         if signal == Signal::SIGTERM {

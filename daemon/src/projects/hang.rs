@@ -1,4 +1,4 @@
-//! A project on a file system that hangs, for tests: whoever touches its files stands still until it is released.
+//! A project on a file system that hangs, for tests: a thread that touches its files stands still until it is released.
 //!
 //! Items and `.env` are opened so that a pipe in their place does not block, so only what lies below us could hang them, and
 //! that takes privileges. So the hang is put where the files of a project are reached, on whatever thread that is.

@@ -230,7 +230,7 @@ pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     }
 }
 
-/// The authority a run starts under, before its own declaration: that of whoever asks and of what it comes from, and what
+/// The authority a run starts under, before its own declaration: that of the caller and of what it comes from, and what
 /// was narrowed for this run.
 fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.start_at) {

@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) inject_state: Object,
     /// Patterns that narrow what the run may do.
     pub(super) capabilities: Option<Vec<String>>,
-    /// How many levels of runs may lie below it.
+    /// How many levels of child runs it may have.
     pub(super) depth: Option<u32>,
     /// Most steps it may take.
     pub(super) max_steps: Option<u32>,
@@ -168,7 +168,7 @@ impl Asked {
 }
 
 impl Supervisor {
-    /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: whoever gives
+    /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: a caller who gives
     /// `capabilities` as an input would believe that the run has less authority.
     pub(super) async fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
         let given: Vec<_> = CONTROL
@@ -180,7 +180,7 @@ impl Supervisor {
         if given.is_empty() {
             return Ok(());
         }
-        // What is wrong with the item itself is told by whoever admits the run.
+        // What is wrong with the item itself is told where the run is admitted.
         let Ok(chain) = self.resolve(&request.item, &request.directory).await else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! What becomes of live runs when the daemon starts again.
+//! What happens to live runs when the daemon starts again.
 //!
 //! A running run is recovered, or suspended if it asked for that; a suspended one stays suspended, unless it waited for disk space
 //! or for a run that is over. One whose parent is gone ends, and one that brought the daemon down again and again is suspended.

@@ -77,7 +77,7 @@ pub enum StartAt {
     Continue {
         /// That run.
         run: Arc<Run>,
-        /// What whoever continues it may do; the new run may do no more.
+        /// What the caller who continues it may do; the new run may do no more.
         layers: Vec<Layer>,
     },
 }
