@@ -581,7 +581,7 @@ const BROKEN: &[Row] = &[
 ];
 
 #[test]
-fn misuse_of_loops_and_treatments_names_place_and_mend() {
+fn misuse_of_loops_and_treatments_names_place_and_fix() {
     for (nodes, code, place, part) in BROKEN {
         let text = with_nodes(nodes);
         expect(&text, Severity::Error, code, *place, part);
@@ -714,7 +714,7 @@ const BROKEN_HOOKS: &[Row] = &[
 ];
 
 #[test]
-fn misuse_of_hooks_names_place_and_mend() {
+fn misuse_of_hooks_names_place_and_fix() {
     for (list, code, place, part) in BROKEN_HOOKS {
         let text = hooks(list);
         expect(&text, Severity::Error, code, *place, part);
