@@ -19,7 +19,7 @@
 //! **Failure.** A write or sync of the log that fails is final: [`Journal::failed`] resolves, nothing is answered any more.
 //! A full disk is not: [`Journal::storage`] says so, new work is refused ([`Why::Full`]), runs can still be suspended and end.
 //! Dropping the journal is a crash without the crash: what was queued is written, nothing is rounded off.
-//! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is told from damage.
+//! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is distinguished from damage.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -29,7 +29,7 @@ pub enum Tool {
     Control,
     /// `rye/agent/threads/internal/emitter`: an event of the run's own.
     Emitter,
-    /// `rye/agent/threads/orchestrator`: waits for runs, stops them, tells about them.
+    /// `rye/agent/threads/orchestrator`: waits for runs, stops them, resumes them, reports about them.
     Orchestrator,
     /// `rye/core/processes/…`: the same, one run at a time.
     Processes(Process),

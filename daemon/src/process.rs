@@ -327,7 +327,7 @@ pub enum Error {
     /// The thread that starts processes has ended.
     #[error("the daemon starts no processes any more")]
     SpawnerGone,
-    /// The caller behind a socket cannot be told.
+    /// The caller behind a socket cannot be identified.
     #[error("failed to read the credentials of a caller")]
     Credentials(#[source] io::Error),
     /// The parent could not start or watch the daemon.

@@ -179,7 +179,7 @@ impl Supervisor {
                 () = self.shared.stopping.cancelled() => break,
             }
         }
-        // Whoever waits for one of these is told; some of them are tasks that are to end now.
+        // The tasks that wait for one of these are notified; some of them are tasks that are to end now.
         drop(launches);
         let grace = self.shared.config.shutdown_grace;
         for stop in self.live().values() {

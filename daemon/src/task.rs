@@ -1,6 +1,6 @@
 //! Tasks and threads with an owner.
 //!
-//! **Owns** the only places where the daemon spawns a task or a thread. **Never** lets an end go unseen: a [`Scope`]
+//! **Owns** the only places where the daemon spawns a task or a thread. **Never** leaves an end unseen: a [`Scope`]
 //! hands every end of its tasks to the caller that polls [`Scope::next_ended`] or closes it, and dropping it cancels and aborts.
 
 use std::fmt;

@@ -7,7 +7,7 @@
 //! | a graph run | the runs of its user in its project | its own chain of continuations and its descendants |
 //! | a tool run of another run | the runs of its user in its project | none: authority only narrows |
 //!
-//! A run that continues another belongs where that one did. **Never** tells why: a run that is not seen does not exist for
+//! A run that continues another belongs where that one did. **Never** says why: a run that is not seen does not exist for
 //! the caller.
 
 use crate::capability::Layer;

@@ -1,4 +1,4 @@
-//! What kinds of failure there are, and how a chain of errors is told.
+//! What kinds of failure there are, and how a chain of errors is written.
 //!
 //! Every module keeps its own error type with its own words; it answers [`Kinded::kind`] so that the edges (gRPC
 //! status, exit code) map each failure once, exhaustively. Display texts never repeat their source:

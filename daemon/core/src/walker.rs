@@ -1,7 +1,7 @@
 //! The walker: the pure machine that decides what a graph run does next.
 //!
 //! **Owns** a copy of the run's record, which it advances by the very events it hands out. **Never** acts, waits or
-//! reads a clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and tells the outcome.
+//! reads a clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and reports the outcome.
 //!
 //! ```text
 //!            next(now)                                start(call)   conclude(slot, outcome)

@@ -96,7 +96,7 @@ impl From<Fault> for Unusable {
 pub struct Reading(Cursor);
 
 impl Reading {
-    /// Whether it has come to the end of what a note tells of.
+    /// Whether it has come to the end of what a note names.
     pub const fn is_at(&self, upto: &Head) -> bool {
         self.0.at >= upto.bytes
     }
@@ -111,7 +111,7 @@ impl Transcripts {
         Self(shared)
     }
 
-    /// Hands the next events of what `note` tells of to `take`, one by one: each may be as large as a run may be.
+    /// Hands the next events of what `note` names to `take`, one by one: each may be as large as a run may be.
     pub fn read(
         &self,
         note: &Note,

@@ -144,7 +144,7 @@ impl Projector {
     }
 
     /// Writes until the mailbox is closed, or there was nothing to do for a while. Begins when everything before this life is
-    /// published: only then can a file be told to be ahead of the log.
+    /// published: only then can a file be known to be ahead of the log.
     pub(super) fn run(mut self) {
         if self
             .shared
@@ -161,7 +161,7 @@ impl Projector {
             } = taken.value;
             let idle = runs.is_empty() && checkpoint.is_none();
             for (id, pending) in runs {
-                self.take_up(id, pending);
+                self.receive(id, pending);
             }
             if !self.failing.is_empty() && Instant::now() >= self.retry_at {
                 self.retry();
@@ -211,7 +211,7 @@ impl Projector {
         }
     }
 
-    fn take_up(&mut self, id: RunId, pending: Pending) {
+    fn receive(&mut self, id: RunId, pending: Pending) {
         if let Some(earlier) = self.failing.get_mut(&id) {
             earlier.merge(pending);
             earlier.lines = None;
@@ -414,7 +414,7 @@ impl Projector {
                 pages: Pages::Keep,
                 settled: None,
             };
-            self.take_up(id.clone(), nothing_new);
+            self.receive(id.clone(), nothing_new);
         }
     }
 

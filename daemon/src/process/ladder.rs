@@ -1,4 +1,4 @@
-//! When a process gets which signal: a pure machine that is told the time.
+//! When a process gets which signal: a pure machine that is given the time.
 //!
 //! ```text
 //! Free ──asked / timeout──► Terminating (TERM) ──grace over──► Killed (KILL) ──patience over──► given up

@@ -54,7 +54,7 @@ impl Leader {
         }
     }
 
-    /// Has the runtime tell when it ends.
+    /// Has the runtime notify when it ends.
     #[expect(unsafe_code, reason = "the runtime trusts that the descriptor stays")]
     fn watched(self) -> io::Result<AsyncFd<Self>> {
         // SAFETY: the leader owns its pidfd, and `reap`, which closes it, takes it out of the `AsyncFd` before.
@@ -130,7 +130,7 @@ struct Stopped {
 enum Fate {
     /// It ended.
     Ended,
-    /// It hangs in the kernel, and ends when that lets it go.
+    /// It hangs in the kernel, and ends when the kernel releases it.
     Survives,
 }
 

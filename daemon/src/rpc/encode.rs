@@ -15,7 +15,7 @@ use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
 
-/// Characters of a finding that are told: it may repeat a text of the file.
+/// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
@@ -180,7 +180,7 @@ pub(super) fn cursor(run: &RunId, seq: Seq) -> String {
     format!("{}{seq}", cursors_of(run))
 }
 
-/// What every cursor of `run` begins with: its form, and a hash that tells runs apart.
+/// What every cursor of `run` begins with: its form, and a hash that distinguishes runs.
 pub(super) fn cursors_of(run: &RunId) -> String {
     let hash = Digest::of(&[run.as_str().as_bytes()]).to_string();
     format!("2.{}.", &hash[..12])

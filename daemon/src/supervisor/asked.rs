@@ -180,7 +180,7 @@ impl Supervisor {
         if given.is_empty() {
             return Ok(());
         }
-        // What is wrong with the item itself is told where the run is admitted.
+        // What is wrong with the item itself is reported where the run is admitted.
         let Ok(chain) = self.resolve(&request.item, &request.directory).await else {
             return Ok(());
         };

@@ -32,7 +32,7 @@ pub enum Executed {
     Document(Value),
 }
 
-/// How an item was found, as an envelope tells it.
+/// How an item was found, as an envelope states it.
 #[derive(Debug)]
 pub struct Lookup {
     /// The chain it runs through.
@@ -53,7 +53,7 @@ pub struct Step {
 }
 
 impl Supervisor {
-    /// Runs an item for its answer; tells how it was found, which the envelope of a tool holds already.
+    /// Runs an item for its answer; answers also how it was found, which the envelope of a tool holds already.
     pub async fn execute(
         &self,
         request: Start,

@@ -43,7 +43,7 @@ impl Supervisor {
         self.own_run(run, stop, asker).await;
     }
 
-    /// From here on the run has a task that can be told to stop.
+    /// From here on the run has a task that can be asked to stop.
     fn enter(&self, run: &Run) -> Stop {
         let stop = Stop::new();
         self.live().insert(run.id.clone(), stop.clone());

@@ -33,7 +33,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// Reads a hook that stands in a file of policies; `fallback_id` is its id if it names none. The error tells all
+    /// Reads a hook that stands in a file of policies; `fallback_id` is its id if it names none. The error names all
     /// that is wrong with it.
     pub fn from_value(value: &Value, fallback_id: &str) -> Result<Self, String> {
         let document = Document::without_places(value.clone());

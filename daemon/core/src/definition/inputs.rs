@@ -7,7 +7,7 @@ use super::uses::About;
 use crate::expr::{nearest, parse_json, references, text_of};
 use crate::model::{Failure, Object};
 
-/// Most problems told at once.
+/// Most problems reported at once.
 const MAX_PROBLEMS: usize = 20;
 
 /// The inputs a graph declares.
