@@ -202,12 +202,12 @@ impl ArtifactWriter {
                 rendered: None,
             },
         };
-        let turn = self.go_on(id, note, &mut chronicle);
+        let turn = self.advance(id, note, &mut chronicle);
         self.chronicles.insert(id.clone(), chronicle);
         turn
     }
 
-    fn go_on(
+    fn advance(
         &mut self,
         id: &RunId,
         note: &mut Note,

@@ -257,7 +257,7 @@ impl Chance {
     }
 
     /// Every attempt nobody knows about is declared not to have happened.
-    fn go_on(&mut self) {
+    fn proceed(&mut self) {
         let lost = self.record.attempts().map(|attempt| attempt.id);
         for AttemptId { step, slot, .. } in lost.collect::<Vec<_>>() {
             let verdict = Event::Run(RunEvent::UncertainAnswered {
@@ -330,7 +330,7 @@ impl Chance {
                 Move::Park(events) => {
                     self.plan(events);
                     self.commit();
-                    self.go_on();
+                    self.proceed();
                 }
                 Move::End(events) => {
                     self.plan(events);
