@@ -401,7 +401,7 @@ fn entry(event: &Event) -> Option<String> {
 
 fn entry_of_run(event: &RunEvent) -> Option<String> {
     Some(match event {
-        RunEvent::RunStarted { .. } => "the daemon takes the run up".to_owned(),
+        RunEvent::RunStarted { .. } => "the daemon starts the run".to_owned(),
         RunEvent::HookCompleted {
             hook, event, error, ..
         } => match error {

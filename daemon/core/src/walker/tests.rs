@@ -316,7 +316,7 @@ impl Stage {
         }));
     }
 
-    /// The daemon goes down, with all calls in flight, and takes the run up again from its record.
+    /// The daemon goes down, with all calls in flight, and recovers the run from its record.
     fn crash(&mut self) {
         self.check_record();
         self.in_flight.clear();
