@@ -11,16 +11,14 @@ use std::time::Duration;
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rye_core::capability::Primary;
 use rye_core::clock::{Clock, Tick, Timestamp};
-use rye_core::definition::{Authority, Caching};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{
-    Durability, Effect, Event, Failure, KillReceipt, Limits, Object, Outcome, Recovery, Run,
-    RunEvent, RunKind, Slot, Spec, Status, Suspension,
+    Durability, Event, Failure, KillReceipt, Limits, Object, Outcome, Recovery, Run, RunEvent,
+    RunKind, Slot, Spec, Status,
 };
-use rye_core::state::{Change, Why};
+use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
@@ -215,23 +213,10 @@ struct Script {
 }
 
 fn call(part: u32) -> Call {
+    let item = ItemRef::tool(ItemId::new("t/scripted").unwrap());
     Call {
-        slot: Slot::Part(part),
-        step: 1,
         node: "n".into(),
-        visit: 0,
-        attempt: 1,
-        now: Timestamp::default(),
-        primary: Primary::Execute,
-        item: ItemRef::tool(ItemId::new("t/scripted").unwrap()),
-        params: Object::new(),
-        key: String::new(),
-        effect: Effect::Idempotent,
-        caching: Caching::Off,
-        timeout: None,
-        authority: Authority::Run,
-        attached: None,
-        continues: None,
+        ..Call::new(Slot::Part(part), item, Object::new(), Timestamp::default())
     }
 }
 
@@ -244,12 +229,6 @@ impl Machine for Script {
 
     fn rebase(&mut self, run: Arc<Run>) {
         self.run = run;
-    }
-
-    fn hold(&mut self, _why: Suspension) {}
-
-    fn time_left(&self) -> Option<Duration> {
-        None
     }
 
     fn next(&mut self, now: Tick) -> Move {
@@ -293,15 +272,9 @@ impl Machine for Script {
         match signal {}
     }
 
-    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
-        unreachable!("no call of these tests creates a run")
-    }
-
     fn abandon(&mut self, _slot: Slot) {
         self.ended += 1;
     }
-
-    fn suspend_for(&mut self, _slot: Slot, _child: RunId) {}
 }
 
 /// Part 0 ends only after part 2 has begun to be looked up, and part 2 is looked up only once part 0 has ended.

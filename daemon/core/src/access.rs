@@ -66,10 +66,8 @@ impl<'a> Caller<'a> {
         }
         match self {
             Self::User(_) => true,
-            Self::Run { spec, .. } => match spec.kind {
-                RunKind::Tool => spec.parent.is_none(),
-                RunKind::Graph => lineage.any(|above| above.chain_root == spec.chain_root),
-            },
+            Self::Run { spec, .. } if spec.kind == RunKind::Tool => spec.parent.is_none(),
+            Self::Run { spec, .. } => lineage.any(|above| above.chain_root == spec.chain_root),
         }
     }
 }

@@ -37,11 +37,13 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// in flight.
     fn rebase(&mut self, run: Arc<Run>);
 
-    /// Suspends the run before its next attempt; what is in flight may end.
-    fn hold(&mut self, why: Suspension);
+    /// Suspends the run before its next attempt; what is in flight may end. Nothing happens to a kind that is never suspended.
+    fn hold(&mut self, _why: Suspension) {}
 
     /// What is left of the run's time, if it is limited.
-    fn time_left(&self) -> Option<Duration>;
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
 
     /// The next move.
     fn next(&mut self, now: Tick) -> Move;
@@ -64,14 +66,20 @@ pub trait Machine: Clone + Send + Sync + 'static {
 
     /// The run that was to carry out `call` could not be created, so nothing of its start has happened. What else is in flight
     /// goes on. A machine that does nothing about it offers the call again.
-    fn refused(&mut self, now: Tick, call: &Call, why: &Why) -> Vec<Event>;
+    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
+        Vec::new()
+    }
 
     /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
     /// is not asked again.
     fn abandon(&mut self, slot: Slot);
 
     /// The child run that carries out the attempt is suspended, so the attempt is.
-    fn suspend_for(&mut self, slot: Slot, child: RunId);
+    fn suspend_for(&mut self, slot: Slot, child: RunId) {
+        unreachable!(
+            "the child run {child} carries out {slot:?}, and no call of this kind has one"
+        );
+    }
 }
 
 /// An action to carry out.
@@ -109,6 +117,30 @@ pub struct Call {
     pub attached: Option<RunId>,
     /// The child run that carried out an earlier try of it: continue that one, if it can be.
     pub continues: Option<RunId>,
+}
+
+impl Call {
+    /// The first try of an action on `item`, in the first step: not at most once, not cached, with the authority of the run.
+    pub fn new(slot: Slot, item: ItemRef, params: Object, now: Timestamp) -> Self {
+        Self {
+            slot,
+            step: 1,
+            node: String::new(),
+            visit: 0,
+            attempt: 1,
+            now,
+            primary: Primary::Execute,
+            item,
+            params,
+            key: String::new(),
+            effect: Effect::Idempotent,
+            caching: Caching::Off,
+            timeout: None,
+            authority: Authority::Run,
+            attached: None,
+            continues: None,
+        }
+    }
 }
 
 /// What an action came to.

@@ -6,20 +6,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp, Uptime};
-use crate::definition::{Authority, Caching};
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::model::tool::State;
-use crate::model::{
-    Effect, Event, Failure, Life, Run, RunEvent, Slot, Suspension, ToolEvent, Work,
-};
-use crate::state::Why;
+use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, Suspension, ToolEvent, Work};
 
 /// One tool run.
 #[derive(Debug, Clone)]
@@ -51,24 +45,11 @@ impl ToolMachine {
 
     fn call(&self, now: Timestamp) -> Call {
         let spec = &self.run.spec;
-        let item = spec.item.clone();
+        let name = spec.item.id.as_str();
         Call {
-            slot: Slot::Main,
-            step: 1,
-            node: item.id.to_string(),
-            visit: 0,
-            attempt: 1,
-            now,
-            primary: Primary::Execute,
-            key: idempotency_key(spec.effect_scope(), item.id.as_str(), 0, None, None),
-            item,
-            params: spec.inputs.clone(),
-            effect: Effect::Idempotent,
-            caching: Caching::Off,
-            timeout: None,
-            authority: Authority::Run,
-            attached: None,
-            continues: None,
+            node: name.to_owned(),
+            key: idempotency_key(spec.effect_scope(), name, 0, None, None),
+            ..Call::new(Slot::Main, spec.item.clone(), spec.inputs.clone(), now)
         }
     }
 
@@ -117,10 +98,6 @@ impl Machine for ToolMachine {
 
     fn hold(&mut self, why: Suspension) {
         self.held.get_or_insert(why);
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        None
     }
 
     fn next(&mut self, now: Tick) -> Move {
@@ -184,16 +161,8 @@ impl Machine for ToolMachine {
         match signal {}
     }
 
-    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
-        unreachable!("no child run carries out the call of a tool run")
-    }
-
     fn abandon(&mut self, _slot: Slot) {
         self.running = None;
-    }
-
-    fn suspend_for(&mut self, _slot: Slot, _child: RunId) {
-        unreachable!("no child run carries out the call of a tool run");
     }
 }
 

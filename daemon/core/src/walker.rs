@@ -46,7 +46,6 @@ use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::model::graph::{At, State};
 use crate::model::{Event, Failure, GraphEvent, Life, Outcome, Run, RunEvent, Slot, Suspension};
 use crate::policy::Policy;
-use crate::state::Why;
 
 /// Steps without an effect that are walked before the driver looks for requests again.
 const NOTE_STEPS: usize = 64;
@@ -337,11 +336,6 @@ impl Machine for Walker {
 
     fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
-    }
-
-    /// Somebody else continues the run that an earlier try began: when the call is looked up again, that is seen.
-    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
-        Vec::new()
     }
 
     fn abandon(&mut self, slot: Slot) {

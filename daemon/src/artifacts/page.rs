@@ -392,10 +392,12 @@ impl Page {
 
 /// What the history says of an event, if it says anything.
 fn entry(event: &Event) -> Option<String> {
-    match event {
-        Event::Run(event) => entry_of_run(event),
-        Event::Graph(event) => entry_of_graph(event),
-        Event::Tool(_) => None,
+    if let Event::Run(event) = event {
+        entry_of_run(event)
+    } else if let Event::Graph(event) = event {
+        entry_of_graph(event)
+    } else {
+        None
     }
 }
 

@@ -1,5 +1,7 @@
 //! The one call of a tool run, in every order of its events.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;

@@ -11,14 +11,13 @@ use serde_json::{Value, json};
 use super::evaluate::{View, resolve};
 use super::{Turn, Walker, interpolation_failure};
 use crate::clock::Timestamp;
-use crate::definition::{Action, Caching, Hook, HookAction, HookEvent};
+use crate::definition::{Action, Hook, HookAction, HookEvent};
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
 use crate::machine::{Call, CallOutcome};
 use crate::model::graph::At;
 use crate::model::{
-    Control, Effect, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot, SuspendReason,
-    Suspension,
+    Control, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot, SuspendReason, Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
@@ -195,23 +194,17 @@ impl Walker {
         let name = format!("{}/{}/{}", hook.event.as_str(), hook.layer, hook.id);
         let tries = running.map_or(0, |attempt| attempt.id.number);
         let attached = running.and_then(|attempt| attempt.child.clone());
+        let now = round.map_or(self.run.updated_at, |round| round.now);
         Call {
-            slot: Slot::Hook(index),
             step: self.step_in_question(),
             node: node.to_owned(),
             visit: completed,
             attempt: if attached.is_some() { tries } else { tries + 1 },
-            now: round.map_or(self.run.updated_at, |round| round.now),
             primary: action.primary,
-            item,
-            params,
             key: self.key(node, completed, None, Some(&name)),
-            effect: Effect::Idempotent,
-            caching: Caching::Off,
-            timeout: None,
             authority: hook.authority,
             attached,
-            continues: None,
+            ..Call::new(Slot::Hook(index), item, params, now)
         }
     }
 
