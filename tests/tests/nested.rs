@@ -718,7 +718,7 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
     world.write("go", "");
     world.write("ok", "");
     let _asks = world.ryectl("resume").arg(run).run().code(5).tells(&[
-        "`charge` of the run below `t-charges-",
+        "`charge` of the child run `t-charges-",
         "--uncertain 'charge=retry'",
     ]);
     let _ended = world
@@ -798,7 +798,7 @@ fn a_child_run_that_was_resumed_by_itself_is_neither_repeated_nor_overtaken() {
         .arg(&run)
         .run()
         .code(5)
-        .tells(&["goes on by itself"]);
+        .tells(&["continues by itself"]);
     world.write("go", "");
     world.write("ok", "");
     let own = world.record(&below)["continued_by"]

@@ -292,7 +292,7 @@ fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_
         assert_eq!(world.settled(&run)["status"], "error", "{command}");
         let _asks = resume(&world, &run)
             .code(5)
-            .tells(&["`a` must not happen twice", "--uncertain 'a=retry'"]);
+            .tells(&["`a`: at most once", "--uncertain 'a=retry'"]);
         assert_eq!(charged(&world), 1, "{command}");
         let _again = world
             .ryectl("resume --uncertain a=retry")

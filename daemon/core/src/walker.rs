@@ -8,7 +8,7 @@
 //! driver ─────────────► Move::Call ─look it up─► announced ─effect─► ─────────────────────► events ─┐
 //!    ▲      ├─────────► Move::Wait  (nothing more can start now)                                     │ committed with
 //!    │      ├─────────► Move::Note  (pure steps; ask again)                                          │ what the next
-//!    │      └─────────► Move::Park, Move::End  (that event is among the events)                      │ moves bring
+//!    │      └─────────► Move::Suspended, Move::End  (that event is among the events)                 │ moves bring
 //!    └───────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -81,7 +81,7 @@ pub struct Walker {
     /// When the retry that is due, of that step and attempt, is made.
     retry: Option<(u32, u32, Uptime)>,
     /// Attempts whose child run is suspended.
-    parked: BTreeMap<Slot, RunId>,
+    suspended: BTreeMap<Slot, RunId>,
     /// Hooks of the end that were stopped: they are not asked again.
     stopped: BTreeSet<u32>,
     /// `_now` of the step that the node ahead becomes.
@@ -105,7 +105,7 @@ impl Walker {
             up: Uptime::default(),
             deadline: None,
             retry: None,
-            parked: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             stopped: BTreeSet::new(),
             ahead: None,
             held: None,
@@ -292,7 +292,7 @@ impl Machine for Walker {
         loop {
             match &self.run.life {
                 Life::Running => {}
-                Life::Suspended(_) => return Move::Park(events),
+                Life::Suspended(_) => return Move::Suspended(events),
                 Life::Created | Life::Ended(_) => return Move::End(events),
             }
             match self.turn(now, &mut events) {
@@ -347,7 +347,7 @@ impl Machine for Walker {
 
     fn suspend_for(&mut self, slot: Slot, child: RunId) {
         self.running.remove(&slot);
-        self.parked.insert(slot, child);
+        self.suspended.insert(slot, child);
     }
 }
 

@@ -83,7 +83,7 @@ pub enum Error {
     #[error(
         "run `{run}` is {status}; only a suspended run, or one that ended without success, can be resumed"
     )]
-    NotParked {
+    NotSuspended {
         /// Its id.
         run: RunId,
         /// Its status.
@@ -110,7 +110,7 @@ impl Kinded for Error {
             Self::Over { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }
-            | Self::NotParked { .. } => ErrorKind::Precondition,
+            | Self::NotSuspended { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

@@ -47,7 +47,7 @@ impl Supervisor {
     fn enter(&self, run: &Run) -> Stop {
         let stop = Stop::new();
         self.live().insert(run.id.clone(), stop.clone());
-        if self.is_to_park(run) {
+        if self.is_to_suspend(run) {
             stop.hold();
         }
         if self.shared.stopping.is_cancelled() {

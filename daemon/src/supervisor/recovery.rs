@@ -56,7 +56,7 @@ impl Supervisor {
             return Ok(());
         }
         if suspended.is_some() && run.cancel.is_some() {
-            return self.end_parked(&run.id).await;
+            return self.end_suspended(&run.id).await;
         }
         if suspended.is_some_and(|reason| reason != SuspendReason::Storage) {
             return self.release(&run.id).await;
@@ -73,7 +73,7 @@ impl Supervisor {
         let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
         self.journal().commit(vec![event]).await?;
         // It may have been asked to stop, before the daemon went down or just now.
-        self.end_parked(&run.id).await
+        self.end_suspended(&run.id).await
     }
 }
 

@@ -242,7 +242,7 @@ impl Stage {
                     self.note(events);
                     return Rest::Waits(until);
                 }
-                Move::Park(events) => {
+                Move::Suspended(events) => {
                     self.note(events);
                     return Rest::Suspended;
                 }

@@ -327,7 +327,7 @@ impl Chance {
                         self.maybe_crash();
                     }
                 }
-                Move::Park(events) => {
+                Move::Suspended(events) => {
                     self.plan(events);
                     self.commit();
                     self.proceed();
