@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_home_the_mend_is_named() {
+    fn without_a_home_the_fix_is_named() {
         let error = Endpoint::find(&Choice::default(), &Environment::default()).unwrap_err();
         assert!(error.hint().unwrap().contains("--state-dir"));
     }

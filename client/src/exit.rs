@@ -23,7 +23,7 @@ pub enum Exit {
     /// We broke our own rule.
     Internal,
     /// The run is suspended.
-    Parked,
+    Suspended,
     /// A wait timed out.
     TimedOut,
     /// Interrupted from the keyboard.
@@ -42,7 +42,7 @@ impl Exit {
             Self::Precondition => 5,
             Self::Unreachable => 69,
             Self::Internal => 70,
-            Self::Parked => 75,
+            Self::Suspended => 75,
             Self::TimedOut => 124,
             Self::Interrupted => 130,
         }
@@ -52,7 +52,7 @@ impl Exit {
     pub const fn of_run(status: Status) -> Self {
         match status {
             Status::Created | Status::Running | Status::Completed => Self::Done,
-            Status::Suspended => Self::Parked,
+            Status::Suspended => Self::Suspended,
             Status::CompletedWithErrors | Status::Error | Status::Cancelled | Status::Killed => {
                 Self::Failed
             }
@@ -81,7 +81,7 @@ impl Exit {
         for status in statuses {
             match Self::of_run(status) {
                 Self::Failed => return Self::Failed,
-                Self::Parked => exit = Self::Parked,
+                Self::Suspended => exit = Self::Suspended,
                 Self::Done
                 | Self::Usage
                 | Self::NotFound
@@ -149,7 +149,7 @@ mod tests {
     fn among_several_runs_a_failure_counts_most() {
         use Status::{Completed, Error, Suspended};
         assert_eq!(Exit::of_runs([Completed, Completed]), Exit::Done);
-        assert_eq!(Exit::of_runs([Suspended, Completed]), Exit::Parked);
+        assert_eq!(Exit::of_runs([Suspended, Completed]), Exit::Suspended);
         assert_eq!(Exit::of_runs([Suspended, Error, Completed]), Exit::Failed);
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mend_names_the_flag_that_was_given() {
+    fn the_fix_names_the_flag_that_was_given() {
         let hint = |flag: &'static str| {
             let malformed = Source::Inline("{".to_owned()).object(flag).unwrap_err();
             malformed.hint().unwrap()

@@ -38,7 +38,7 @@ pub struct Run {
     pub result: Option<Value>,
     /// Why it failed, what stopped it, or behind which failure it is suspended.
     pub error: Option<RunError>,
-    /// How many errors it went on after.
+    /// How many errors were suppressed.
     pub errors_suppressed: usize,
     /// These errors.
     pub errors: Vec<SuppressedError>,
@@ -69,7 +69,7 @@ pub struct RunError {
     pub retryable: bool,
 }
 
-/// An error that a run went on after.
+/// A suppressed error: the run continued after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SuppressedError {
     /// Number of the step.
@@ -143,7 +143,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Puts each run below its parent; one whose parent is not among them stands at the top. Order is kept.
+    /// Puts each run under its parent; one whose parent is not among them stands at the top. Order is kept.
     pub fn grow(runs: Vec<Run>) -> Vec<Self> {
         let known: HashSet<String> = runs.iter().map(|run| run.run_id.clone()).collect();
         let mut tops = Vec::new();

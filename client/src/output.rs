@@ -154,7 +154,7 @@ impl Output {
         })
     }
 
-    /// Tells what is going on, until the next line takes its place. Only a terminal sees it.
+    /// Shows what happens, until the next line takes its place. Only a terminal sees it.
     pub(crate) fn progress(&mut self, text: &str) {
         self.take_back();
         if self.rewrites {

@@ -209,7 +209,7 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
             format!("find out what became of it, then say so: {resume} {answers}")
         }
         (_, false) => format!(
-            "it must not happen twice, and may have executed: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
+            "it is at most once, and may have executed: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
             answers("retry")
         ),
         ("limit", true) if suspension.max.is_some() => format!("{resume} --raise steps=N"),

@@ -98,7 +98,7 @@ impl Access {
         self.supervisor.start(start).await
     }
 
-    /// Runs one node of a graph as a run of its own; answers with it when it has ended or parked.
+    /// Runs one node of a graph as a run of its own; answers with it when it has ended or is suspended.
     pub async fn step(&self, start: Start, step: Step) -> Result<(Started, Visible), Error> {
         let (started, run) = self.supervisor.step(start, step).await?;
         Ok((started, self.seen(run)))
@@ -123,7 +123,7 @@ impl Access {
         self.supervisor.projects().open(directory).await
     }
 
-    /// A long payload that a transcript names; whoever knows its digest has seen the transcript.
+    /// A long payload that a transcript names; a caller that knows its digest has seen the transcript.
     pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, journal::Error> {
         self.journal().long_payload(digest).await
     }
@@ -133,7 +133,7 @@ impl Access {
         self.journal().signer()
     }
 
-    /// Whether there is room to write.
+    /// Whether there is space to write.
     pub fn storage(&self) -> Storage {
         *self.journal().storage().borrow()
     }
@@ -169,7 +169,7 @@ impl Visible {
         self.supervisor.journal()
     }
 
-    /// Resolves when it has ended or parked.
+    /// Resolves when it has ended or is suspended.
     pub async fn settled(&self) -> Result<(), Error> {
         self.supervisor.settled(&self.id).await
     }
@@ -189,7 +189,7 @@ impl Visible {
         Ok(self.at(self.supervisor.newest(&self.id).await?))
     }
 
-    /// The runs below it: each behind its parent, siblings oldest first.
+    /// Its descendants: each behind its parent, siblings oldest first.
     pub async fn below(&self, reach: Reach) -> Result<Vec<Self>, Error> {
         let below = self.supervisor.below(&self.id, reach).await?;
         Ok(below.into_iter().map(|run| self.at(run)).collect())
@@ -225,13 +225,13 @@ impl Deref for Actionable {
 }
 
 impl Actionable {
-    /// Asks it and the runs below it to stop.
+    /// Asks it and its child runs to stop.
     pub async fn cancel(&self, cause: &str) -> Result<Visible, Error> {
         let run = self.supervisor.cancel(&self.id, cause).await?;
         Ok(self.at(run))
     }
 
-    /// Ends it and the runs below it by force.
+    /// Ends it and its child runs by force.
     pub async fn kill(
         &self,
         cause: &str,
@@ -241,19 +241,19 @@ impl Actionable {
         Ok((self.at(run), receipt))
     }
 
-    /// Has it parked before its next attempt.
+    /// Suspends it before its next attempt.
     pub async fn suspend(&self) -> Result<Visible, Error> {
         let run = self.supervisor.suspend(&self.id).await?;
         Ok(self.at(run))
     }
 
-    /// Lets it go on if it is parked, or continues it if it ended without success; answers with the one that runs.
+    /// Resumes it if it is suspended, or continues it if it ended without success; answers with the one that runs.
     pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
         let run = self.supervisor.resume(&self.id, resume).await?;
         Ok(self.at(run))
     }
 
-    /// Goes on with it instead of the fresh run that `start` asks for.
+    /// Resumes or continues it instead of the fresh run that `start` asks for.
     pub async fn start_again(&self, start: Start) -> Result<Visible, Error> {
         let run = self.supervisor.start_again(&self.id, start).await?;
         Ok(self.at(run))

@@ -6,13 +6,13 @@
 //! says so here, and which is checked line by line on the way. So they may fall behind by any distance without keeping a
 //! run, the archive or another project waiting, and need no more memory for it than a note for each run.
 //!
-//! **Durability.** A run that has not parked or ended may be behind: after a restart its objects are made again from the
-//! first line on; those that are there are compared and left alone. A run that has is finished before a checkpoint passes:
+//! **Durability.** A run that is neither suspended nor ended may be behind: after a restart its objects are made again from the
+//! first line on; those that are there are compared and left alone. One that is, is finished before a checkpoint passes:
 //! then the log is the only thing that would bring us back to it. What is on the page cache only is made durable by one sync of
 //! the file system at each checkpoint, because a sync for each of some ten thousand small files would take minutes.
 //!
 //! **Order**: an object before what names it, results before receipts, receipts before the snapshot, the snapshot before the
-//! ref. A run that parks and goes on at once may leave no snapshot of that moment: a ref names the newest one only.
+//! ref. A run that is suspended and resumes at once may leave no snapshot of that moment: a ref names the newest one only.
 //! **Failure**: a project that is gone, full or in our way is tried again every second, until its lane gives up. A transcript that
 //! is not what was written ends the run's objects.
 
@@ -177,7 +177,7 @@ impl ArtifactWriter {
         }
     }
 
-    /// Gives turns until every run that parked or ended is done or fails.
+    /// Gives turns until every run that was suspended or ended is done or fails.
     fn finish(&mut self) {
         while self.waiting.0.values().any(|note| note.settled.is_some()) {
             self.turns(|note| note.settled.is_some());
@@ -202,12 +202,12 @@ impl ArtifactWriter {
                 rendered: None,
             },
         };
-        let turn = self.go_on(id, note, &mut chronicle);
+        let turn = self.advance(id, note, &mut chronicle);
         self.chronicles.insert(id.clone(), chronicle);
         turn
     }
 
-    fn go_on(
+    fn advance(
         &mut self,
         id: &RunId,
         note: &mut Note,
@@ -268,7 +268,7 @@ impl ArtifactWriter {
         })
     }
 
-    /// The run parked or ended, and everything before is written.
+    /// The run was suspended or ended, and everything before is written.
     fn put_snapshot(
         &self,
         note: &Note,

@@ -6,7 +6,7 @@
 //! somebody who may write to the project can do is to have a node carried out.
 //!
 //! **Order**: the result is there before the pointer to it. Whoever looks must have checked before that the action may be
-//! carried out at all. **Failure**: what cannot be stored is a warning; the run goes on without.
+//! carried out at all. **Failure**: what cannot be stored is a warning; the run continues without.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -236,7 +236,7 @@ impl Store {
         .await
     }
 
-    /// The name of the newest `execution_snapshot` of `run`, verified; `None` if the run has neither parked nor ended yet.
+    /// The name of the newest `execution_snapshot` of `run`, verified; `None` if the run was neither suspended nor ended yet.
     pub async fn snapshot_of(
         &self,
         gate: &Gate,

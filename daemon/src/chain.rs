@@ -11,7 +11,7 @@
 //!
 //! **Rules.** At most ten elements, no element twice; an element rests only on its own space or a lower one (held by
 //! [`Library::resolve`]). Caller parameters are data: they travel as JSON on stdin, or into slots the runtime's own text
-//! names, and are never read as templates. **Failure.** Every refusal names the item, and the file and the mend
+//! names, and are never read as templates. **Failure.** Every refusal names the item, and the file and the fix
 //! where one file is to blame.
 
 mod environment;
@@ -55,7 +55,7 @@ pub struct Origin {
 /// Why an item cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is refused or not there; the item's own error names it, its file and the mend.
+    /// It is refused or not there; the item's own error names it, its file and the fix.
     #[error(transparent)]
     Item(Box<library::Error>),
     /// `executor_id` is not an id.
@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// The chain comes back to itself.
     #[error(
-        "the chain of `{tool}` is circular: `{item}` occurs twice; mend the `executor_id` of `{path}`"
+        "the chain of `{tool}` is circular: `{item}` occurs twice; fix the `executor_id` of `{path}`"
     )]
     Circular {
         /// Where it starts.
@@ -111,7 +111,7 @@ pub enum Error {
         path: PathBuf,
         /// The key, with its parents.
         field: String,
-        /// What is wrong, and the mend.
+        /// What is wrong, and the fix.
         problem: String,
     },
     /// The interpreter is not there.

@@ -202,7 +202,7 @@ pub struct Loaded {
     origins: Vec<(&'static str, Origin)>,
 }
 
-/// Why there are no settings. All of them are the user's to mend.
+/// Why there are no settings. All of them are the user's to fix.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The settings file cannot be read.

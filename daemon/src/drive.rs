@@ -16,7 +16,7 @@
 //! of the daemon owns the run is durable before the machine is asked for its first move.
 //!
 //! **Races.** What others commit to the run (a request to cancel, an answer) reaches the machine with the record, before its next
-//! move: whoever stops a run commits that first and tells the attempts then. What an attempt reported is heard before its end.
+//! move: a request to stop is committed first, and the attempts are notified then. What an attempt reported is heard before its end.
 //!
 //! **Failure.** On ENOSPC the run is suspended; what its calls came to stays in memory and is committed on resume, so that none of
 //! them is repeated. A journal that refuses the run's events (it was killed meanwhile), or that failed, ends the loop with that error.
@@ -51,10 +51,10 @@ use crate::storage_backoff;
 /// Changes that are committed together at most, give or take those of one call. Calls that are concluded on the spot never
 /// make the machine wait, and there may be a hundred thousand of them.
 const MOST_PLANNED: usize = 256;
-/// Reports of attempts that wait for the driver; whoever has more to say waits.
+/// Reports of attempts that wait for the driver; an attempt with more to say waits.
 const MOST_REPORTS: usize = 256;
 
-/// What the attempts of a kind report while they go on.
+/// What the attempts of a kind report before they end.
 type Signal<K> = <<K as Kind>::Machine as Machine>::Signal;
 
 /// What is special to a kind of run.
@@ -142,7 +142,7 @@ struct Drive<'a, K: Kind> {
     commits: watch::Receiver<Seq>,
     /// The last event in the record that the machine was given.
     base: Seq,
-    /// Events that tell what has happened; they wait for the next commit, and survive one that is refused.
+    /// Events that say what has happened; they wait for the next commit, and survive one that is refused.
     facts: Vec<Event>,
     /// The last commit of this drive.
     last: Option<Ticket>,
@@ -267,7 +267,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                     plan.note(events);
                     return Then::Wait(until);
                 }
-                Move::Park(events) | Move::End(events) => {
+                Move::Suspended(events) | Move::End(events) => {
                     plan.note(events);
                     return Then::Rest;
                 }

@@ -2,12 +2,12 @@
 //!
 //! **Owns** the work that waits for a project, and the bound on how many threads do it at once. **Never** runs work on a worker of
 //! the runtime: the file system of a project may hang for as long as it likes, and then it holds up that project and nothing
-//! else. **Never** depends on whoever waits: work begins when its turn comes, even if the task that waits for it is not polled
+//! else. **Never** depends on its caller: work begins when its turn comes, even if the task that waits for it is not polled
 //! meanwhile, so that nobody can hold a place without using it.
 //!
 //! **Order.** First come, first served. Work whose waiter is dropped before it began is not done; work that has begun keeps its
 //! thread until it returns, whether or not somebody still waits for it. So a file system that hangs holds [`AT_ONCE`] threads of
-//! a project and no more. **Failure.** A panic of the work is a panic of whoever waits for it.
+//! a project and no more. **Failure.** A panic of the work is a panic of its caller.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! **Owns** the parsed graphs by the SHA-256 of their verified text, as many as a few megabytes of text make. Whoever admits
 //! a run, drives it or draws it shares one. **Never** parses under a lock, nor on a worker of the runtime. **Failure.** A text that is
-//! no graph is read again by whoever asks again.
+//! no graph is read again at each request.
 
 use std::sync::Arc;
 

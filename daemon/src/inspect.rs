@@ -108,7 +108,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and told so.
+    /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and the report says so.
     pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
         let item = runnable(item)?;
         let work = move |inside: &Inside<'_>| check::check(inside.library, item);

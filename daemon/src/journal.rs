@@ -19,7 +19,7 @@
 //! **Failure.** A write or sync of the log that fails is final: [`Journal::failed`] resolves, nothing is answered any more.
 //! A full disk is not: [`Journal::storage`] says so, new work is refused ([`Why::Full`]), runs can still be suspended and end.
 //! Dropping the journal is a crash without the crash: what was queued is written, nothing is rounded off.
-//! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is told from damage.
+//! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is distinguished from damage.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -210,7 +210,7 @@ pub struct Summary {
     pub principal: String,
     /// The run that started it.
     pub parent: Option<RunId>,
-    /// How many runs lie above it.
+    /// How many ancestors it has.
     pub depth: u32,
     /// Whether its parent does not wait for it.
     pub detached: bool,
@@ -377,7 +377,7 @@ impl Journal {
         self.rests(id, |rest| rest.ended).await
     }
 
-    /// Resolves when the run has ended, or has parked by an event after `since` even if it went on at once, and that is
+    /// Resolves when the run has ended, or was suspended by an event after `since` even if it resumed at once, and that is
     /// published. Cancel safe.
     pub async fn rested(&self, id: &RunId, since: Seq) -> Result<(), Error> {
         self.rests(id, |rest| rest.ended || rest.at > since).await

@@ -1,4 +1,4 @@
-//! Values that are made from a text, and kept for whoever brings the same text.
+//! Values that are made from a text, and kept for the next caller with the same text.
 //!
 //! **Owns** a bounded map from a key, which stands for the whole text, to the value. **Never** makes a value under its lock:
 //! two that ask at the same moment may both make it, and share the one that was there first. **Failure.** What could not be

@@ -29,7 +29,7 @@ pub enum Tool {
     Control,
     /// `rye/agent/threads/internal/emitter`: an event of the run's own.
     Emitter,
-    /// `rye/agent/threads/orchestrator`: waits for runs, stops them, tells about them.
+    /// `rye/agent/threads/orchestrator`: waits for runs, stops them, resumes them, reports about them.
     Orchestrator,
     /// `rye/core/processes/…`: the same, one run at a time.
     Processes(Process),
@@ -106,7 +106,7 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
     }
 }
 
-/// Parameters that do not fit; the message says which, and the mend.
+/// Parameters that do not fit; the message says which, and the fix.
 fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::permanent("invalid_params", problem.to_string())
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! lock → node key, system items → log opened and replayed (epoch) → leftover processes ended
-//!      → socket serves → live runs taken up … signal → runs told → socket closed → journal closed
+//!      → socket serves → live runs recovered … signal → runs notified → socket closed → journal closed
 //! ```
 //!
 //! **Failure.** A state directory in use, an unreadable log or a socket that cannot be bound stops the start with an error
@@ -290,7 +290,7 @@ async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), 
         Ok(()) => journal.close().await.map_err(Error::Journal),
         failed => failed,
     };
-    // Last: whoever waits for the end of the daemon waits for this.
+    // Last: `ryectl` waits for this to know that the daemon has ended.
     rpc::remove_socket(&config.socket);
     tracing::info!("stopped");
     closed

@@ -1,7 +1,7 @@
 //! What the runs, and the tools they call, may ask of the owner of all runs.
 //!
 //! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. [`Runs::nest`] narrows
-//! what a run below may do by the layers of its parent. The verbs on other runs check nothing: whoever calls them on behalf of
+//! what a child run may do by the layers of its parent. The verbs on other runs check nothing: who calls them on behalf of
 //! somebody asks [`reach`] before.
 
 pub mod reach;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
 
-/// Parameters of an action on a graph that say how the graph runs, and what whoever starts a run at the top says instead.
+/// Parameters of an action on a graph that say how the graph runs, and what a caller who starts a run at the top says instead.
 pub const CONTROL: [(&str, &str); 10] = [
     ("async", "--detach"),
     ("validate", "ryectl graph validate"),
@@ -37,7 +37,7 @@ pub fn is_control(name: &str) -> bool {
     CONTROL.iter().any(|(word, _)| *word == name)
 }
 
-/// What whoever does not wait for a graph run is told of it.
+/// What a caller who does not wait for a graph run gets of it.
 pub fn launched(run: &Run) -> Value {
     json!({
         "success": true,
@@ -57,7 +57,7 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// does so.
     fn launch(&self, run: RunId) -> BoxFuture<'_, ()>;
 
-    /// The record of a run, once it has ended or parked; a run parked for lack of space to write goes on by itself and is waited
+    /// The record of a run, once it has ended or is suspended; a run suspended on ENOSPC resumes by itself and is waited
     /// for.
     fn settled(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
@@ -73,14 +73,14 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// The run that `run` was continued by, and so on to the last one; `run` itself if it was not.
     fn newest(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Whether something that must not happen twice was cut off in this ended run, or in a run below that it waited for, and
-    /// nobody has said what became of it.
+    /// Whether an at-most-once attempt was cut off in this ended run, or in a child run that it waited for, and nobody has
+    /// answered for it.
     fn is_unsettled(&self, run: RunId) -> BoxFuture<'_, bool>;
 
-    /// Asks a run and those below it to stop.
+    /// Asks a run and its child runs to stop.
     fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Ends a run and those below it by force; answers when they are over, with what had to be ended in all of them.
+    /// Ends a run and its child runs by force; answers when they are over, with what had to be ended in all of them.
     fn kill(
         &self,
         run: RunId,
@@ -91,7 +91,7 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// Appends an event of a tool's own making to the run that called it.
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Lets a parked run go on, or makes a run that goes on where an ended one failed; answers with the one that runs.
+    /// Resumes a suspended run, or makes a run that continues where an ended one failed; answers with the one that runs.
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 }
 
@@ -106,7 +106,7 @@ pub struct Nest<'a> {
     pub params: Object,
     /// The idempotency key of the step, from which those of the new run derive.
     pub key: &'a str,
-    /// The ended run of an earlier try of the step, to go on with.
+    /// The ended run of an earlier try of the step, to be continued.
     pub continues: Option<Arc<Run>>,
 }
 
@@ -126,7 +126,7 @@ pub enum Nested {
     Answer(Value),
 }
 
-/// How a parked or ended run is to go on.
+/// How a suspended or ended run is to be resumed.
 #[derive(Debug, Clone, Default)]
 pub struct Resume {
     /// Who asks.
@@ -135,7 +135,7 @@ pub struct Resume {
     pub max_steps: Option<u32>,
     /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
     pub verdicts: Vec<(String, Verdict)>,
-    /// What whoever asks may do; a run that continues an ended one gets this as a further layer.
+    /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,
 }
 

@@ -1,6 +1,6 @@
 //! Processes: the parent that outlives the daemon, tool processes in groups of their own, and who is calling.
 //!
-//! **Owns** every fork of the house. [`parent`] runs `ryed` as two processes; [`Spawner`] starts a [`Plan`], and
+//! **Owns** every fork of the daemon. [`parent`] runs `ryed` as two processes; [`Spawner`] starts a [`Plan`], and
 //! [`Running::finish`] carries it to its end; [`end_leftovers`] clears up after an earlier life of the daemon;
 //! [`Peer`] tells where a caller comes from. **Never** decides what to run or what a result means.
 //!
@@ -327,7 +327,7 @@ pub enum Error {
     /// The thread that starts processes has ended.
     #[error("the daemon starts no processes any more")]
     SpawnerGone,
-    /// The caller behind a socket cannot be told.
+    /// The caller behind a socket cannot be identified.
     #[error("failed to read the credentials of a caller")]
     Credentials(#[source] io::Error),
     /// The parent could not start or watch the daemon.

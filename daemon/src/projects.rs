@@ -55,7 +55,7 @@ pub enum Error {
     /// The configuration of its runs says what cannot be.
     #[error("the configuration of runs is invalid: {problem}")]
     Policy {
-        /// What, where, and the mend.
+        /// What, where, and the fix.
         problem: String,
     },
 }

@@ -35,7 +35,7 @@ use crate::access::Access;
 
 pub use self::node::Facts as NodeFacts;
 
-/// Connections accepted and not yet taken up by the server.
+/// Connections accepted and not yet handled by the server.
 const ACCEPT_QUEUE: usize = 64;
 
 /// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.

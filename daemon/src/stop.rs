@@ -1,7 +1,7 @@
 //! The stop signal of one run, and how its driver answered it.
 //!
 //! **Owns** how urgently a run is to stop, and why. **Never** stops anything itself: the driver looks between steps, a
-//! call in flight is told by [`Stop::at_least`]. **Order.** Urgency only escalates, a grace only shrinks; the first cause is
+//! call in flight is notified by [`Stop::at_least`]. **Order.** Urgency only escalates, a grace only shrinks; the first cause is
 //! kept.
 
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
-/// How long the call in flight of a cancelled run may go on to end by itself: long enough for a tool to clean up, short enough
+/// How long the call in flight of a cancelled run may take to end by itself: long enough for a tool to clean up, short enough
 /// to wait for.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// How urgently a run is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Urgency {
-    /// Go on.
+    /// Nothing is asked.
     #[default]
     None,
     /// End before the next step; the call in flight may end by itself within its grace.
@@ -48,7 +48,7 @@ impl Signal {
 pub enum DriverExit {
     /// The run has its terminal event.
     Ended,
-    /// The daemon is stopping, so the run goes on at its next start; or it is being killed. With what of its call in
+    /// The daemon is stopping, so the run is recovered at its next start; or it is being killed. With what of its call in
     /// flight had to be ended.
     Interrupted(KillReceipt),
 }
@@ -76,7 +76,7 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// A run that goes on.
+    /// Of a run that nobody has asked to stop.
     pub fn new() -> Self {
         Self {
             signal: Arc::new(watch::Sender::new(Signal::default())),
@@ -95,17 +95,17 @@ impl Stop {
         });
     }
 
-    /// Asks the run to park before its next attempt.
+    /// Asks for the run to be suspended before its next attempt.
     pub fn hold(&self) {
         self.raise(Urgency::None, |signal| signal.held = true);
     }
 
-    /// Whether the run is to park before its next attempt.
+    /// Whether the run is to be suspended before its next attempt.
     pub fn is_held(&self) -> bool {
         self.signal.borrow().held
     }
 
-    /// Tells the run that the daemon stops; its processes get `grace` between TERM and KILL.
+    /// Notifies the run that the daemon stops; its processes get `grace` between TERM and KILL.
     pub fn shut_down(&self, grace: Duration) {
         self.raise(Urgency::Shutdown, |signal| signal.shorten(grace));
     }
@@ -150,7 +150,7 @@ impl Stop {
         self.urgency() >= Urgency::Shutdown
     }
 
-    /// What tells of every change of the signal from now on, however late it is asked: take it before the signal is looked at.
+    /// What notifies of every change of the signal from now on, however late it is asked: take it before the signal is looked at.
     pub fn changes(&self) -> Changes {
         Changes(self.signal.subscribe())
     }
@@ -182,7 +182,7 @@ impl Stop {
     }
 }
 
-/// Tells of changes of a stop signal.
+/// Notifies of changes of a stop signal.
 #[derive(Debug)]
 pub struct Changes(watch::Receiver<Signal>);
 

@@ -1,18 +1,18 @@
 //! Owns every run.
 //!
 //! **Owns** the admission of runs, one task per live run with its stop signal, and what happens to live runs when the
-//! daemon starts and stops. **Never** awaits a run: it tells them by their [`Stop`], and learns of their end from the
+//! daemon starts and stops. **Never** awaits a run: it notifies them by their [`Stop`], and learns of their end from the
 //! journal.
 //!
 //! ```text
-//! start ─admit─► launch ─► task: commit run_created ─durable─► answer, then graph::drive | call::drive ─► terminal event
+//! start ─admit─► launch ─► task: commit run_created ─durable─► answer, then graph::drive | tool::drive ─► terminal event
 //! a graph in a graph: run_created in the parent's commit ─durable─► launch ─► task: graph::drive
 //! cancel ─commit cancel_requested─► stop signal          kill ─stop signal─► task leaves ─► commit run_killed
 //! ```
 //!
-//! **Order and races.** A run is created by its own task, so that a caller who goes away leaves none that nobody drives; one
-//! below is created with the step that starts it. A cancel that comes before the task exists is found in the record. Kill and natural end may race: the journal accepts one terminal event, the other is refused and
-//! dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
+//! **Order and races.** A run is created by its own task, so that a caller who goes away leaves none that nobody drives; a child
+//! run is created with the step that starts it. A cancel that comes before the task exists is found in the record. Kill and
+//! natural end may race: the journal accepts one terminal event, the other is refused and dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
 mod asked;
@@ -106,15 +106,15 @@ enum Begin {
         admitted: Box<Admitted>,
         reply: oneshot::Sender<Result<Started, Error>>,
     },
-    /// With what an earlier life of the daemon left.
-    TakeUp(Arc<Run>),
+    /// With its record, which exists already.
+    Existing(Arc<Run>),
 }
 
 impl Begin {
     fn run(&self) -> &RunId {
         match self {
             Self::Create { run, .. } => run,
-            Self::TakeUp(run) => &run.id,
+            Self::Existing(run) => &run.id,
         }
     }
 }
@@ -179,7 +179,7 @@ impl Supervisor {
                 () = self.shared.stopping.cancelled() => break,
             }
         }
-        // Whoever waits for one of these is told; some of them are tasks that are to end now.
+        // The tasks that wait for one of these are notified; some of them are tasks that are to end now.
         drop(launches);
         let grace = self.shared.config.shutdown_grace;
         for stop in self.live().values() {
@@ -204,7 +204,7 @@ impl Supervisor {
         }
     }
 
-    /// Does `work` to its end, even if whoever asked for it goes away meanwhile.
+    /// Does `work` to its end, even if its caller goes away meanwhile.
     async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -215,7 +215,7 @@ impl Supervisor {
         answer.await.unwrap_or(Err(Error::Stopping))
     }
 
-    /// Stops: nothing new starts, calls in flight are ended, and what runs goes on at the next start.
+    /// Stops: nothing new starts, calls in flight are ended, and what runs is recovered at the next start.
     pub fn stop(&self) {
         self.shared.stopping.cancel();
     }
@@ -257,7 +257,7 @@ impl Supervisor {
         Arc::<Shared>::clone(&self.shared)
     }
 
-    /// How many runs run or are about to, those included that wait to be taken up after a restart. Parked ones do not count.
+    /// How many runs run or are about to, those included that wait to be recovered after a restart. Suspended ones do not count.
     pub fn live_count(&self) -> usize {
         self.journal().active()
     }
@@ -349,7 +349,7 @@ impl Supervisor {
 
     /// Gives a run whose record exists its task.
     async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
-        let begin = Begin::TakeUp(run);
+        let begin = Begin::Existing(run);
         let asker = None;
         self.launch(Launch::Run(Beginner { begin, asker })).await
     }
@@ -399,7 +399,7 @@ impl Supervisor {
         fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_began)
     }
 
-    /// Resolves when the run has ended or parked, and that is durable.
+    /// Resolves when the run has ended or is suspended, and that is durable.
     pub async fn settled(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
         match run.life {

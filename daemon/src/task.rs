@@ -1,7 +1,7 @@
 //! Tasks and threads with an owner.
 //!
-//! **Owns** the only places where the daemon spawns a task or a thread. **Never** lets an end go unseen: a [`Scope`]
-//! hands every end of its tasks to whoever polls [`Scope::next_ended`] or closes it, and dropping it cancels and aborts.
+//! **Owns** the only places where the daemon spawns a task or a thread. **Never** leaves an end unseen: a [`Scope`]
+//! hands every end of its tasks to the caller that polls [`Scope::next_ended`] or closes it, and dropping it cancels and aborts.
 
 use std::fmt;
 use std::future::Future;
@@ -198,7 +198,7 @@ pub async fn sleep(pause: Option<Duration>) {
     }
 }
 
-/// Answers whoever waits; a dead asker is logged, nothing more.
+/// Answers the asker that waits; one that is gone is logged, nothing more.
 pub fn reply<T>(asker: oneshot::Sender<T>, answer: T) {
     if asker.send(answer).is_err() {
         tracing::debug!("nobody waits for an answer any more");

@@ -37,7 +37,7 @@ pub async fn drive(
     });
     let exit = drive::drive(&services, Arc::clone(&kind), run, stop).await?;
     let answered = kind.answered().take();
-    // What is not on record did not happen, to whoever asks.
+    // What is not on record did not happen, as far as callers can see.
     let envelope = answered.filter(|_| exit == DriverExit::Ended);
     Ok((exit, envelope))
 }

@@ -341,7 +341,7 @@ async fn in_time<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempts_go_on_while_the_driver_waits_for_something_else() {
+async fn attempts_continue_while_the_driver_waits_for_something_else() {
     let directory = tempfile::tempdir().unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), services.epoch).await;

@@ -187,7 +187,7 @@ fn adopted_zombies_are_reaped() {
     assert_eq!(
         parent.code(),
         1,
-        "the daemon went on until its input closed"
+        "the daemon continued until its input closed"
     );
 }
 

@@ -174,7 +174,7 @@ impl World {
         self.ryectl("run --detach").arg(id).ok().line()
     }
 
-    /// Waits until the run has ended or parked, and answers its record.
+    /// Waits until the run has ended or is suspended, and answers its record.
     pub fn settled(&self, run: &str) -> Value {
         let out = self.ryectl("wait --timeout 120 --json").arg(run).run();
         let out = out.code_among(&[0, 1, 75]);

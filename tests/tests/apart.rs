@@ -78,9 +78,9 @@ fn two_runs_of_one_graph_at_once_keep_to_their_own_files() {
     world.write("stop-one", "");
     let ended = world.settled(&one);
     assert_eq!(ended["status"], "completed");
-    let goes_on = || {
+    let continues = || {
         let then = rounds(&other);
-        until("the other to go on", || {
+        until("the other to continue", || {
             (rounds(&other) > then + 5).then_some(())
         });
     };
@@ -90,7 +90,7 @@ fn two_runs_of_one_graph_at_once_keep_to_their_own_files() {
         told.then(|| prints(&world, &one))
     });
     assert!(before.len() >= 3, "{before:?}");
-    goes_on();
+    continues();
     assert_eq!(
         prints(&world, &one),
         before,

@@ -69,7 +69,7 @@ fn interrupt(child: &Child) {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_and_ends_with_130() {
+fn an_interrupted_run_continues_and_ryectl_ends_with_130() {
     let world = World::new();
     world.graph("t/gate", GATE);
     let child = world.ryectl("run t/gate").spawn();
@@ -589,7 +589,7 @@ fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
 }
 
 #[test]
-fn what_is_no_target_ends_with_its_own_code_and_the_mend() {
+fn what_is_no_target_ends_with_its_own_code_and_the_fix() {
     let world = World::new();
     for verb in ["verify", "sign"] {
         let call = |target: &str| world.ryectl(verb).arg(target).run();

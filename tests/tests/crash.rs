@@ -1,7 +1,7 @@
 //! `kill -9` at random instants, over and over, in the middle of one long run.
 //!
 //! Each step of the run appends its idempotency key to a file. After every death: no process is left; after
-//! every restart the run goes on by itself. In the end every step that was on record as finished ran once, and at most one
+//! every restart the run resumes by itself. In the end every step that was on record as finished ran once, and at most one
 //! step per death, the one in flight, ran twice.
 
 mod language;
@@ -70,7 +70,7 @@ fn survive(victims: Victims, seed: u64) {
     let rounds = rounds();
     for round in 0..rounds {
         let before = executions(&world).len();
-        until("the run to go on", || {
+        until("the run to continue", || {
             (executions(&world).len() > before + 1).then_some(())
         });
         thread::sleep(Duration::from_micros(random.below(150_000)));

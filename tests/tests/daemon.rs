@@ -63,7 +63,7 @@ fn a_socket_left_by_a_killed_daemon_is_taken_over() {
 }
 
 #[test]
-fn sigterm_drains_and_the_run_goes_on_at_the_next_start() {
+fn sigterm_drains_and_the_run_is_recovered_at_the_next_start() {
     let world = World::new();
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("");
@@ -266,7 +266,7 @@ fn the_log_is_json_when_nobody_reads_it_on_a_terminal() {
 }
 
 #[test]
-fn a_parked_run_ends_a_wait_with_75_and_can_be_cancelled() {
+fn a_suspended_run_ends_a_wait_with_75_and_can_be_cancelled() {
     let world = World::new();
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("recovery: suspend\n");
@@ -278,16 +278,16 @@ fn a_parked_run_ends_a_wait_with_75_and_can_be_cancelled() {
     let _status = daemon.ended();
     let _daemon = world.start("recovery: suspend\n");
     let out = world.ryectl("wait --json").arg(&run).run().code(75);
-    let parked = out.json()[0].clone();
-    assert_eq!(parked["status"], "suspended");
-    assert_eq!(parked["suspend"]["reason"], "restart");
-    assert_eq!(parked["suspend"]["node"], "a");
+    let suspended = out.json()[0].clone();
+    assert_eq!(suspended["status"], "suspended");
+    assert_eq!(suspended["suspend"]["reason"], "restart");
+    assert_eq!(suspended["suspend"]["node"], "a");
     let _cancelled = world.ryectl("cancel").arg(&run).ok();
     assert_eq!(world.settled(&run)["status"], "cancelled");
 }
 
 #[test]
-fn a_run_that_was_asked_to_stop_before_a_crash_ends_and_does_not_park() {
+fn a_run_that_was_asked_to_stop_before_a_crash_ends_and_is_not_suspended() {
     let world = World::new();
     world.graph(
         "t/waits",

@@ -31,7 +31,7 @@ fn missing(world: &World, id: &str) -> String {
 }
 
 #[test]
-fn a_variable_that_is_not_set_fails_the_run_before_its_first_step_and_names_the_mend() {
+fn a_variable_that_is_not_set_fails_the_run_before_its_first_step_and_names_the_fix() {
     let world = World::new();
     graph(
         &world,

@@ -46,7 +46,7 @@ fn whole_transcript(world: &World, run: &str) -> String {
 }
 
 #[test]
-fn whoever_follows_a_daemon_that_is_away_is_told_once() {
+fn a_follower_of_a_daemon_that_is_away_is_notified_once() {
     const AWAY: &str = "the daemon is away; waiting for it to come back";
     let world = World::new();
     world.graph("t/long", LONG);

@@ -51,7 +51,7 @@ fn a_review_of_clean_files_approves_them() {
 }
 
 #[test]
-fn a_review_proposes_what_a_machine_can_mend() {
+fn a_review_proposes_what_a_machine_can_fix() {
     let world = World::new();
     let _daemon = world.start("");
     world.write("a.py", "try:\n    go()\nexcept:\n    pass  \n");

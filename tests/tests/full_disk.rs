@@ -1,4 +1,4 @@
-//! A disk that is full: nothing new is taken on, nothing is lost, and it goes on when there is room again.
+//! A disk that is full: nothing new is taken on, nothing is lost, and it continues when there is space again.
 
 use std::fs;
 use std::io::Write as _;
@@ -108,7 +108,7 @@ impl Drop for SmallDisk {
 const FILL: &str = "start: a\nmax_steps: 100000\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {text: \"${inputs.text}\"}}, assign: {got: \"${result.text}\"}, next: a}";
 
 #[test]
-fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_room() {
+fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_there_is_space() {
     let Some(disk) = SmallDisk::new() else { return };
     let world = &disk.world;
     world.graph("t/fill", FILL);
@@ -122,9 +122,9 @@ fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_r
     disk.fill();
 
     // 20 KiB twice in each step, as result and as state: what is prepared of the log is used up on the way.
-    let parked = fill(900).run().code(75).tells(&["storage"]).json();
-    assert_eq!(parked["status"], "suspended");
-    assert_eq!(parked["suspend"]["reason"], "storage");
+    let suspended = fill(900).run().code(75).tells(&["storage"]).json();
+    assert_eq!(suspended["status"], "suspended");
+    assert_eq!(suspended["suspend"]["reason"], "storage");
     assert_eq!(disk.storage(), "full");
     let _refused = fill(1)
         .run()
@@ -135,8 +135,8 @@ fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_r
     assert_eq!(record(&before), before, "what is there can be read");
 
     fs::remove_file(disk.ballast()).unwrap();
-    let ended = until("the run to go on by itself and to end", || {
-        let now = record(&parked);
+    let ended = until("the run to resume by itself and to end", || {
+        let now = record(&suspended);
         (!matches!(now["status"].as_str(), Some("running" | "suspended"))).then_some(now)
     });
     assert_eq!(
@@ -145,7 +145,7 @@ fn on_a_full_disk_runs_park_new_ones_are_refused_and_all_goes_on_when_there_is_r
         ended["error"]
     );
     assert_eq!(ended["steps"], 900);
-    let steps = disk.ryectl("steps --json").arg(id(&parked)).ok().json();
+    let steps = disk.ryectl("steps --json").arg(id(&suspended)).ok().json();
     assert!(
         steps
             .as_array()

@@ -5,7 +5,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test that cannot go on fails, and one that cannot begin says why"
+    reason = "a test that cannot continue fails, and one that cannot begin says why"
 )]
 
 mod harness;

@@ -43,7 +43,7 @@ fn calling(id: &str, params: &Value) -> String {
     )
 }
 
-/// The record of a run of `id` that has ended or parked.
+/// The record of a run of `id` that has ended or is suspended.
 fn ran(world: &World, id: &str) -> Value {
     let run = world.start_run(id);
     world.settled(&run)
@@ -175,7 +175,7 @@ fn processes_tell_about_runs_and_cancel_them() {
 }
 
 #[test]
-fn steps_and_status_tell_of_errors_the_graph_went_on_after() {
+fn steps_and_status_name_errors_that_were_suppressed() {
     let world = World::new();
     world.graph(
         "t/shaky",
@@ -219,7 +219,7 @@ fn steps_and_status_tell_of_errors_the_graph_went_on_after() {
 }
 
 #[test]
-fn a_graph_stops_only_runs_below_it() {
+fn a_graph_stops_only_its_child_runs() {
     let world = World::new();
     let daemon = world.start("");
     let stranger = start_waiting(&world, "go");

@@ -1,4 +1,4 @@
-//! Graphs within graphs: runs below runs, and what stops, parks and restarts together.
+//! Graphs within graphs: child runs, and what stops, is suspended and restarts together.
 
 use std::fs;
 use std::thread;
@@ -20,7 +20,7 @@ nodes:
     next: out
   out: {type: return, output: {said: "${state.said}", n: "${inputs.n}"}}"#;
 
-/// As [`WAITS`], with a tool that leaves a line in `asked` when it is asked to end, and goes on.
+/// As [`WAITS`], with a tool that leaves a line in `asked` when it is asked to end, and continues.
 const STUBBORN: &str = r#"start: work
 nodes:
   work:
@@ -39,7 +39,7 @@ fn calls(id: &str, params: &str) -> String {
     )
 }
 
-/// Parks at its limit of one step, and ends when it may take two.
+/// Is suspended at its limit of one step, and ends when it may take two.
 const PARKS: &str = "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
     action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}";
 
@@ -63,13 +63,13 @@ fn children(world: &World, run: &str) -> Vec<Value> {
     answer["children"].as_array().unwrap().clone()
 }
 
-/// The one run below `run`, once it is there.
+/// The one child run of `run`, once it is there.
 fn child(world: &World, run: &str) -> String {
-    let found = until("a run below", || children(world, run).pop());
+    let found = until("a child run", || children(world, run).pop());
     found["run_id"].as_str().unwrap().to_owned()
 }
 
-/// The record of a run of `id` that has ended or parked.
+/// The record of a run of `id` that has ended or is suspended.
 fn ran(world: &World, id: &str) -> Value {
     let run = world.start_run(id);
     world.settled(&run)
@@ -152,7 +152,7 @@ fn control_parameters_never_reach_the_inputs() {
 }
 
 #[test]
-fn a_run_below_does_no_more_than_its_parent_may() {
+fn a_child_run_does_no_more_than_its_parent_may() {
     let world = World::new();
     world.write("go", "");
     world.graph("t/child", WAITS);
@@ -176,7 +176,7 @@ fn runs_lie_only_so_deep() {
 }
 
 #[test]
-fn a_run_below_is_attached_to_after_a_crash_and_not_started_again() {
+fn a_child_run_is_attached_to_after_a_crash_and_not_started_again() {
     let world = World::new();
     world.graph("t/leaf", WAITS);
     world.graph("t/middle", &calls("t/leaf", "{n: 1}"));
@@ -203,7 +203,7 @@ fn a_run_below_is_attached_to_after_a_crash_and_not_started_again() {
 }
 
 #[test]
-fn no_run_below_is_started_twice_whenever_the_daemon_dies() {
+fn no_child_run_is_started_twice_whenever_the_daemon_dies() {
     const ITEMS: usize = 12;
     let world = World::new();
     world.graph(
@@ -219,7 +219,7 @@ fn no_run_below_is_started_twice_whenever_the_daemon_dies() {
     for _ in 0..2 {
         world.write("ran", "");
         let run = world.start_run("t/all");
-        // One death more, and a run below that the machine was too slow for would be taken to be what kills the daemon.
+        // One death more, and a child run that the machine was too slow for would be taken to be what kills the daemon.
         for _ in 0..3 {
             let before = lines(&world, "ran").len();
             until("an item to end", || {
@@ -265,7 +265,7 @@ fn assert_no_tool_is_left(world: &World) {
 }
 
 #[test]
-fn a_cancel_reaches_every_run_below() {
+fn a_cancel_reaches_every_child_run() {
     let world = World::new();
     let daemon = world.start("");
     let [top, middle, leaf] = line(&world);
@@ -288,7 +288,7 @@ fn a_cancel_reaches_every_run_below() {
 }
 
 #[test]
-fn a_kill_ends_every_run_below_with_its_processes() {
+fn a_kill_ends_every_child_run_with_its_processes() {
     let world = World::new();
     let daemon = world.start("");
     let [top, middle, leaf] = line(&world);
@@ -299,7 +299,7 @@ fn a_kill_ends_every_run_below_with_its_processes() {
     let ended = &killed.json()["processes"];
     assert!(
         ended[0]["pid"].is_number(),
-        "those of the runs below: {ended}"
+        "those of the child runs: {ended}"
     );
     assert_no_tool_is_left(&world);
     drop(daemon);
@@ -357,7 +357,7 @@ fn a_process_gets_the_grace_of_the_kill_and_a_shorter_one_cuts_it_short() {
 }
 
 #[test]
-fn no_run_below_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
+fn no_child_run_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
     let world = World::new();
     let mut daemon = world.start("");
     for (round, verb) in ["kill --grace 0", "cancel"]
@@ -401,7 +401,7 @@ fn no_run_below_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
 }
 
 #[test]
-fn a_run_below_that_somebody_else_cancels_fails_its_node() {
+fn a_child_run_that_somebody_else_cancels_fails_its_node() {
     let world = World::new();
     let daemon = world.start("");
     // Its name is no reason to try again.
@@ -429,7 +429,7 @@ fn a_run_below_that_somebody_else_cancels_fails_its_node() {
 }
 
 #[test]
-fn the_timeout_of_a_node_ends_the_run_below() {
+fn the_timeout_of_a_node_ends_its_child_run() {
     let world = World::new();
     let daemon = world.start("");
     world.graph("t/child", WAITS);
@@ -443,8 +443,8 @@ fn the_timeout_of_a_node_ends_the_run_below() {
     drop(daemon);
 }
 
-/// Three runs in a line, the last of which is parked at its limit.
-fn parked_line(world: &World) -> [String; 3] {
+/// Three runs in a line, the last of which is suspended at its limit.
+fn suspended_line(world: &World) -> [String; 3] {
     world.graph("t/parks", PARKS);
     world.graph("t/middle", &calls("t/parks", "{}"));
     world.graph("t/top", &calls("t/middle", "{}"));
@@ -464,9 +464,9 @@ fn resume(world: &World, run: &str) {
 }
 
 #[test]
-fn whoever_looks_at_a_parked_run_sees_what_it_waits_for_and_the_way_on() {
+fn a_suspended_run_shows_what_it_waits_for_and_how_it_resumes() {
     let world = World::new();
-    let [top, _middle, leaf] = parked_line(&world);
+    let [top, _middle, leaf] = suspended_line(&world);
     let out = world.ryectl("get").arg(&top).ok();
     let _told = out.tells(&[
         &format!("{leaf} is suspended: limit"),
@@ -475,11 +475,11 @@ fn whoever_looks_at_a_parked_run_sees_what_it_waits_for_and_the_way_on() {
 }
 
 #[test]
-fn a_parked_run_parks_those_above_and_they_go_on_together() {
+fn a_suspended_run_suspends_its_ancestors_and_they_resume_together() {
     let world = World::new();
     let daemon = world.start("");
     for from in 0..3 {
-        let line = parked_line(&world);
+        let line = suspended_line(&world);
         for above in &line[..2] {
             let record = orchestrate(
                 &world,
@@ -499,10 +499,10 @@ fn a_parked_run_parks_those_above_and_they_go_on_together() {
 }
 
 #[test]
-fn a_parked_line_stays_parked_over_a_restart_and_goes_on() {
+fn a_suspended_line_stays_suspended_over_a_restart_and_resumes() {
     let world = World::new();
     let daemon = world.start("");
-    let line = parked_line(&world);
+    let line = suspended_line(&world);
     let daemon = restart(&world, daemon);
     for run in &line {
         assert_eq!(status(&world, run), "suspended");
@@ -513,15 +513,15 @@ fn a_parked_line_stays_parked_over_a_restart_and_goes_on() {
 }
 
 #[test]
-fn a_parked_line_is_cancelled_and_killed_as_one() {
+fn a_suspended_line_is_cancelled_and_killed_as_one() {
     let world = World::new();
     let daemon = world.start("");
-    let line = parked_line(&world);
+    let line = suspended_line(&world);
     let _asked = world.ryectl("cancel").arg(&line[0]).ok();
     for run in &line {
         assert_eq!(status(&world, run), "cancelled");
     }
-    let line = parked_line(&world);
+    let line = suspended_line(&world);
     let _killed = world.ryectl("kill").arg(&line[0]).ok();
     for run in &line {
         assert_eq!(status(&world, run), "killed");
@@ -530,12 +530,12 @@ fn a_parked_line_is_cancelled_and_killed_as_one() {
 }
 
 #[test]
-fn who_is_parked_for_a_run_goes_on_when_that_one_is_ended() {
+fn a_run_suspended_for_its_child_resumes_when_that_one_is_ended() {
     let world = World::new();
     let daemon = world.start("");
     for (verb, ended) in [("cancel", "cancelled"), ("kill", "killed")] {
         for at in [2, 1] {
-            let line = parked_line(&world);
+            let line = suspended_line(&world);
             let _asked = world.ryectl(verb).arg(&line[at]).ok();
             for run in &line[at..] {
                 assert_eq!(status(&world, run), ended);
@@ -552,7 +552,7 @@ fn who_is_parked_for_a_run_goes_on_when_that_one_is_ended() {
 }
 
 #[test]
-fn several_parked_runs_of_one_node_go_on_together() {
+fn several_suspended_runs_of_one_node_resume_together() {
     let world = World::new();
     let daemon = world.start("");
     world.graph("t/parks", PARKS);
@@ -564,7 +564,7 @@ fn several_parked_runs_of_one_node_go_on_together() {
     assert_eq!(world.settled(&run)["status"], "suspended");
     let below = children(&world, &run);
     assert_eq!(below.len(), 3);
-    // The raise is for the one that the suspension names; the others go on to their limit and park again.
+    // The raise is for the one that the suspension names; the others resume, reach their limit and are suspended again.
     for resumed in 1..=3 {
         resume(&world, &run);
         let _settled = world.settled(&run);
@@ -586,10 +586,10 @@ fn several_parked_runs_of_one_node_go_on_together() {
 }
 
 #[test]
-fn whoever_parks_for_a_run_that_has_gone_on_meanwhile_goes_on_with_it() {
+fn a_run_suspended_for_a_child_that_has_resumed_meanwhile_resumes_with_it() {
     let world = World::new();
     let daemon = world.start("");
-    // The first of two runs parks at its limit while the second one is at work.
+    // The first of two runs is suspended at its limit while the second one is at work.
     world.graph(
         "t/part",
         r#"start: work
@@ -609,17 +609,17 @@ nodes:
          action: {item_id: t/part, params: {n: \"${item}\"}}",
     );
     let run = world.start_run("t/both");
-    let parked = until("a run below to park", || {
+    let suspended = until("a child run to be suspended", || {
         let mut below = children(&world, &run).into_iter();
         below.find(|child| child["status"] == "suspended")
     });
-    let parked = parked["run_id"].as_str().unwrap();
-    let _goes_on = world
+    let suspended = suspended["run_id"].as_str().unwrap();
+    let _resumed = world
         .ryectl("resume --detach --raise steps=9")
-        .arg(parked)
+        .arg(suspended)
         .ok();
     world.write("go", "");
-    until("the parent to park", || {
+    until("the parent to be suspended", || {
         let told = world.ryectl("events").arg(&run).ok().stdout();
         told.contains("run_suspended").then_some(())
     });
@@ -631,7 +631,7 @@ nodes:
 }
 
 #[test]
-fn a_detached_run_goes_on_by_itself() {
+fn a_detached_run_continues_by_itself() {
     let world = World::new();
     let daemon = world.start("");
     world.graph("t/child", WAITS);
@@ -691,7 +691,7 @@ fn a_detached_run_that_is_refused_fails_its_node() {
     let _told = world.ryectl("run t/parent").run().code(1).tells(&["`n`"]);
 }
 
-/// Charges, which must not happen twice and waits for the file `go`, and then fails as long as the file `ok` is missing.
+/// Charges, which is at-most-once and waits for the file `go`, and then fails as long as the file `ok` is missing.
 const CHARGES: &str = r#"start: charge
 nodes:
   charge:
@@ -718,7 +718,7 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
     world.write("go", "");
     world.write("ok", "");
     let _asks = world.ryectl("resume").arg(run).run().code(5).tells(&[
-        "`charge` of the run below `t-charges-",
+        "`charge` of the child run `t-charges-",
         "--uncertain 'charge=retry'",
     ]);
     let _ended = world
@@ -736,7 +736,7 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
 }
 
 #[test]
-fn what_the_end_of_a_parent_cut_off_below_is_repeated_only_if_somebody_says_so() {
+fn what_the_end_of_a_parent_cut_off_in_its_child_is_repeated_only_if_somebody_says_so() {
     for (keys, verb) in [
         ("", "kill --grace 0"),
         ("", "cancel"),
@@ -764,7 +764,7 @@ fn a_line_that_nobody_knows_about_and_that_was_killed_still_asks() {
 }
 
 #[test]
-fn no_finished_step_of_a_run_below_runs_twice_when_the_line_goes_on() {
+fn no_finished_step_of_a_child_run_runs_twice_when_the_line_resumes() {
     let world = charging("");
     world.write("go", "");
     let failed = ran(&world, "t/top");
@@ -781,14 +781,14 @@ fn no_finished_step_of_a_run_below_runs_twice_when_the_line_goes_on() {
 }
 
 #[test]
-fn a_run_below_that_went_on_by_itself_is_neither_repeated_nor_overtaken() {
+fn a_child_run_that_was_resumed_by_itself_is_neither_repeated_nor_overtaken() {
     let world = charging("");
     let run = world.start_run("t/top");
     until_lines(&world, "ran", 1);
     let middle = child(&world, &run);
     let below = child(&world, &middle);
     let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
-    let _goes_on = world
+    let _resumed = world
         .ryectl("resume --detach --uncertain charge=retry")
         .arg(&below)
         .ok();
@@ -798,7 +798,7 @@ fn a_run_below_that_went_on_by_itself_is_neither_repeated_nor_overtaken() {
         .arg(&run)
         .run()
         .code(5)
-        .tells(&["goes on by itself"]);
+        .tells(&["continues by itself"]);
     world.write("go", "");
     world.write("ok", "");
     let own = world.record(&below)["continued_by"]
@@ -812,7 +812,7 @@ fn a_run_below_that_went_on_by_itself_is_neither_repeated_nor_overtaken() {
 }
 
 #[test]
-fn a_run_below_that_was_ended_when_all_its_nodes_were_done_is_not_done_again() {
+fn a_child_run_that_was_ended_when_all_its_nodes_were_done_is_not_done_again() {
     for (keys, at_top) in [("", true), ("    retry: {max: 2, delay: 0.01}\n", false)] {
         let world = World::new();
         world.graph(
@@ -849,7 +849,7 @@ nodes:
 }
 
 #[test]
-fn another_try_of_a_node_goes_on_with_the_run_below() {
+fn another_try_of_a_node_continues_its_child_run() {
     for keys in [
         "    retry: {max: 2, delay: 0.01}\n",
         "    effect: at_most_once\n    retry: {max: 2, delay: 0.01}\n",
@@ -868,7 +868,7 @@ fn another_try_of_a_node_goes_on_with_the_run_below() {
 }
 
 #[test]
-fn a_charge_cut_off_below_is_not_tried_again_unasked() {
+fn a_charge_cut_off_in_a_child_run_is_not_tried_again_unasked() {
     let world = charging("    timeout: 2\n    retry: {max: 2, delay: 0.01}\n");
     let failed = ran(&world, "t/middle");
     assert_eq!(failed["error"]["code"], "timeout", "{failed}");
@@ -883,7 +883,7 @@ fn a_charge_cut_off_below_is_not_tried_again_unasked() {
 }
 
 #[test]
-fn items_go_on_with_their_runs_below() {
+fn items_continue_their_child_runs() {
     let world = World::new();
     world.graph("t/charges", CHARGES);
     world.graph(

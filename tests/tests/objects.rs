@@ -350,7 +350,7 @@ fn the_objects_of_a_run_are_whole_after_kill_9() {
     let run = world.start_run("t/loop");
     for _ in 0..3 {
         let before = world.record(&run)["steps"].as_u64().unwrap();
-        until("the run to go on", || {
+        until("the run to resume", || {
             (world.record(&run)["steps"].as_u64().unwrap() > before + 10).then_some(())
         });
         daemon.kill_both();

@@ -1,4 +1,4 @@
-//! Going on at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
+//! Resuming at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
 
 use nix::sys::signal::Signal;
 use rye_tests::{Daemon, Outcome, World, until};
@@ -71,7 +71,7 @@ fn a_refused_resume_leaves_the_run_as_it_was() {
 }
 
 #[test]
-fn a_run_whose_nodes_are_all_done_has_nothing_to_go_on_with() {
+fn a_run_whose_nodes_are_all_done_has_nothing_to_continue() {
     let world = World::new();
     let hook = |event: &str| {
         format!(
@@ -102,7 +102,7 @@ fn a_run_whose_nodes_are_all_done_has_nothing_to_go_on_with() {
 }
 
 #[test]
-fn a_failed_run_killed_in_its_last_hooks_goes_on_at_the_node_that_failed() {
+fn a_failed_run_killed_in_its_last_hooks_is_continued_at_the_node_that_failed() {
     let world = World::new();
     world.graph(
         "t/two",
@@ -122,7 +122,7 @@ fn a_failed_run_killed_in_its_last_hooks_goes_on_at_the_node_that_failed() {
 }
 
 #[test]
-fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_mended() {
+fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     let world = World::new();
     world.graph_with("t/two", &format!("{ALL}\nenv_requires: [NEEDED]"), TWO);
     world.write("go", "");
@@ -152,23 +152,23 @@ fn a_new_limit_of_steps_is_above_the_steps_taken() {
          action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  \
          first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}",
     );
-    let parked = world.start_run("t/parks");
-    assert_eq!(world.settled(&parked)["status"], "suspended");
-    for (run, taken) in [(&ended, 2), (&parked, 1)] {
+    let suspended = world.start_run("t/parks");
+    assert_eq!(world.settled(&suspended)["status"], "suspended");
+    for (run, taken) in [(&ended, 2), (&suspended, 1)] {
         let raise = format!("resume --raise steps={taken}");
         let refused = world.ryectl(&raise).arg(run).run().code(5);
         let _named = refused.tells(&[run, &format!("taken {taken} step")]);
     }
     assert_eq!(runs(&world).len(), 2);
     world.write("ok", "");
-    for (run, limit) in [(&ended, 4), (&parked, 2)] {
+    for (run, limit) in [(&ended, 4), (&suspended, 2)] {
         let raise = format!("resume --raise steps={limit}");
         let _done = world.ryectl(&raise).arg(run).ok();
     }
 }
 
 #[test]
-fn a_run_that_failed_at_its_limit_goes_on_only_with_a_higher_one() {
+fn a_run_that_failed_at_its_limit_is_continued_only_with_a_higher_one() {
     let world = World::new();
     let _daemon = world.start("");
     world.graph("t/long", "start: a\nmax_steps: 2\nnodes:\n  a: {assign: {n: 1}, next: b}\n  b: {assign: {n: 2}, next: c}\n  c: {type: return}");
@@ -219,7 +219,7 @@ fn only_deaths_of_the_daemon_are_held_against_a_run() {
     let _done = resume(&world, &run).code(0);
 }
 
-/// A step that must not happen twice, in which `command` runs after it has left its mark.
+/// An at-most-once step, in which `command` runs after it has left its mark.
 fn charges(command: &str, more: &str) -> String {
     format!(
         "start: a\nnodes:\n  a:\n    effect: at_most_once\n    {more}\n    action: {{item_id: rye/bash, params: {{command: \"echo charged >>ran; {command}\"}}}}\n    \
@@ -232,7 +232,7 @@ fn charged(world: &World) -> usize {
 }
 
 #[test]
-fn what_failed_below_and_must_not_happen_twice_is_not_repeated_by_the_node_above() {
+fn an_at_most_once_step_that_failed_in_a_child_run_is_not_repeated_by_the_node_of_its_parent() {
     let action = "action: {item_id: t/charge, params: {}}";
     let above = [
         (format!("{action}\n    retry: {{max: 2}}"), "", 1),
@@ -276,7 +276,7 @@ fn what_failed_below_and_must_not_happen_twice_is_not_repeated_by_the_node_above
 }
 
 #[test]
-fn what_failed_after_it_began_and_must_not_happen_twice_is_repeated_only_if_somebody_says_so() {
+fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_says_so() {
     for (command, more) in [
         ("exit 1", ""),
         // The action has done its work; what comes after it failed.
@@ -292,7 +292,7 @@ fn what_failed_after_it_began_and_must_not_happen_twice_is_repeated_only_if_some
         assert_eq!(world.settled(&run)["status"], "error", "{command}");
         let _asks = resume(&world, &run)
             .code(5)
-            .tells(&["`a` must not happen twice", "--uncertain 'a=retry'"]);
+            .tells(&["`a`: at most once", "--uncertain 'a=retry'"]);
         assert_eq!(charged(&world), 1, "{command}");
         let _again = world
             .ryectl("resume --uncertain a=retry")
@@ -333,18 +333,18 @@ fn only_the_items_that_may_have_happened_are_asked_about() {
 }
 
 #[test]
-fn a_run_parked_behind_what_must_not_happen_twice_says_how_it_goes_on() {
+fn a_run_suspended_behind_an_at_most_once_step_says_how_it_resumes() {
     let world = World::new();
     let _daemon = world.start("");
     let suspends = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
     let config = charges("[ -e ok ]", "").replacen("start: a\n", suspends, 1);
     world.graph("t/charge", &config);
-    let parked = world
+    let suspended = world
         .ryectl("run t/charge --json")
         .run()
         .code(75)
         .tells(&["--uncertain 'a=retry'"]);
-    let run = parked.json()["run_id"].as_str().unwrap().to_owned();
+    let run = suspended.json()["run_id"].as_str().unwrap().to_owned();
     let _asks = resume(&world, &run)
         .code(5)
         .tells(&["--uncertain 'a=retry'"]);
@@ -355,11 +355,11 @@ fn a_run_parked_behind_what_must_not_happen_twice_says_how_it_goes_on() {
     assert_eq!(charged(&world), 2);
 }
 
-/// Parks behind its failure.
+/// Is suspended behind its failure.
 const SUSPENDS: &str = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
 
 #[test]
-fn a_run_that_goes_on_leaves_what_must_not_happen_twice_beside_it_parked() {
+fn a_run_that_resumes_leaves_an_at_most_once_one_beside_it_suspended() {
     let world = World::new();
     let _daemon = world.start("");
     world.graph(
@@ -380,14 +380,14 @@ fn a_run_that_goes_on_leaves_what_must_not_happen_twice_beside_it_parked() {
     let run = world.start_run("t/family");
     assert_eq!(world.settled(&run)["status"], "suspended");
     for _ in 0..3 {
-        let _parked = world.ryectl("resume --raise steps=5").arg(&run).run();
+        let _suspended = world.ryectl("resume --raise steps=5").arg(&run).run();
         assert_eq!(world.settled(&run)["status"], "suspended");
         assert_eq!(charged(&world), 1);
     }
 }
 
 #[test]
-fn a_run_that_parked_while_its_hooks_were_asked_goes_on_by_asking_them() {
+fn a_run_suspended_while_its_hooks_were_asked_resumes_by_asking_them() {
     let world = World::new();
     let daemon = world.start("");
     let hook = "start: a\nrecovery: suspend\nhooks: [{event: error, action: {item_id: rye/bash, params: {command: \"echo asked >>hook; until [ -e go ]; do sleep 0.01; done\"}}}]\n";

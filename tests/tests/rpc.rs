@@ -261,7 +261,7 @@ async fn a_caller_who_goes_away_leaves_no_run_that_nobody_drives() {
 }
 
 #[tokio::test]
-async fn a_cursor_goes_on_behind_its_event() {
+async fn a_cursor_continues_behind_its_event() {
     let world = World::new();
     world.graph("t/echo", "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}");
     let ran = || {
@@ -384,21 +384,21 @@ async fn an_idempotency_key_belongs_to_one_item_and_its_inputs() {
 const WAITS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e ok ]\"}}\n    \
     retry: {max: 9, backoff: fixed, delay: 3600}\n    next: b\n  b: {type: return}";
 
-/// Asks `run` to park; its record when it has.
+/// Asks `run` to be suspended; its record when it has.
 async fn suspended(world: &World, run: &str) -> v1::Run {
     let mut runs = RunsClient::new(channel(world));
     let request = v1::SuspendRequest {
         run_id: run.to_owned(),
     };
     let asked = tokio::time::timeout(PATIENCE, runs.suspend(request));
-    let answer = asked.await.expect("it parks").unwrap().into_inner();
+    let answer = asked.await.expect("it is suspended").unwrap().into_inner();
     let record = answer.run.unwrap();
     assert_eq!(record.suspend.as_ref().unwrap().reason, "user");
     record
 }
 
 #[tokio::test]
-async fn a_run_that_waits_to_be_taken_up_after_a_restart_counts_and_can_be_suspended() {
+async fn a_run_that_waits_to_be_recovered_after_a_restart_counts_and_can_be_suspended() {
     const RUNS: usize = 200;
     let world = World::new();
     world.graph("t/waits", WAITS);
@@ -412,7 +412,7 @@ async fn a_run_that_waits_to_be_taken_up_after_a_restart_counts_and_can_be_suspe
     daemon.kill_both();
     let _status = daemon.ended();
     let daemon = world.start("");
-    let _parked = suspended(&world, &newest).await;
+    let _suspended = suspended(&world, &newest).await;
     assert_eq!(world.info()["live_runs"], RUNS - 1);
     daemon.kill_both();
     let _status = daemon.ended();
@@ -425,7 +425,7 @@ async fn a_run_that_was_just_resumed_can_be_suspended() {
     let run_id = world.start_run("t/waits");
     let mut runs = RunsClient::new(channel(&world));
     for _ in 0..30 {
-        let _parked = suspended(&world, &run_id).await;
+        let _suspended = suspended(&world, &run_id).await;
         let request = v1::ResumeRequest {
             run_id: run_id.clone(),
             ..v1::ResumeRequest::default()

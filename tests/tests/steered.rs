@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::crash::Random;
 
-/// Takes short steps until the file `stop` is there, and parks at its limit.
+/// Takes short steps until the file `stop` is there, and is suspended at its limit.
 const LEAF: &str = r#"start: tick
 max_steps: 3
 hooks:
@@ -26,7 +26,7 @@ const FAMILY: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over:
 const TOP: &str =
     "start: call\nnodes:\n  call: {action: {item_id: t/family}, next: out}\n  out: {type: return}";
 
-/// Lets a leaf go on for long.
+/// Lets a leaf run for long.
 const GO_ON: &str = "resume --detach --raise steps=1000";
 
 /// What is asked of a run.
@@ -57,7 +57,7 @@ fn live(world: &World, top: &str) -> Vec<String> {
     found
 }
 
-/// Lets every run go on that is parked, but for those that go on by themselves.
+/// Resumes every suspended run, but for those that resume by themselves.
 fn let_go_on(world: &World, runs: &[String]) {
     for run in runs {
         let suspend = &world.record(run)["suspend"];

@@ -29,7 +29,7 @@ pub(crate) fn failed() -> (World, String) {
 }
 
 #[test]
-fn a_suspended_run_parks_between_two_steps_and_goes_on_under_its_own_id() {
+fn a_suspended_run_stops_between_two_steps_and_resumes_under_its_own_id() {
     let world = World::new();
     world.graph(
         "t/loop",
@@ -51,7 +51,7 @@ nodes:
     assert_eq!(record["suspend"]["reason"], "user");
     let ran = |world: &World| world.read("ran").lines().count();
     assert_eq!(record["steps"], ran(&world));
-    let _parked = world.ryectl("wait").arg(&run).run().code(75);
+    let _suspended = world.ryectl("wait").arg(&run).run().code(75);
     let _already = world.ryectl("suspend").arg(&run).ok();
     let before = ran(&world);
     world.write("ok", "");
@@ -95,7 +95,7 @@ fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
             .collect();
         assert_eq!(ids, [&json!(old), &json!(new)]);
     }
-    // The end of the chain has succeeded: there is nothing to go on with.
+    // The end of the chain has succeeded: there is nothing to continue.
     let _done = world.ryectl("resume").arg(&old).run().code(5);
 }
 
@@ -117,7 +117,7 @@ fn run_takes_up_an_old_run_only_of_the_same_graph_and_with_its_inputs() {
 }
 
 #[test]
-fn a_run_out_of_steps_goes_on_with_more() {
+fn a_run_out_of_steps_resumes_with_more() {
     let world = World::new();
     world.graph("t/two", TWO);
     world.write("go", "");
@@ -174,7 +174,7 @@ nodes:
 }
 
 #[test]
-fn a_run_that_goes_on_repeats_no_item_that_succeeded() {
+fn a_continuation_repeats_no_item_that_succeeded() {
     let world = World::new();
     world.graph(
         "t/fan",
@@ -191,7 +191,7 @@ nodes:
     assert_eq!(failed["error"]["code"], "item_failed");
     assert_eq!(world.read("ran"), "a\nb\n");
     world.write("ok", "");
-    let _went_on = world
+    let _resumed = world
         .ryectl("resume")
         .arg(failed["run_id"].as_str().unwrap())
         .ok();
@@ -322,7 +322,7 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
             .json();
         assert_eq!(status["data"]["error"], error["message"], "{status}");
         world.write("ok", "");
-        let _goes_on = world
+        let _resumed = world
             .ryectl("resume")
             .arg(run)
             .ok()
@@ -352,7 +352,7 @@ fn a_run_that_was_stopped_tells_by_whom_and_where() {
         let _told = world.ryectl("get").arg(&run).ok().prints(&[message]);
         world.write("go", "");
         world.write("ok", "");
-        let _goes_on = world
+        let _resumed = world
             .ryectl("resume")
             .arg(&run)
             .ok()
@@ -509,7 +509,7 @@ fn a_graph_is_checked_before_it_is_signed() {
         (&json!(true), vec!["unsigned"])
     );
     let told = world.ryectl("graph validate t/new").ok();
-    let _mend = told.prints(&["new.yaml:1:1: warning:", "ryectl sign tool:t/new"]);
+    let _fix = told.prints(&["new.yaml:1:1: warning:", "ryectl sign tool:t/new"]);
     // What is wrong inside is told all the same, and broken YAML is a finding with its place.
     world.write(
         ".ai/tools/t/new.yaml",
@@ -780,7 +780,7 @@ fn a_drawing_and_the_page_show_where_a_killed_run_stood() {
 }
 
 #[test]
-fn runs_below_a_run_are_shown_below_it() {
+fn child_runs_are_shown_below_their_parent() {
     let world = World::new();
     world.graph("t/leaf", "start: a\nnodes:\n  a: {type: return, output: 1}");
     let calls = |id: &str| {
@@ -870,12 +870,12 @@ fn execute_ends_as_the_run_of_its_graph_did() {
          action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\n\
          nodes:\n  a: {assign: {n: 1}, next: b}\n  b: {type: return}",
     );
-    let parked = world.ryectl("execute tool t/parks --json").run().code(75);
-    let envelope = parked.json();
+    let suspended = world.ryectl("execute tool t/parks --json").run().code(75);
+    let envelope = suspended.json();
     assert_eq!(envelope["metadata"]["code"], "suspended", "{envelope}");
     assert_eq!(envelope["data"]["status"], "suspended", "{envelope}");
     let run = envelope["data"]["graph_run_id"].as_str().unwrap();
-    let _told = parked.tells(&["suspended", "limit", "ryectl resume", run]);
+    let _told = suspended.tells(&["suspended", "limit", "ryectl resume", run]);
     world.graph(
         "t/suppressed",
         "start: a\non_error: continue\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 1}}, next: b}\n  b: {type: return}",
@@ -916,7 +916,7 @@ fn control_words_are_no_inputs_of_a_run_unless_the_graph_declares_them() {
         ("depth:=1", "--limit depth=N"),
     ] {
         let refused = world.ryectl("run t/plain -i").arg(input).run().code(2);
-        let _mend = refused.tells(&["is no input of `tool:t/plain`", instead]);
+        let _fix = refused.tells(&["is no input of `tool:t/plain`", instead]);
     }
     let step = world.ryectl("graph step t/plain --node a -i capabilities:=[]");
     let _refused = step.run().code(2);

@@ -120,7 +120,7 @@ fn nothing_that_was_answered_is_lost_by_kill_9() {
 }
 
 #[test]
-fn a_torn_tail_of_the_log_is_cut_and_the_daemon_goes_on() {
+fn a_torn_tail_of_the_log_is_cut_and_the_daemon_continues() {
     let (world, before) = with_history();
     let _stopped = world.ryectl("daemon stop").ok();
     let last = used(&world).pop().unwrap();
@@ -277,21 +277,21 @@ fn without_objects() -> (World, PathBuf) {
     (world, in_the_way)
 }
 
-/// The status of a run, once it has parked for want of room.
-fn parked(world: &World, run: &str) {
+/// The status of a run, once it is suspended on ENOSPC.
+fn suspended(world: &World, run: &str) {
     let record = world.settled(run);
     assert_eq!(record["status"], "suspended", "{record}");
     assert_eq!(record["suspend"]["reason"], "storage", "{record}");
 }
 
 #[test]
-fn a_result_that_cannot_be_kept_parks_its_run_and_its_effect_is_not_repeated() {
+fn a_result_that_cannot_be_kept_suspends_its_run_and_its_effect_is_not_repeated() {
     let (world, in_the_way) = without_objects();
     let _daemon = world.start("");
     let run = world.start_run("t/long");
-    parked(&world, &run);
+    suspended(&world, &run);
     fs::remove_file(in_the_way).unwrap();
-    let ended = until("the run to go on by itself", || {
+    let ended = until("the run to resume by itself", || {
         let now = world.record(&run);
         (now["status"] != "suspended" && now["status"] != "running").then_some(now)
     });
@@ -301,12 +301,12 @@ fn a_result_that_cannot_be_kept_parks_its_run_and_its_effect_is_not_repeated() {
 }
 
 #[test]
-fn a_run_that_finds_no_room_can_be_cancelled_and_killed() {
+fn a_run_that_finds_no_space_can_be_cancelled_and_killed() {
     let (world, _in_the_way) = without_objects();
     let _daemon = world.start("");
     for (verb, word) in [("cancel", "cancelled"), ("kill", "killed")] {
         let run = world.start_run("t/long");
-        parked(&world, &run);
+        suspended(&world, &run);
         let _asked = world.ryectl(verb).arg(&run).ok();
         assert_eq!(world.settled(&run)["status"], word);
     }
@@ -314,20 +314,20 @@ fn a_run_that_finds_no_room_can_be_cancelled_and_killed() {
 }
 
 #[test]
-fn a_run_that_found_no_room_is_taken_up_by_the_next_daemon() {
+fn a_run_that_found_no_space_is_recovered_by_the_next_daemon() {
     let (world, in_the_way) = without_objects();
     let daemon = world.start("");
     let run = world.start_run("t/long");
-    parked(&world, &run);
+    suspended(&world, &run);
     daemon.kill_both();
     let _status = daemon.ended();
     let _next = world.start("");
-    // What the call came to was lost with the daemon: it is made once more, and waits for room again.
+    // What the call came to was lost with the daemon: it is made once more, and waits for space again.
     until("the step to be repeated", || {
         (world.read("ran") == "once\nonce\n").then_some(())
     });
     fs::remove_file(in_the_way).unwrap();
-    let ended = until("the run to go on by itself", || {
+    let ended = until("the run to resume by itself", || {
         let now = world.record(&run);
         (now["status"] != "suspended" && now["status"] != "running").then_some(now)
     });
@@ -336,7 +336,7 @@ fn a_run_that_found_no_room_is_taken_up_by_the_next_daemon() {
 }
 
 #[test]
-fn a_tool_whose_result_cannot_be_kept_parks_and_answers_when_there_is_room() {
+fn a_tool_whose_result_cannot_be_kept_is_suspended_and_answers_when_there_is_space() {
     let (world, in_the_way) = without_objects();
     let _daemon = world.start("");
     let params = json!({"command": LONG});
@@ -347,7 +347,7 @@ fn a_tool_whose_result_cannot_be_kept_parks_and_answers_when_there_is_room() {
                 .stdin(params.to_string())
                 .ok()
         });
-        until("the run to park", || {
+        until("the run to be suspended", || {
             let runs = world.ryectl("ps --json").ok().json();
             (runs[0]["status"] == "suspended").then_some(())
         });

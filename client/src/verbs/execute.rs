@@ -58,7 +58,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         let record = json::Run::new(&client.get(&answer.run_id).await?)?;
         if record.suspend.is_some() {
             attach::tell_suspended(&client, &record, output).await?;
-            return Ok(Exit::Parked);
+            return Ok(Exit::Suspended);
         }
     }
     output.error(text("error").unwrap_or("the item failed and gave no reason"));

@@ -43,7 +43,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     let run = answer.run.unwrap_or_default();
     let status = wire::status_of(&run)?;
     let record = json::Run::new(&run)?;
-    // A node that failed fails its step, even where the graph would have gone on along an error edge.
+    // A node that failed fails its step, even where the graph would have continued along an error edge.
     let failed = status.is_terminal() && result["success"] == Value::Bool(false);
     let status = if failed { Status::Error } else { status };
     match output.format() {

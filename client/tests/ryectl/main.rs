@@ -203,7 +203,7 @@ async fn quiet_silences_the_step_lines_and_json_prints_the_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_stream_goes_on_behind_the_last_event() {
+async fn a_broken_stream_continues_behind_the_last_event() {
     for status in [
         Status::unavailable("the daemon stops"),
         Status::resource_exhausted("the reader is too slow"),
@@ -255,12 +255,12 @@ async fn a_stream_that_a_stopping_daemon_closes_is_opened_again() {
 async fn a_run_ends_with_the_code_of_its_status() {
     let error = json!({"error": {"message": "boom", "node": "two", "code": "node_error", "retryable": false},
                        "steps": 2, "elapsed_ms": 5});
-    let parked = json!({"reason": "storage", "code": null, "node": "two"});
+    let suspended = json!({"reason": "storage", "code": null, "node": "two"});
     let cancelled = json!({"cause": "uid:1", "steps": 2, "elapsed_ms": 5});
     for (status, end, code) in [
         (RunStatus::Error, ("graph_error", &error), 1),
         (RunStatus::Cancelled, ("graph_cancelled", &cancelled), 1),
-        (RunStatus::Suspended, ("run_suspended", &parked), 75),
+        (RunStatus::Suspended, ("run_suspended", &suspended), 75),
     ] {
         let daemon = Daemon::serve(script(status, end));
         daemon.script.run.lock().unwrap().suspend = Some(v1::Suspension {

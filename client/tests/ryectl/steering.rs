@@ -7,7 +7,7 @@ use super::scripted::{Daemon, RUN, Script, completed, run, two_steps};
 use super::{ask, good, script};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resume_stays_with_the_run_from_where_it_went_on() {
+async fn resume_stays_with_the_run_from_where_it_resumed() {
     let daemon = Daemon::serve(good());
     let arguments = [
         "resume",
@@ -68,9 +68,9 @@ async fn run_takes_up_an_old_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_run_tells_what_resumes_it() {
-    let parked =
+    let suspended =
         json!({"reason": "uncertain", "code": null, "node": "charge", "uncertain": ["charge"]});
-    let daemon = Daemon::serve(script(RunStatus::Suspended, ("run_suspended", &parked)));
+    let daemon = Daemon::serve(script(RunStatus::Suspended, ("run_suspended", &suspended)));
     daemon.script.run.lock().unwrap().suspend = Some(v1::Suspension {
         reason: "uncertain".to_owned(),
         node: "charge".to_owned(),
@@ -97,10 +97,10 @@ async fn a_run_that_waits_for_a_child_names_what_the_suspended_one_needs() {
         }),
         ..run(RunStatus::Suspended)
     };
-    let parked = json!({"reason": "child", "code": null, "node": "two"});
+    let suspended = json!({"reason": "child", "code": null, "node": "two"});
     let daemon = Daemon::serve(Script {
         others: vec![child],
-        ..script(RunStatus::Suspended, ("run_suspended", &parked))
+        ..script(RunStatus::Suspended, ("run_suspended", &suspended))
     });
     daemon.script.run.lock().unwrap().suspend = Some(v1::Suspension {
         reason: "child".to_owned(),
@@ -124,9 +124,9 @@ async fn an_old_suspension_does_not_end_the_watch() {
     // The run was suspended once, and has been resumed and ended since.
     let (event_type, payload) = completed();
     let mut events = two_steps((event_type, &payload));
-    let parked = json!({"reason": "user", "code": null, "node": null});
+    let suspended = json!({"reason": "user", "code": null, "node": null});
     events[2].event_type = "run_suspended".to_owned();
-    events[2].payload_json = parked.to_string();
+    events[2].payload_json = suspended.to_string();
     let daemon = Daemon::serve(Script {
         run: run(RunStatus::Completed).into(),
         events,

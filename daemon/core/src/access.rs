@@ -4,11 +4,11 @@
 //! | --- | --- | --- |
 //! | a user | the runs of theirs, in every project | every run they see |
 //! | a tool run that nobody but a user started | the runs of its user in its project | every run it sees: it acts for that user |
-//! | a graph run | the runs of its user in its project | its own chain of continuations and the runs below it |
+//! | a graph run | the runs of its user in its project | its own chain of continuations and its descendants |
 //! | a tool run of another run | the runs of its user in its project | none: authority only narrows |
 //!
-//! A run that continues another belongs where that one did. **Never** tells why: a run that is not seen does not exist for
-//! whoever asks.
+//! A run that continues another belongs where that one did. **Never** says why: a run that is not seen does not exist for
+//! the caller.
 
 use crate::capability::Layer;
 use crate::id::RunId;
@@ -58,7 +58,7 @@ impl<'a> Caller<'a> {
         principal == spec.principal && project.is_none_or(|project| project == spec.project)
     }
 
-    /// Whether it may stop, resume and answer the run whose spec comes first in `lineage`; those of the runs above it follow.
+    /// Whether it may stop, resume and answer the run whose spec comes first in `lineage`; those of its ancestors follow.
     pub fn may_act<'s>(self, lineage: impl IntoIterator<Item = &'s Spec>) -> bool {
         let mut lineage = lineage.into_iter().peekable();
         if !lineage.peek().is_some_and(|own| self.sees(own)) {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_run_acts_on_its_chain_and_on_what_lies_below() {
+    fn a_graph_run_acts_on_its_chain_and_on_its_descendants() {
         let name = id("graph-1");
         let by = |spec| Caller::Run { run: &name, spec };
         let own = run(RunKind::Graph, "graph-1", "uid:1", "/p");

@@ -1,4 +1,4 @@
-//! What kinds of failure there are, and how a chain of errors is told.
+//! What kinds of failure there are, and how a chain of errors is written.
 //!
 //! Every module keeps its own error type with its own words; it answers [`Kinded::kind`] so that the edges (gRPC
 //! status, exit code) map each failure once, exhaustively. Display texts never repeat their source:
@@ -45,7 +45,7 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     beginning(text, EXCERPT_CHARS)
 }
 
-/// The first `most` characters of a text, and a sign that it goes on.
+/// The first `most` characters of a text, and a sign that there is more.
 pub fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),

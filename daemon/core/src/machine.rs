@@ -1,6 +1,6 @@
 //! Machines: what decides what a run does next, by its kind.
 //!
-//! **Owns** the words between a driver and a machine: the [`Call`] that is to be carried out, what it came to
+//! **Owns** the language between a driver and a machine: the [`Call`] that is to be carried out, what it came to
 //! ([`CallOutcome`]), and the [`Move`]s. A machine holds the record, which it advances by the very events it hands out, and what it
 //! knows of the attempts in flight. **Never** acts, waits or reads a clock: the driver commits the events, carries out each call
 //! and reports its outcome.
@@ -61,11 +61,11 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// Takes in what a call came to. The events belong into one commit with what follows.
     fn conclude(&mut self, now: Tick, slot: Slot, outcome: &CallOutcome) -> Vec<Event>;
 
-    /// Takes in what the attempt `slot` reports while it goes on.
+    /// Takes in what the attempt `slot` reports before it ends.
     fn heard(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
 
     /// The run that was to carry out `call` could not be created, so nothing of its start has happened. What else is in flight
-    /// goes on. A machine that does nothing about it offers the call again.
+    /// continues. A machine that does nothing about it offers the call again.
     fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
         Vec::new()
     }
@@ -167,8 +167,8 @@ pub enum Certainty {
     Answered,
     /// It was ended, or vanished: it may have happened, wholly or in part.
     Unknown,
-    /// The run that carried it out is over, and something that must not happen twice was cut off in it or below it: no
-    /// further try without an answer to what became of that.
+    /// The run that carried it out is over, and an at-most-once attempt was cut off in it or in its child runs: no
+    /// further try without an answer about that.
     CutOff,
 }
 
@@ -182,13 +182,13 @@ pub enum Move {
     /// Write these down; continue when a call in flight has ended, somebody asks the run to stop, or at that time.
     Wait(Vec<Event>, Option<Uptime>),
     /// Write these down; the run is suspended.
-    Park(Vec<Event>),
+    Suspended(Vec<Event>),
     /// Write these down; the run is over.
     End(Vec<Event>),
 }
 
 /// `RYE_IDEMPOTENCY_KEY`: the same for every try of one visit of a node, of one item of it or one hook at it, over crashes
-/// and continuations (design §5). `scope` is the root of the chain of continuations, or the key of the step that
+/// and continuations (`daemon/docs/formats.md`). `scope` is the root of the chain of continuations, or the key of the step that
 /// started the run.
 pub fn idempotency_key(
     scope: &str,

@@ -88,10 +88,10 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
-    /// It goes on by itself.
+    /// It resumes by itself.
     #[default]
     Resume,
-    /// It parks as `suspended(restart)`.
+    /// It is suspended with the reason `restart`.
     Suspend,
 }
 
@@ -104,7 +104,7 @@ pub enum Effect {
     Idempotent,
     /// No effect at all.
     Pure,
-    /// It must not happen twice: it is repeated only if it provably did not begin.
+    /// At most once: it is repeated only if it provably did not begin.
     AtMostOnce,
 }
 
@@ -114,7 +114,7 @@ pub struct Limits {
     /// Most steps a graph run may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
-    /// How many levels of runs may lie below this one.
+    /// How many levels of child runs it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
 }
@@ -153,10 +153,10 @@ pub struct Spec {
     pub principal: String,
     /// The run that started this one.
     pub parent: Option<RunId>,
-    /// How many runs lie above it.
+    /// How many ancestors it has.
     #[serde(default)]
     pub depth: u32,
-    /// Whether its parent goes on without waiting for it (`async: true`).
+    /// Whether its parent continues without waiting for it (`async: true`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
     /// The idempotency key of the step that started it: its own keys derive from that one, so that they are the same
@@ -257,7 +257,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that trying again does not mend.
+    /// A failure that trying again does not fix.
     pub fn permanent(code: &str, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -275,7 +275,7 @@ impl Failure {
     }
 }
 
-/// A node's error that the graph was told to go on after.
+/// A node's error after which the graph continued, as it declares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuppressedError {
     /// Number of the step.
@@ -318,7 +318,7 @@ impl StepStatus {
     }
 }
 
-/// Why a run is parked.
+/// Why a run is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendReason {
@@ -330,13 +330,13 @@ pub enum SuspendReason {
     Error,
     /// Somebody is to approve what comes next.
     Approval,
-    /// The daemon restarted and the run asked not to go on by itself.
+    /// The daemon restarted and the run asked not to be resumed by itself.
     Restart,
-    /// A step that must not happen twice was in flight when the daemon went down, or its answer never came.
+    /// An at-most-once step was in flight when the daemon went down, or its answer never came.
     Uncertain,
     /// The disk that holds the log is full.
     Storage,
-    /// The run it waits for is parked.
+    /// The child run it waits for is suspended.
     Child,
     /// Resuming it brought the daemon down three times.
     CrashLoop,
@@ -395,14 +395,14 @@ impl SuspendReason {
     }
 }
 
-/// A parked run: why, and what it waits for.
+/// A suspended run: why, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
     /// The reason.
     pub reason: SuspendReason,
     /// A code for programs, where the reason has several.
     pub code: Option<String>,
-    /// The node it parked before.
+    /// The node before which it was suspended.
     pub node: Option<String>,
     /// How much is used of the limit it reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -410,19 +410,19 @@ pub struct Suspension {
     /// That limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<String>,
-    /// The parked run below that it waits for.
+    /// The suspended child run that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
-    /// Attempts that must not happen twice and may have happened: node names, with the item's position where there is one.
+    /// At-most-once attempts that may have executed: node names, with the item's position where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncertain: Vec<String>,
-    /// The failure that it parked behind, for whoever is asked about it.
+    /// The failure behind which it was suspended, for the person who is asked about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Box<Failure>>,
 }
 
 impl Suspension {
-    /// Parked for `reason`.
+    /// Suspended for `reason`.
     pub const fn new(reason: SuspendReason) -> Self {
         Self {
             reason,

@@ -11,7 +11,7 @@
 //! **Never** trusts: [`inspect`] says what a text claims and that its hash fits, [`Token::verify`] that a given key
 //! made the claim. Whether that key counts is not known here.
 //!
-//! **Failure.** Nothing here panics on foreign input. Line ends are normalised before hashing, so whoever uses a
+//! **Failure.** Nothing here panics on foreign input. Line ends are normalised before hashing, so code that uses a
 //! verified text must use the [`normalise`]d text: a lone carriage return means other things to other readers.
 
 mod json;

@@ -103,7 +103,7 @@ impl Machine for ToolMachine {
     fn next(&mut self, now: Tick) -> Move {
         match &self.run.life {
             Life::Running => {}
-            Life::Suspended(_) => return Move::Park(Vec::new()),
+            Life::Suspended(_) => return Move::Suspended(Vec::new()),
             Life::Created | Life::Ended(_) => return Move::End(Vec::new()),
         }
         if self.running.is_some() {
@@ -114,7 +114,7 @@ impl Machine for ToolMachine {
             Some(event) => {
                 let event = self.record(now.at, event);
                 match &self.run.life {
-                    Life::Suspended(_) => Move::Park(vec![event]),
+                    Life::Suspended(_) => Move::Suspended(vec![event]),
                     Life::Created | Life::Running | Life::Ended(_) => Move::End(vec![event]),
                 }
             }

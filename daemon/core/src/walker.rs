@@ -1,14 +1,14 @@
 //! The walker: the pure machine that decides what a graph run does next.
 //!
 //! **Owns** a copy of the run's record, which it advances by the very events it hands out. **Never** acts, waits or
-//! reads a clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and tells the outcome.
+//! reads a clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and reports the outcome.
 //!
 //! ```text
 //!            next(now)                                start(call)   conclude(slot, outcome)
 //! driver ─────────────► Move::Call ─look it up─► announced ─effect─► ─────────────────────► events ─┐
 //!    ▲      ├─────────► Move::Wait  (nothing more can start now)                                     │ committed with
 //!    │      ├─────────► Move::Note  (pure steps; ask again)                                          │ what the next
-//!    │      └─────────► Move::Park, Move::End  (that event is among the events)                      │ moves bring
+//!    │      └─────────► Move::Suspended, Move::End  (that event is among the events)                 │ moves bring
 //!    └───────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -18,8 +18,8 @@
 //!
 //! **Order.** Every attempted node costs a step, a repeated attempt does not. Requests to stop and limits are looked at
 //! before each node and before each item. A walker made from a record with attempts in flight repeats those first,
-//! with the same `_now` and the same keys; one that must not happen twice parks the run as `uncertain`, one that is a
-//! run of its own is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
+//! with the same `_now` and the same keys; an at-most-once one suspends the run as `uncertain`, one that is a
+//! child run is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
 //! follows a failure is decided in this order: the node's `retry`, the hooks of the `error` event, the node's
 //! `on_error` edge, the graph's `on_error`.
 
@@ -47,7 +47,7 @@ use crate::model::graph::{At, State};
 use crate::model::{Event, Failure, GraphEvent, Life, Outcome, Run, RunEvent, Slot, Suspension};
 use crate::policy::Policy;
 
-/// Steps without an effect that are walked before the driver is asked whether to go on.
+/// Steps without an effect that are walked before the driver looks for requests again.
 const NOTE_STEPS: usize = 64;
 /// Warnings that a run records in one life of the daemon.
 const MOST_WARNINGS: usize = 1000;
@@ -80,20 +80,20 @@ pub struct Walker {
     deadline: Option<Uptime>,
     /// When the retry that is due, of that step and attempt, is made.
     retry: Option<(u32, u32, Uptime)>,
-    /// Attempts whose run is parked.
-    parked: BTreeMap<Slot, RunId>,
+    /// Attempts whose child run is suspended.
+    suspended: BTreeMap<Slot, RunId>,
     /// Hooks of the end that were stopped: they are not asked again.
     stopped: BTreeSet<u32>,
     /// `_now` of the step that the node ahead becomes.
     ahead: Option<Timestamp>,
-    /// The run is to park before its next attempt.
+    /// The run is to be suspended before its next attempt.
     held: Option<Suspension>,
     /// What the items of the foreach node at hand see.
     items: Option<ItemScope>,
 }
 
 impl Walker {
-    /// A walker for `run`, which may be fresh or taken up after a restart.
+    /// A walker for `run`, which may be fresh or recovered after a restart.
     pub fn new(graph: Arc<Graph>, policy: Arc<Policy>, run: Arc<Run>) -> Self {
         Self {
             graph,
@@ -105,7 +105,7 @@ impl Walker {
             up: Uptime::default(),
             deadline: None,
             retry: None,
-            parked: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             stopped: BTreeSet::new(),
             ahead: None,
             held: None,
@@ -292,7 +292,7 @@ impl Machine for Walker {
         loop {
             match &self.run.life {
                 Life::Running => {}
-                Life::Suspended(_) => return Move::Park(events),
+                Life::Suspended(_) => return Move::Suspended(events),
                 Life::Created | Life::Ended(_) => return Move::End(events),
             }
             match self.turn(now, &mut events) {
@@ -347,7 +347,7 @@ impl Machine for Walker {
 
     fn suspend_for(&mut self, slot: Slot, child: RunId) {
         self.running.remove(&slot);
-        self.parked.insert(slot, child);
+        self.suspended.insert(slot, child);
     }
 }
 

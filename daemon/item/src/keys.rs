@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_others_can_read_is_refused_with_the_mend() {
+    fn a_private_key_others_can_read_is_refused_with_the_fix() {
         let home = tempfile::tempdir().unwrap();
         let keys = KeyDir::of_user(home.path());
         keys.create().unwrap();

@@ -1,6 +1,6 @@
 //! Requests to cancel that somebody laid into the directory of a run as a file.
 //!
-//! **Never** follows a link, and leaves the files alone: whoever wrote them may want to see them.
+//! **Never** follows a link, and leaves the files alone: their author may want to see them.
 
 use std::collections::HashMap;
 use std::io;

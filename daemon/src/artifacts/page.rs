@@ -86,7 +86,7 @@ impl Standing {
     }
 }
 
-/// A line of the table: what became of the node when it was last visited.
+/// A line of the table: how its last visit ended.
 #[derive(Debug)]
 struct Row {
     name: String,
@@ -403,7 +403,7 @@ fn entry(event: &Event) -> Option<String> {
 
 fn entry_of_run(event: &RunEvent) -> Option<String> {
     Some(match event {
-        RunEvent::RunStarted { .. } => "the daemon takes the run up".to_owned(),
+        RunEvent::RunStarted { .. } => "the daemon starts the run".to_owned(),
         RunEvent::HookCompleted {
             hook, event, error, ..
         } => match error {
@@ -423,8 +423,8 @@ fn entry_of_run(event: &RunEvent) -> Option<String> {
             None => format!("warning: {}", plain(message)),
         },
         RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
-        RunEvent::RunSuspended(why) => format!("parked: {}", why.reason.as_str()),
-        RunEvent::RunResumed { .. } => "goes on".to_owned(),
+        RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
+        RunEvent::RunResumed { .. } => "resumed".to_owned(),
         RunEvent::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
         RunEvent::RunCreated(_)
         | RunEvent::StepStarted { .. }

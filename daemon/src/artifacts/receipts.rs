@@ -154,7 +154,7 @@ struct Done<'a> {
     error: Option<&'a str>,
 }
 
-/// Errors the run went on after, then the one that ended it.
+/// Errors that were suppressed, then the one that ended the run.
 fn errors(run: &Run) -> Vec<Value> {
     let suppressed = run.suppressed().into_iter().flat_map(Chunks::iter);
     let mut errors: Vec<Value> = suppressed.map(|error| json!(error)).collect();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_sleeps_is_woken_by_whoever_moves_the_time() {
+    async fn a_task_that_sleeps_is_woken_when_the_time_is_moved() {
         let clock = std::sync::Arc::new(ManualClock::default());
         let mut tasks = crate::task::Scope::new();
         let sleeper = std::sync::Arc::clone(&clock);

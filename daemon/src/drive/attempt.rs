@@ -19,7 +19,7 @@ use crate::task::Group;
 /// Attempts in flight.
 pub(super) type Attempts = Group<(Box<Call>, Ended)>;
 
-/// Where an attempt reports to while it goes on.
+/// Where an attempt reports to before it ends.
 pub struct Reports<S> {
     slot: Slot,
     driver: mpsc::Sender<(Slot, S)>,
@@ -30,7 +30,7 @@ impl<S> Reports<S> {
         Self { slot, driver }
     }
 
-    /// Tells the machine; waits while the driver has many reports to hear.
+    /// Reports to the machine; waits while the driver has many reports to hear.
     pub async fn tell(&self, signal: S) {
         if self.driver.send((self.slot, signal)).await.is_err() {
             tracing::debug!("the driver of the run is gone");

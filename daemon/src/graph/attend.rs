@@ -134,11 +134,11 @@ impl GraphRun {
     }
 }
 
-/// The run below that an earlier try of a call was carried out by.
+/// The child run that carried out an earlier try of a call.
 enum Earlier {
-    /// There is none, or none that anything can go on with.
+    /// There is none, or none that can be continued.
     None,
-    /// It has been brought to a good end, or nobody waits for it: what it came to counts.
+    /// It has succeeded, or nobody waits for it: its result counts.
     Counts(RunId),
     /// It ended without success: its finished steps are not repeated.
     Continues(Arc<Run>),
@@ -191,7 +191,7 @@ impl Earlier {
             }),
             Life::Created | Life::Running | Life::Suspended(_) => {
                 let text = format!(
-                    "the run `{}` goes on with what an earlier try began; wait until it has ended",
+                    "the run `{}` continues what an earlier try began; wait until it has ended",
                     last.id
                 );
                 Err(Failure::permanent("child_busy", text))
@@ -200,7 +200,7 @@ impl Earlier {
     }
 }
 
-/// A graph within a graph becomes a run of its own, which goes on with that of an earlier try.
+/// A graph within a graph becomes a child run, which continues that of an earlier try.
 async fn nest(
     services: &Arc<Services>,
     run: &Run,
@@ -349,9 +349,9 @@ async fn follow(services: &Arc<Services>, answer: &mut CallOutcome) {
     }
 }
 
-/// Waits for a run below, unless it goes on by itself.
+/// Waits for a child run, unless it is detached.
 ///
-/// The supervisor tells a run below to stop together with its parent; one that was created at that very moment is told here.
+/// The supervisor stops a child run together with its parent; one that was created at that very moment is stopped here.
 async fn child_run(
     services: &Arc<Services>,
     stop: &Stop,
@@ -382,7 +382,7 @@ async fn child_run(
             }
         };
         if let Err(error) = runs.cancel(child.clone(), cause).await {
-            tracing::debug!(%error, "a run below had ended before it was told to");
+            tracing::debug!(%error, "a child run had ended before it was asked to");
         }
     };
     let run = match settled {
@@ -418,7 +418,7 @@ async fn child_run(
     }))
 }
 
-/// What is told at once of a run that its parent does not wait for; `None` if it does.
+/// What is answered at once for a run that its parent does not wait for; `None` if it does.
 async fn detached(services: &Arc<Services>, child: &RunId) -> Option<CallOutcome> {
     let run = services.runs().get(child.clone()).await.ok()?;
     if !run.spec.detached {

@@ -79,7 +79,7 @@ fn is_graph(text: &str) -> bool {
         || document.value.pointer("/config/nodes").is_some()
 }
 
-/// What `refusal` means for somebody who is still writing: a signature can be put on later, anything else must be mended.
+/// What `refusal` means for somebody who is still writing: a signature can be put on later, anything else must be fixed.
 pub(super) fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
     if let chain::Error::Item(error) = refusal
         && let library::Error::Unsigned { .. } = **error

@@ -1,6 +1,6 @@
-//! The thread that lets memory and log go: it archives ended runs, indexes them, and writes the base at checkpoints.
+//! The thread that frees memory and log: it archives ended runs, indexes them, and writes the base at checkpoints.
 //!
-//! **Never** touches a file of a project, and waits for none: lanes tell it what is on disk there. **Order** of what must be on disk
+//! **Never** touches a file of a project, and waits for none: lanes notify it of what is on disk there. **Order** of what must be on disk
 //! before what: archive before index and base, transcripts and base before a segment of the log is removed; archive, index and
 //! transcript before an ended run leaves memory. **Failure**: what cannot be written is tried again; until then memory and log keep
 //! it. A lane that does not answer is waited for until the log has grown to [`RETAINED`] segments, and then given up.

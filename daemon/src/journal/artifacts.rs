@@ -42,7 +42,7 @@ pub trait ArtifactLane: Send {
     /// When there is more to do, if there is.
     fn pause(&self) -> Option<Duration>;
 
-    /// Finishes the runs that parked or ended; whether all that is made of them would survive a power cut.
+    /// Finishes the runs that were suspended or ended; whether all that is made of them would survive a power cut.
     fn checkpoint(&mut self) -> bool;
 
     /// Makes what was written survive a power cut; whether it does.
@@ -63,7 +63,7 @@ pub struct Note {
     pub upto: Head,
     /// Whether its page is to be rendered.
     pub page: bool,
-    /// The record, if the run has parked or ended.
+    /// The record, if the run is suspended or ended.
     pub settled: Option<Arc<Run>>,
     /// Whether the transcript is not written any more.
     pub given_up: bool,
@@ -96,7 +96,7 @@ impl From<Fault> for Unusable {
 pub struct Reading(Cursor);
 
 impl Reading {
-    /// Whether it has come to the end of what a note tells of.
+    /// Whether it has come to the end of what a note names.
     pub const fn is_at(&self, upto: &Head) -> bool {
         self.0.at >= upto.bytes
     }
@@ -111,7 +111,7 @@ impl Transcripts {
         Self(shared)
     }
 
-    /// Hands the next events of what `note` tells of to `take`, one by one: each may be as large as a run may be.
+    /// Hands the next events of what `note` names to `take`, one by one: each may be as large as a run may be.
     pub fn read(
         &self,
         note: &Note,

@@ -1,7 +1,7 @@
 //! How many commits may wait for the publisher: back-pressure, taken before the sequencer's lock.
 //!
-//! **Owns** the permits. A commit takes one and the publisher gives it back when it takes up the commit, so a disk that
-//! stands still holds up whoever commits, as a task that waits, and no worker and no lock. **Never** blocks. Facts that come
+//! **Owns** the permits. A commit takes one and the publisher gives it back when it handles the commit, so a disk that
+//! stands still holds up the committing task, which waits, and no worker and no lock. **Never** blocks. Facts that come
 //! from where nothing can wait have a reserve of their own; **failure** of a disk that takes none for so long that
 //! this is used up as well is [`Error::Behind`].
 

@@ -45,7 +45,7 @@ pub(crate) mod hooks {
     use super::super::Change;
     use super::super::watermark::{POISON, lock};
 
-    /// Which commits are held up: those with an event of that name, of runs so far below the root.
+    /// Which commits are held up: those with an event of that name, of runs at that depth.
     pub(crate) type Gate = Option<(&'static str, u32)>;
 
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) mod hooks {
             self.syncs.load(Ordering::Relaxed)
         }
 
-        /// Holds up the commits that `gate` names from now on, and lets all others go.
+        /// Holds up the commits that `gate` names from now on, and no others.
         pub(crate) fn hold(&self, gate: Gate) {
             self.gate.send_replace(gate);
         }

@@ -14,7 +14,7 @@ use super::run_stream::Message;
 /// Why a feed ended before its run did.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// The reader was too slow; a feed from the event after `last` goes on.
+    /// The reader was too slow; a feed from the event after `last` continues.
     #[error("the reader fell behind after event {last}")]
     Lagged {
         /// The last event it was given.

@@ -204,7 +204,7 @@ impl Index {
             .and_then(|id| RunId::new(id).ok()))
     }
 
-    /// Ended runs older than `before`, those below `parent` if one is given, newest first, as long as `take` says so.
+    /// Ended runs older than `before`, the child runs of `parent` if one is given, newest first, as long as `take` says so.
     pub(super) fn newest_first(
         &self,
         parent: Option<&RunId>,
@@ -235,7 +235,7 @@ impl Index {
     }
 }
 
-/// Whether a walk goes on.
+/// Whether a walk continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
     On,
@@ -251,7 +251,7 @@ fn all() -> Vec<u8> {
     b"c/".to_vec()
 }
 
-/// What the keys of the runs below `parent` in the order of their creation begin with.
+/// What the keys of the child runs of `parent` in the order of their creation begin with.
 fn below(parent: &RunId) -> Vec<u8> {
     [b"p/", parent.as_str().as_bytes(), b"\0"].concat()
 }

@@ -2,7 +2,7 @@
 //!
 //! **Owns** which projects have a lane. One is made when there is something to write, and ends when there was nothing for a while.
 //! **Never** makes one project wait for another, and waits for none: what a lane still has to write lies in its mailbox, some
-//! megabytes at most, and beyond that in the log. **Order.** At a checkpoint each lane is marked, and tells the archiver when
+//! megabytes at most, and beyond that in the log. **Order.** At a checkpoint each lane is marked, and notifies the archiver when
 //! everything before is on disk. **Failure.** A project that hangs keeps its thread and a bounded piece of the log: once the log
 //! has grown to [`RETAINED`](super::projector::RETAINED) segments for its sake, it is kept no longer. When the project moves again,
 //! it gets what lies in the mailbox; runs that would need more are left as they are.
@@ -98,7 +98,7 @@ impl Lanes {
         marked
     }
 
-    /// Lets a lane go that has nothing to do; `false` if something came meanwhile.
+    /// Removes a lane that has nothing to do; `false` if something came meanwhile.
     pub(super) fn retire(&self, lane: &Lane) -> bool {
         let mut table = lock(&self.table);
         let idle = lane.mailbox.is_empty();

@@ -150,7 +150,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A writer that goes on at `offset` of `segment`, behind the frame at `last`.
+    /// A writer that continues at `offset` of `segment`, behind the frame at `last`.
     pub(super) fn new(
         log: Arc<Log>,
         durable: Arc<Watermark>,

@@ -1,4 +1,4 @@
-//! A hand-over between threads: whoever posts merges into what already lies there, whoever takes gets all of it.
+//! A hand-over between threads: a sender merges into what already lies there, the receiver takes all of it.
 //! A slow reader thus never holds its writer up; how much may pile up is the content's affair.
 
 use std::sync::{Condvar, Mutex};

@@ -1,7 +1,7 @@
 //! What a lane does: it writes the files of the runs of one project.
 //!
 //! **Owns** `state/threads/<run>/transcript.jsonl` below the `files` directory, and has an [`ArtifactLane`] make the rest.
-//! **Never** holds a run up: whoever publishes leaves lines in the mailbox of the lane; what does not fit there, or could not be
+//! **Never** holds a run up: the publisher leaves lines in the mailbox of the lane; what does not fit there, or could not be
 //! written, is rendered again from the log. **Order**: lines of a run are appended in order, each at its own offset; objects and
 //! page are made of lines that are written. An ended run leaves memory when it is archived and its transcript, which then is its
 //! history, is written. **Failure**: a project that is gone, full or in our way is tried again every second; once the log has grown
@@ -51,7 +51,7 @@ pub(super) struct Pending {
     /// `None`: render them again.
     pub(super) lines: Option<Vec<u8>>,
     pub(super) pages: Pages,
-    /// The record, once the run parked or ended: it changes no more under our eyes.
+    /// The record, once the run was suspended or ended: it changes no more under our eyes.
     pub(super) settled: Option<Arc<Run>>,
 }
 
@@ -144,7 +144,7 @@ impl Projector {
     }
 
     /// Writes until the mailbox is closed, or there was nothing to do for a while. Begins when everything before this life is
-    /// published: only then can a file be told to be ahead of the log.
+    /// published: only then can a file be known to be ahead of the log.
     pub(super) fn run(mut self) {
         if self
             .shared
@@ -161,7 +161,7 @@ impl Projector {
             } = taken.value;
             let idle = runs.is_empty() && checkpoint.is_none();
             for (id, pending) in runs {
-                self.take_up(id, pending);
+                self.receive(id, pending);
             }
             if !self.failing.is_empty() && Instant::now() >= self.retry_at {
                 self.retry();
@@ -211,7 +211,7 @@ impl Projector {
         }
     }
 
-    fn take_up(&mut self, id: RunId, pending: Pending) {
+    fn receive(&mut self, id: RunId, pending: Pending) {
         if let Some(earlier) = self.failing.get_mut(&id) {
             earlier.merge(pending);
             earlier.lines = None;
@@ -414,7 +414,7 @@ impl Projector {
                 pages: Pages::Keep,
                 settled: None,
             };
-            self.take_up(id.clone(), nothing_new);
+            self.receive(id.clone(), nothing_new);
         }
     }
 

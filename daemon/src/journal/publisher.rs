@@ -5,7 +5,7 @@
 //! published that a power cut could take back, and signing costs a run no time.
 //! **Owns** the live records as they were at the commit it published last: a checkpoint is a mark in its queue, and needs no
 //! look at the sequencer. **Never** takes the sequencer's lock, and holds nobody up but through the permits of the commits in
-//! its queue, which it gives back as it takes them up (see `backlog`).
+//! its queue, which it gives back as it handles them (see `backlog`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ pub(super) struct Entry {
     pub(super) text: Rendered,
     boundary: bool,
     pages: Pages,
-    /// The record after this event, if the run parked or ended with it.
+    /// The record after this event, if it suspended or ended the run.
     settled: Option<Arc<Run>>,
 }
 

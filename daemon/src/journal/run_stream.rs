@@ -25,7 +25,7 @@ pub(super) struct RunStream {
     pub(super) committed: watch::Sender<Seq>,
 }
 
-/// Where a run parked or ended.
+/// Where a run was suspended or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Rest {
     /// The event by which it did; 0 if it has not in this life of the daemon.
@@ -78,7 +78,7 @@ impl RunStream {
         self.published().head
     }
 
-    /// Shows the event at `lsn`, after which the transcript ends with `head`; `rest` if the run parked or ended with it.
+    /// Shows the event at `lsn`, after which the transcript ends with `head`; `rest` if it suspended or ended the run.
     /// `line` is made only for listeners.
     pub(super) fn publish(
         &self,

@@ -4,7 +4,7 @@
 //! **Owns** the pool of prepared files (`spare-<n>.ready`): two are kept, one that comes next and one that is left for
 //! endings when the disk is full. **Never** touches a file that holds frames. A file enters the pool by rename
 //! after its sync, and leaves it by rename before its first byte, so a crash leaves only whole files and `.tmp` rubbish.
-//! **Failure** to prepare one is not final: [`Storage::Full`] is told and preparing is tried again.
+//! **Failure** to prepare one is not final: [`Storage::Full`] is announced and preparing is tried again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub enum Storage {
     /// It can.
     Ok,
-    /// No further segment could be prepared: nothing new is admitted, what runs may still end or park.
+    /// No further segment could be prepared: nothing new is admitted, what runs may still end or be suspended.
     Full,
 }
 
@@ -121,7 +121,7 @@ impl Pool {
         &self.storage
     }
 
-    /// Ends [`Pool::maintain`], and fails whoever waits for a file.
+    /// Ends [`Pool::maintain`], and fails the tasks that wait for a file.
     pub(super) fn stop(&self) {
         lock(&self.stock).stopped = true;
         self.changed.notify_all();
@@ -143,13 +143,13 @@ impl Pool {
             match prepared {
                 Ok(path) => {
                     stock.files.push(path);
-                    self.tell(&mut stock, Storage::Ok);
+                    self.announce(&mut stock, Storage::Ok);
                 }
                 Err(error) => {
                     if !stock.full {
                         tracing::warn!(%error, dir = %self.dir.display(), "no log segment could be prepared");
                     }
-                    self.tell(&mut stock, Storage::Full);
+                    self.announce(&mut stock, Storage::Full);
                     if !stock.stopped {
                         stock = self.changed.wait_timeout(stock, RETRY).expect(POISON).0;
                     }
@@ -158,7 +158,7 @@ impl Pool {
         }
     }
 
-    fn tell(&self, stock: &mut Stock, storage: Storage) {
+    fn announce(&self, stock: &mut Stock, storage: Storage) {
         stock.full = storage == Storage::Full;
         self.storage.send_if_modified(|told| {
             let news = *told != storage;

@@ -33,7 +33,7 @@ pub struct StepLine {
 }
 
 impl StepLine {
-    /// The step whose end `line` tells of, if it tells of one; a long one is read from `objects`. Blocks.
+    /// The step whose end `line` states, if it states one; a long one is read from `objects`. Blocks.
     fn of(line: Line, objects: &object::Store) -> Result<Option<Self>, Unreadable> {
         if line.event_type != ENDED {
             return Ok(None);
@@ -72,7 +72,7 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// What the events of a run tell; reads what is not in them from `objects`. Blocks.
+    /// What the events of a run say; reads what is not in them from `objects`. Blocks.
     fn of(history: Vec<Line>, objects: &object::Store) -> Result<Self, Unreadable> {
         let mut walked = Self {
             steps: Vec::new(),
@@ -92,12 +92,12 @@ impl Walked {
 }
 
 impl Journal {
-    /// The steps `run` has taken, each with its error in full. It is an error if events are lost that may tell of steps.
+    /// The steps `run` has taken, each with its error in full. It is an error if events are lost that may be of steps.
     pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
         Ok(self.walked(run).await?.steps)
     }
 
-    /// The steps `run` has taken, and the one it is at or ended in. It is an error if events are lost that may tell of them.
+    /// The steps `run` has taken, and the one it is at or ended in. It is an error if events are lost that may be of them.
     pub async fn walked(&self, run: &RunId) -> Result<Walked, Error> {
         let history = self.history(run).await?;
         let shared = Arc::clone(&self.shared);

@@ -2,7 +2,7 @@
 //!
 //! **Owns** the number of that form. `base` and `archive` are written and read through here and nowhere else. A form is a promise:
 //! once it is released, what the types of the model write changes only with a new number, and every number that was ever released
-//! stays readable. **Failure.** A number this version does not know is told as that ([`io::ErrorKind::Unsupported`]): a later
+//! stays readable. **Failure.** A number this version does not know has an error of its own ([`io::ErrorKind::Unsupported`]): a later
 //! version wrote it, and nothing is damaged.
 
 use std::io;

@@ -71,7 +71,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Locks the sequencer. A panic inside it is the end of the journal, not of whoever comes next.
+    /// Locks the sequencer. A panic inside it is the end of the journal, not of the next caller.
     pub(super) fn sequencer(&self) -> MutexGuard<'_, Sequencer> {
         self.sequencer.lock().unwrap_or_else(|poisoned| {
             self.durable.fail(Failure::Panicked("sequencer"));

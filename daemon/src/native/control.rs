@@ -1,4 +1,4 @@
-//! `rye/agent/threads/internal/control`: states the answer of a hook. It has no effect; whoever asked acts on it.
+//! `rye/agent/threads/internal/control`: states the answer of a hook. It has no effect; the walker acts on it.
 
 use rye_core::model::{Control, Failure, Object};
 use serde_json::Value;
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_fails_with_the_mend() {
+    fn what_is_no_answer_fails_with_the_fix() {
         assert!(answered(json!({})).unwrap_err().contains("`action`"));
         assert!(
             answered(json!({"action": "explode"}))

@@ -153,7 +153,7 @@ async fn kill(
     }))
 }
 
-/// The chain of continuations a run belongs to, from its root to the one that goes on.
+/// The chain of continuations a run belongs to, from its root to the newest.
 async fn chain(id: &str, session: &Session<'_>) -> Result<Value, Failure> {
     let run = visible(session, id).await?;
     let mut run = session
@@ -181,7 +181,7 @@ fn link(run: &Arc<Run>) -> Value {
 async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failure> {
     if asked.message.is_some() {
         return Err(invalid(
-            "`message` is for LLM threads; a graph run goes on from its state, so leave it out",
+            "`message` is for LLM threads; a graph run resumes from its state, so leave it out",
         ));
     }
     let run = actionable(session, &asked.thread_id).await?;
@@ -205,17 +205,17 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
         verdicts,
         layers: session.spec.layers.clone(),
     };
-    let going = session.runs.resume(resolved.id.clone(), request).await;
-    let going = going.map_err(Refusal::of_run)?;
+    let resumed = session.runs.resume(resolved.id.clone(), request).await;
+    let resumed = resumed.map_err(Refusal::of_run)?;
     let original = (resolved.id != run.id).then_some(&run.id);
     Ok(json!({
         "success": true,
         "resumed": true,
         "old_thread_id": resolved.id,
-        "new_thread_id": going.id,
+        "new_thread_id": resumed.id,
         "original_thread_id": original,
         "resolved_thread_id": resolved.id,
-        "directive": going.spec.item.id,
-        "new_thread_result": {"success": true, "thread_id": going.id, "status": going.status().as_str()},
+        "directive": resumed.spec.item.id,
+        "new_thread_result": {"success": true, "thread_id": resumed.id, "status": resumed.status().as_str()},
     }))
 }

@@ -80,7 +80,7 @@ pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec
     Ok(records)
 }
 
-/// Asks a run to stop, waits a little for it, and tells how far it has come. It kills nothing.
+/// Asks a run to stop, waits a little for it, and reports how far it has come. It kills nothing.
 pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Cancelled {
         run_id,

@@ -1,4 +1,4 @@
-//! Which runs the run that calls may see, and which it may stop or resume: [`port::reach`](crate::port::reach), asked as
+//! Which runs the calling run may see, and which it may stop or resume: [`port::reach`](crate::port::reach), asked as
 //! that run.
 //!
 //! Nobody waits for, and nobody kills, the run it is part of: that would wait for its own end.
@@ -20,21 +20,21 @@ pub(super) const fn caller<'a>(session: &Session<'a>) -> Caller<'a> {
     }
 }
 
-/// The run named `id`, if whoever calls may see it.
+/// The run named `id`, if the calling run may see it.
 pub(super) async fn visible(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let id = RunId::new(id).map_err(invalid)?;
     let run = reach::visible(session.runs, caller(session), &id).await;
     run.map_err(Refusal::of_run)
 }
 
-/// The run named `id`, if whoever calls may stop and resume it.
+/// The run named `id`, if the calling run may stop and resume it.
 pub(super) async fn actionable(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let id = RunId::new(id).map_err(invalid)?;
     let run = reach::actionable(session.runs, caller(session), &id).await;
     run.map_err(Refusal::of_run)
 }
 
-/// Whether the run that calls is `run`, or lies below it.
+/// Whether the calling run is `run`, or a descendant of it.
 pub(super) async fn is_within(session: &Session<'_>, run: &Run) -> Result<bool, Failure> {
     if run.spec.chain_root == session.spec.chain_root {
         return Ok(true);

@@ -35,7 +35,7 @@ pub(super) fn record(run: &Run) -> Value {
     document
 }
 
-/// What a wait tells about a run.
+/// What a wait reports about a run.
 pub(super) fn result(run: &Run) -> Value {
     json!({
         "thread_id": run.id,
@@ -46,7 +46,7 @@ pub(super) fn result(run: &Run) -> Value {
     })
 }
 
-/// What stands in the place of a run that cannot be told about.
+/// What stands in the place of a run that cannot be reported about.
 pub(super) fn failed(failure: &Failure) -> Value {
     json!({"status": "error", "cost": {}, "error": failure.message, "outputs": null})
 }
@@ -64,7 +64,7 @@ pub(super) fn is_alive(run: &Run) -> bool {
     }
 }
 
-/// Why it did not end well, or behind which failure it is parked, for people.
+/// Why it did not end well, or behind which failure it is suspended, for people.
 fn error(run: &Run) -> Option<String> {
     run.failure().map(|failure| failure.message)
 }

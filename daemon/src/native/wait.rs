@@ -1,7 +1,7 @@
 //! Waiting for several runs. Each is pushed to us as it settles; nothing is asked twice.
 //!
 //! **Order.** An id that names no run is an entry at once. Then entries come as runs settle, until all have, one has
-//! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is told as it is.
+//! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is reported as it is.
 //! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
 
 use std::sync::Arc;

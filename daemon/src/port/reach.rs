@@ -1,6 +1,6 @@
 //! Getting at a run on behalf of somebody: the rule of [`rye_core::access`], asked of records.
 //!
-//! **Never** tells a run that somebody may not see from one that does not exist.
+//! **Never** distinguishes a run that somebody may not see from one that does not exist.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rye_core::model::Run;
 
 use super::{Refusal, Runs};
 
-/// More levels than runs can lie below each other: a longer line is damaged.
+/// More levels of child runs than there can be: a longer line is damaged.
 const MOST_LEVELS: usize = 1000;
 
 /// The run `id`, if `caller` sees it.
@@ -45,12 +45,12 @@ pub async fn actionable(
     Err(Refusal {
         kind: ErrorKind::Denied,
         message: format!(
-            "a run acts on itself and on the runs below it; `{id}` is not among those of `{who}`"
+            "a run acts on itself and on its descendants; `{id}` is not among those of `{who}`"
         ),
     })
 }
 
-/// `run` and every run above it.
+/// `run` and its ancestors.
 pub async fn line_above(runs: &dyn Runs, run: &Arc<Run>) -> Vec<Arc<Run>> {
     let mut line = vec![Arc::clone(run)];
     let mut next = above(run);

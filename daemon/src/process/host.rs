@@ -25,7 +25,7 @@ pub fn harden() -> OpenFiles {
     if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
         tracing::warn!(%error, "core dumps could not be turned off");
     }
-    // Their pidfds tell of the ends of children. The spawner must block the signal, so the kernel keeps it, and would wake
+    // Their pidfds notify of the ends of children. The spawner must block the signal, so the kernel keeps it, and would wake
     // this thread for each, for nothing.
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGCHLD);

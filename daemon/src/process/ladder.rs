@@ -1,4 +1,4 @@
-//! When a process gets which signal: a pure machine that is told the time.
+//! When a process gets which signal: a pure machine that is given the time.
 //!
 //! ```text
 //! Free ──asked / timeout──► Terminating (TERM) ──grace over──► Killed (KILL) ──patience over──► given up
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_kills_says_how_long_it_may_take_and_a_second_one_only_shortens_it() {
+    fn a_kill_says_how_long_it_may_take_and_a_second_one_only_shortens_it() {
         let seconds = Duration::from_secs;
         let kill = |grace| StopReason::Kill {
             grace: seconds(grace),

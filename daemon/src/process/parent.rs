@@ -41,7 +41,7 @@ const PASSED_ON: [Signal; 6] = [
 /// How long the parent tries to end what the daemon left. Only a process that hangs in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often the parent looks again for orphans if no signal tells it.
+/// How often the parent looks again for orphans if no signal does.
 const LOOK_AGAIN_MS: u8 = 10;
 
 /// The command that starts this program again as the daemon, with the same arguments.

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_descends_from_the_house_is_inside() {
+    fn a_process_that_descends_from_the_daemon_is_inside() {
         let look = table(&[
             (1, 0),
             (40, 1),

@@ -1,4 +1,4 @@
-//! What `/proc` says about processes. Everything read here may be out of date when it is returned; whoever acts on
+//! What `/proc` says about processes. Everything read here may be out of date when it is returned; code that acts on
 //! it holds a pidfd and checks the start time again (see [`super::pidfd`]).
 
 use std::collections::BTreeSet;

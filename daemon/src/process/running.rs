@@ -54,7 +54,7 @@ impl Leader {
         }
     }
 
-    /// Has the runtime tell when it ends.
+    /// Has the runtime notify when it ends.
     #[expect(unsafe_code, reason = "the runtime trusts that the descriptor stays")]
     fn watched(self) -> io::Result<AsyncFd<Self>> {
         // SAFETY: the leader owns its pidfd, and `reap`, which closes it, takes it out of the `AsyncFd` before.
@@ -130,7 +130,7 @@ struct Stopped {
 enum Fate {
     /// It ended.
     Ended,
-    /// It hangs in the kernel, and ends when that lets it go.
+    /// It hangs in the kernel, and ends when the kernel releases it.
     Survives,
 }
 
@@ -240,7 +240,7 @@ async fn follow(
             Step::Kill => Signal::SIGKILL,
             Step::GiveUp => return Ok(stopped(ladder, sent, descendants, Fate::Survives)),
         };
-        // Taken before the signal: whoever leaves the group and outlives its parent is known from now on.
+        // Taken before the signal: a process that leaves the group and outlives its parent is known from now on.
         descendants.extend(task::blocking("process tree", move || held_below(pid)).await);
         leader.get_ref().signal_group(signal);
         if signal == Signal::SIGTERM {

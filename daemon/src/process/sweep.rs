@@ -11,7 +11,7 @@ use super::pidfd::Held;
 use super::procfs::{self, Stat, Variable};
 use super::{ATTEMPT_VARIABLE, number};
 
-/// How long a sweep goes on. Processes die of KILL in milliseconds; only one that hangs in the kernel, or a swarm that
+/// How long a sweep lasts. Processes die of KILL in milliseconds; only one that hangs in the kernel, or a swarm that
 /// forks faster than it is killed, takes this long, and is reported as surviving.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a sweep looks for more while something it killed is not dead yet.

@@ -1,4 +1,4 @@
-//! A project on a file system that hangs, for tests: whoever touches its files stands still until it is released.
+//! A project on a file system that hangs, for tests: a thread that touches its files stands still until it is released.
 //!
 //! Items and `.env` are opened so that a pipe in their place does not block, so only what lies below us could hang them, and
 //! that takes privileges. So the hang is put where the files of a project are reached, on whatever thread that is.
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A test that forgets to release, or cannot any more because its own threads stand still, is let go on after this.
+/// A test that forgets to release, or cannot any more because its own threads stand still, is released after this.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// The project that hangs, if one does.
@@ -30,7 +30,7 @@ impl Hang {
         self.state().directory = Some(directory.to_owned());
     }
 
-    /// It does so no more; whether it had to be let go before.
+    /// It does so no more; whether it had to be released before.
     pub(crate) fn release(&self) -> bool {
         let mut state = self.state();
         state.directory = None;

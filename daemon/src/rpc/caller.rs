@@ -1,7 +1,7 @@
-//! Who calls, decided when the connection is accepted (design §9).
+//! Who calls, decided when the connection is accepted: see `daemon/docs/capabilities.md`.
 //!
 //! A peer that descends from the daemon or its parent **is a run** and never a principal; until runs have tokens it is
-//! refused. A peer of another uid has no grant and is refused; so is one whose lineage cannot be told.
+//! refused. A peer of another uid has no grant and is refused; so is one whose lineage cannot be found out.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

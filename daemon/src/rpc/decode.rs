@@ -140,7 +140,7 @@ pub(super) fn limits(limits: Option<v1::Limits>) -> Limits {
     }
 }
 
-/// The new limit of steps of a run that goes on; no other can be raised.
+/// The new limit of steps of a run that is resumed; no other can be raised.
 pub(super) fn raise(raise: Option<v1::Limits>) -> Result<Option<u32>, Refusal> {
     let raise = limits(raise);
     match raise.depth {

@@ -15,7 +15,7 @@ use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
 
-/// Characters of a finding that are told: it may repeat a text of the file.
+/// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
@@ -52,7 +52,7 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
     }
 }
 
-/// A record, whole; `continued_by` is the run that goes on from it, if one does.
+/// A record, whole; `continued_by` is the run that continues it, if one does.
 pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     let suspend = run.suspension().map(|why| suspension(why, run));
     v1::Run {
@@ -86,7 +86,7 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     }
 }
 
-/// A record as a line of a list; `continued_by` is the run that goes on from it, if one does.
+/// A record as a line of a list; `continued_by` is the run that continues it, if one does.
 pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
@@ -118,7 +118,7 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
     }
 }
 
-/// A record without what may be large; `continued_by` is the run that goes on from it, if one does.
+/// A record without what may be large; `continued_by` is the run that continues it, if one does.
 pub(super) fn brief(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
     v1::Run {
         state_json: String::new(),
@@ -180,7 +180,7 @@ pub(super) fn cursor(run: &RunId, seq: Seq) -> String {
     format!("{}{seq}", cursors_of(run))
 }
 
-/// What every cursor of `run` begins with: its form, and a hash that tells runs apart.
+/// What every cursor of `run` begins with: its form, and a hash that distinguishes runs.
 pub(super) fn cursors_of(run: &RunId) -> String {
     let hash = Digest::of(&[run.as_str().as_bytes()]).to_string();
     format!("2.{}.", &hash[..12])

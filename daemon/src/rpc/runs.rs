@@ -68,7 +68,7 @@ async fn encoded(run: &Visible) -> Result<v1::Run, Status> {
     Ok(encode::run(run, continued_by.as_ref()))
 }
 
-/// Resolves when all of `runs` have ended or parked.
+/// Resolves when all of `runs` have ended or are suspended.
 async fn settled(runs: &[Visible]) -> Result<(), Error> {
     for run in runs {
         run.settled().await?;
@@ -76,14 +76,14 @@ async fn settled(runs: &[Visible]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The position behind which stands what `run` does from now on, which goes on from where `before` stood.
+/// The position behind which stands what `run` does from now on, which resumes or continues `before`.
 fn resumed_at(before: &Run, run: &Run) -> String {
     if run.id != before.id {
         String::new()
     } else if before.status() == RunStatus::Suspended {
         encode::cursor(&run.id, before.seq)
     } else {
-        // It parked only after we looked.
+        // It was suspended only after we looked.
         encode::cursor(&run.id, run.seq)
     }
 }

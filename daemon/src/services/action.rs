@@ -26,7 +26,7 @@ pub struct Order {
     pub item: ItemRef,
     /// With which parameters: data, never templated.
     pub params: Object,
-    /// Whether the decisions on the way are told.
+    /// Whether the decisions on the way are reported.
     pub trace: TraceMode,
     /// Whose grant it needs.
     pub authority: Authority,
@@ -34,7 +34,7 @@ pub struct Order {
     pub timeout: Option<Duration>,
 }
 
-/// Whether the decisions on the way to an action are told.
+/// Whether the decisions on the way to an action are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceMode {
     /// They are not: looking for shadowed files costs.

@@ -117,7 +117,7 @@ impl Admission {
         match (continued, &admitted.fault) {
             (Some(run), Some(fault)) => Err(Error::Unfit {
                 run,
-                problem: format!("it cannot go on as things are: {}", fault.message),
+                problem: format!("it cannot be continued as things are: {}", fault.message),
             }),
             (Some(_) | None, _) => Ok(admitted),
         }
@@ -177,8 +177,8 @@ impl Admission {
         let limit = *spec.limits.steps.get_or_insert(granted);
         let used_up = used_up(&request.start_at, limit);
         let undeclared =
-            declare(&mut spec, &graph, request.capabilities.is_some()).map_err(|mend| {
-                Failure::permanent("graph_validation_failed", format!("{path}: {mend}"))
+            declare(&mut spec, &graph, request.capabilities.is_some()).map_err(|problem| {
+                Failure::permanent("graph_validation_failed", format!("{path}: {problem}"))
             });
         let misfit = match inputs(&graph, spec.inputs, request.text_inputs, &request.start_at) {
             Ok((inputs, undeclared)) => {
@@ -230,7 +230,7 @@ pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     }
 }
 
-/// The authority a run starts under, before its own declaration: that of whoever asks and of what it comes from, and what
+/// The authority a run starts under, before its own declaration: that of the caller and of what it comes from, and what
 /// was narrowed for this run.
 fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.start_at) {
@@ -373,7 +373,7 @@ fn lay_over(state: &mut State, vars: Object) -> Option<Failure> {
     misfit
 }
 
-/// The limit of steps that a run had which is to go on, raises included: going on never has less room.
+/// The limit of steps of the run that is continued, raises included: its continuation never gets a lower one.
 fn continued_limit(start_at: &StartAt) -> u32 {
     match start_at {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => 0,
@@ -385,7 +385,7 @@ fn continued_limit(start_at: &StartAt) -> u32 {
     }
 }
 
-/// Why a run that failed at its limit of steps, whatever the hooks of that event said, cannot go on with this one.
+/// Why a run that failed at its limit of steps, whatever the hooks of that event said, cannot be continued with this one.
 fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
     let run = match start_at {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => return None,
@@ -397,12 +397,12 @@ fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
         .is_some_and(|failure| failure.code == "max_steps_exceeded");
     (failed_there && taken >= limit).then(|| {
         let text =
-            format!("it has taken {taken} steps of {limit}; let it take more: --raise steps=N");
+            format!("it has taken {taken} steps of {limit}; raise the limit: --raise steps=N");
         Failure::permanent("max_steps_exceeded", text)
     })
 }
 
-/// Where a run that has ended goes on, and with what: at the node that failed, or the one it stood before; at its start, if
+/// Where a run that has ended is continued, and with what: at the node that failed, or the one it stood before; at its start, if
 /// it never took a step.
 fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error> {
     let unfit = |problem: &str| Error::Unfit {

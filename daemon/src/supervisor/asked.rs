@@ -17,7 +17,7 @@ use crate::port::CONTROL;
 pub(super) struct Asked {
     /// Everything that is not a control parameter.
     pub(super) inputs: Object,
-    /// Whether whoever asks goes on without waiting.
+    /// Whether the caller continues without waiting.
     pub(super) detached: bool,
     /// Whether the graph is only looked at.
     pub(super) validate: bool,
@@ -27,11 +27,11 @@ pub(super) struct Asked {
     pub(super) inject_state: Object,
     /// Patterns that narrow what the run may do.
     pub(super) capabilities: Option<Vec<String>>,
-    /// How many levels of runs may lie below it.
+    /// How many levels of child runs it may have.
     pub(super) depth: Option<u32>,
     /// Most steps it may take.
     pub(super) max_steps: Option<u32>,
-    /// The run to go on with, or whose state the only node begins with.
+    /// The run to resume, or whose state the only node begins with.
     pub(super) resume: Option<RunId>,
 }
 
@@ -52,7 +52,7 @@ impl Asked {
         };
         if asked.node.is_none() && asked.resume.is_some() && !asked.inject_state.is_empty() {
             return Err(wrong(
-                "a run that goes on keeps its state: `inject_state` goes with a fresh run or with `node`",
+                "a run that is resumed keeps its state: `inject_state` goes with a fresh run or with `node`",
             ));
         }
         Ok(Self {
@@ -134,7 +134,7 @@ impl Params {
             }
             (_, _, Some(run)) | (true, Some(run), None) => Ok(Some(run)),
             (true, None, None) => Err(wrong(
-                "`resume: true` goes with `graph_run_id`, the run to go on with",
+                "`resume: true` goes with `graph_run_id`, the run to resume",
             )),
             (false, Some(_), None) => Err(wrong(
                 "`graph_run_id` goes with `resume: true`; a fresh run gets its id from the daemon",
@@ -168,7 +168,7 @@ impl Asked {
 }
 
 impl Supervisor {
-    /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: whoever gives
+    /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: a caller who gives
     /// `capabilities` as an input would believe that the run has less authority.
     pub(super) async fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
         let given: Vec<_> = CONTROL
@@ -180,7 +180,7 @@ impl Supervisor {
         if given.is_empty() {
             return Ok(());
         }
-        // What is wrong with the item itself is told by whoever admits the run.
+        // What is wrong with the item itself is reported where the run is admitted.
         let Ok(chain) = self.resolve(&request.item, &request.directory).await else {
             return Ok(());
         };

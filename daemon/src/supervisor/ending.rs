@@ -1,12 +1,12 @@
-//! How runs are stopped, and with them the runs below.
+//! How runs are stopped, and with them their child runs.
 //!
-//! **Order.** A cancel is on record before anyone is told, goes down the line of runs that wait for each other, and ends those
-//! that are parked. A kill ends the run first, so that it starts no further one, then those below it. Once begun, either is
-//! carried to its end by a task of the supervisor, even if whoever asked goes away.
+//! **Order.** A cancel is on record before anyone is notified, goes down the line of runs that wait for each other, and ends those
+//! that are suspended. A kill ends the run first, so that it starts no further one, then its child runs. Once begun, either is
+//! carried to its end by a task of the supervisor, even if the caller goes away.
 //!
-//! **Races.** A run may get its task, lose it, park or end while it is being stopped. Whoever stops it writes its request
+//! **Races.** A run may get its task, lose it, be suspended or end while it is being stopped. The supervisor writes the request
 //! down (in the record or, for a kill, in the signal, under the lock of the tasks) and then looks whether there is a task to
-//! tell; a task enters itself and then reads the record, and when it is over it leaves the list and then looks at its signal
+//! notify; a task enters itself and then reads the record, and when it is over it leaves the list and then looks at its signal
 //! and the record once more. So one of the two always sees the other. What an ended run waited for is stopped by the task
 //! of the ended run, or, if the daemon went down in between, by the next start ([`Supervisor::is_orphan`]).
 
@@ -24,14 +24,14 @@ use crate::journal::{self, Ticket};
 use crate::stop::{DriverExit, Stop, Urgency};
 
 impl Supervisor {
-    /// Asks a run and those below it to stop before their next step; answers when the requests are durable.
+    /// Asks a run and its child runs to stop before their next step; answers when the requests are durable.
     pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
         let work = async move { this.cancel_line(&id, &cause).await };
         self.run_to_end(work).await
     }
 
-    /// Ends a run and those below it by force; answers when they are over, with what had to be ended in all of them.
+    /// Ends a run and its child runs by force; answers when they are over, with what had to be ended in all of them.
     pub async fn kill(
         &self,
         id: &RunId,
@@ -44,7 +44,7 @@ impl Supervisor {
             this.kill_line(&id, &cause, grace).await?;
             let run = this.run_of(&id).await?;
             let mut receipt = run.receipt().cloned().unwrap_or_default();
-            // Those below a run that was over before we came to it are ended by its own task.
+            // The child runs of one that was over before we came to it are ended by its own task.
             for below in &line {
                 this.journal().ended(below).await?;
                 let ended = this.run_of(below).await?;
@@ -70,15 +70,15 @@ impl Supervisor {
                     return Err(error.into());
                 }
             }
-            self.end_parked(id).await?;
+            self.end_suspended(id).await?;
             self.cancel_below(id).await?;
             self.run_of(id).await
         };
         work.boxed()
     }
 
-    /// Refuses what is `wanted` of a run that is over. Whether it is, is known before that is durable: whoever stops a run
-    /// waits for no sync before it is told.
+    /// Refuses what is `wanted` of a run that is over. Whether it is, is known before that is durable: a stop
+    /// waits for no sync before the task is notified.
     async fn not_over(&self, id: &RunId, wanted: &'static str) -> Result<(), Error> {
         let run = self.journal().snapshot(id);
         if run.is_some_and(|run| !run.status().is_terminal()) {
@@ -87,7 +87,7 @@ impl Supervisor {
         self.live_run(id, wanted).await.map(drop)
     }
 
-    /// Puts the request on record and tells the task of the run, if it has one. Of several requests the first one counts;
+    /// Puts the request on record and notifies the task of the run, if it has one. Of several requests the first one counts;
     /// `None` for the others.
     fn note_cancel(&self, id: &RunId, cause: &str) -> Result<Option<Ticket>, journal::Error> {
         // Under the lock of the tasks: nobody else asks between the look and the note.
@@ -155,9 +155,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Tells the task of a run, if it has one.
+    /// Notifies the task of a run, if it has one.
     fn tell(&self, id: &RunId, message: impl FnOnce(&Stop)) -> bool {
-        // Under the lock: a task that leaves the list has seen what it was told before.
+        // Under the lock: a task that leaves the list has seen what it was asked before.
         self.live().get(id).map(message).is_some()
     }
 
@@ -168,7 +168,7 @@ impl Supervisor {
         attached.map(|run| run.id.clone()).collect()
     }
 
-    /// Runs below `id` that somebody above them waits for, and that have not ended; at any depth.
+    /// Descendants of `id` that an ancestor waits for, and that have not ended; at any depth.
     fn attached_line(&self, id: &RunId) -> Vec<RunId> {
         let mut line = self.attached(id);
         let mut next = 0;
@@ -180,8 +180,8 @@ impl Supervisor {
         line
     }
 
-    /// A parked run that was asked to stop has nothing more to wait for.
-    pub(super) async fn end_parked(&self, id: &RunId) -> Result<(), Error> {
+    /// A suspended run that was asked to stop has nothing more to wait for.
+    pub(super) async fn end_suspended(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
         if let (Some(_), Some(cause)) = (run.suspension(), &run.cancel) {
             self.end(&run, run.end_by_cancel(self.journal().now(), cause))
@@ -191,18 +191,18 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The last acts of a run's task: it is told nothing any more, and what it was told last is done.
+    /// The last acts of a run's task: nothing is asked of it any more, and what was asked last is done.
     pub(super) async fn leave(&self, id: &RunId, stop: &Stop, left: DriverExit) {
         {
             let mut live = self.live();
-            // A run that parked may go on in another task already.
+            // A run that was suspended may run in another task already.
             if live.get(id).is_some_and(|now| now.is_same(stop)) {
                 live.remove(id);
             }
         }
         if self.shared.stopping.is_cancelled() {
             if let DriverExit::Interrupted(_) = left {
-                tracing::info!(run = %id, "the run goes on at the next start");
+                tracing::info!(run = %id, "the run is recovered at the next start");
             }
             return;
         }
@@ -223,11 +223,11 @@ impl Supervisor {
                 receipt,
             });
             self.end(&run, event).await;
-            // It may have parked before it was told: then it may have got another task since, and others may be parked for it.
+            // It may have been suspended before it was asked: then it may have got another task since, and others may be suspended for it.
             self.tell(id, |stop| stop.kill(&cause, grace));
             self.release_parent(id).await?;
         } else {
-            self.end_parked(id).await?;
+            self.end_suspended(id).await?;
         }
         let is_over = self.run_of(id).await?.status().is_terminal();
         if !is_over {

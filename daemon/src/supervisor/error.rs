@@ -58,15 +58,15 @@ pub enum Error {
     /// A parameter that says how an item is to run is wrong.
     #[error("{message}")]
     Params {
-        /// Which, and the mend.
+        /// Which, and the fix.
         message: String,
     },
-    /// What was asked of a run does not fit what it is or how it is parked.
+    /// What was asked of a run does not fit what it is or why it is suspended.
     #[error("run `{run}`: {problem}")]
     Unfit {
         /// Its id.
         run: RunId,
-        /// What does not fit, and the mend.
+        /// What does not fit, and the fix.
         problem: String,
     },
     /// The idempotency key was used for something else.
@@ -79,11 +79,11 @@ pub enum Error {
         /// What is not the same, as it was then.
         what: String,
     },
-    /// The run is not parked.
+    /// The run is not suspended.
     #[error(
-        "run `{run}` is {status}; only a parked run, or one that ended without success, can be resumed"
+        "run `{run}` is {status}; only a suspended run, or one that ended without success, can be resumed"
     )]
-    NotParked {
+    NotSuspended {
         /// Its id.
         run: RunId,
         /// Its status.
@@ -110,7 +110,7 @@ impl Kinded for Error {
             Self::Over { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }
-            | Self::NotParked { .. } => ErrorKind::Precondition,
+            | Self::NotSuspended { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

@@ -1,7 +1,7 @@
 //! Items that are run for their answer, and single nodes of graphs.
 //!
 //! A tool answers with its envelope. A graph is a run of its own: control parameters among its parameters say how it runs, and
-//! its result is the answer. **Failure.** Whoever asks may go away at any time; the run goes on.
+//! its result is the answer. **Failure.** The caller may go away at any time; the run continues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::services::{Envelope, TraceMode};
 pub enum Executed {
     /// What a tool answered, and its run.
     Tool(Envelope, RunId),
-    /// A run that has ended or parked.
+    /// A run that has ended or is suspended.
     Run(Arc<Run>),
     /// A run that nobody waits for (`async: true`).
     Launched(Arc<Run>),
@@ -32,7 +32,7 @@ pub enum Executed {
     Document(Value),
 }
 
-/// How an item was found, as an envelope tells it.
+/// How an item was found, as an envelope states it.
 #[derive(Debug)]
 pub struct Lookup {
     /// The chain it runs through.
@@ -53,7 +53,7 @@ pub struct Step {
 }
 
 impl Supervisor {
-    /// Runs an item for its answer; tells how it was found, which the envelope of a tool holds already.
+    /// Runs an item for its answer; answers also how it was found, which the envelope of a tool holds already.
     pub async fn execute(
         &self,
         request: Start,
@@ -122,7 +122,7 @@ impl Supervisor {
         Ok(Executed::Run(self.run_of(&run).await?))
     }
 
-    /// Runs one node of a graph as a run of its own; answers with its record when it has ended or parked.
+    /// Runs one node of a graph as a run of its own; answers with its record when it has ended or is suspended.
     pub async fn step(&self, request: Start, step: Step) -> Result<(Started, Arc<Run>), Error> {
         let started = self.start_step(request, step).await?;
         self.settled(&started.run).await?;

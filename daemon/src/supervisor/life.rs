@@ -20,7 +20,7 @@ impl Supervisor {
     pub(super) async fn run(self, launch: Beginner) {
         let Beginner { begin, asker } = launch;
         let run = match begin {
-            Begin::TakeUp(run) => run,
+            Begin::Existing(run) => run,
             Begin::Create {
                 run,
                 admitted,
@@ -43,11 +43,11 @@ impl Supervisor {
         self.own_run(run, stop, asker).await;
     }
 
-    /// From here on the run has a task that can be told to stop.
+    /// From here on the run has a task that can be asked to stop.
     fn enter(&self, run: &Run) -> Stop {
         let stop = Stop::new();
         self.live().insert(run.id.clone(), stop.clone());
-        if self.is_to_park(run) {
+        if self.is_to_suspend(run) {
             stop.hold();
         }
         if self.shared.stopping.is_cancelled() {
@@ -83,7 +83,7 @@ impl Supervisor {
         self.leave(&run.id, &stop, left).await;
     }
 
-    /// The driver could not go on with its run because of `error`. Either somebody else ended it, or let it go on in another
+    /// The driver could not continue its run because of `error`. Either somebody else ended it, or resumed it in another
     /// task, or is about to end it (a kill, the end of the daemon): or it ends here. No run is left that nobody drives.
     async fn give_up(&self, run: &Run, stop: &Stop, error: &journal::Error) {
         let record = self.journal().run(&run.id).await.ok().flatten();
@@ -97,9 +97,9 @@ impl Supervisor {
             tracing::info!(run = %run.id, error = %with_sources(error), "the run was left");
             return;
         }
-        tracing::error!(run = %run.id, error = %with_sources(error), "the run cannot go on");
+        tracing::error!(run = %run.id, error = %with_sources(error), "the run cannot continue");
         if !error.is_final() {
-            let text = format!("the run cannot go on: {}", with_sources(error));
+            let text = format!("the run cannot continue: {}", with_sources(error));
             self.fail(run, Failure::permanent("internal", text)).await;
         }
     }

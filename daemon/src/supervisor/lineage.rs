@@ -1,6 +1,6 @@
-//! Runs below runs: how they come to be, and what drivers and native tools may ask of the owner of all runs.
+//! Child runs: how they are created, and what drivers and native tools may ask of the owner of all runs.
 //!
-//! A run below has the authority of its parent, narrowed by what it declares and by what the action names, and lies within
+//! A child run has the authority of its parent, narrowed by what it declares and by what the action names, and lies within
 //! its parent's depth. A run that its parent does not wait for (`async: true`) is left alone when its parent is stopped.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
 use crate::journal::{Change, Filter, Summary};
 use crate::port::{Nest, Nested, Refusal, Resume, Runs};
 
-/// Levels of runs below a run that nobody limited.
+/// Levels of child runs of a run that nobody limited.
 const MOST_DEPTH: u32 = 10;
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;
 
-/// How far down the runs below a run are told.
+/// How far down the descendants of a run are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Those it started itself.
@@ -48,7 +48,7 @@ impl Supervisor {
         let levels = parent.spec.limits.depth.unwrap_or(MOST_DEPTH);
         let Some(left) = levels.checked_sub(1) else {
             let text = format!(
-                "`{}` would lie too deep: at most {} levels of runs may lie below the first one here",
+                "`{}` would be too deep: at most {} levels of child runs are allowed here",
                 order.item, parent.spec.depth
             );
             return Err(Failure::permanent("depth_exceeded", text));
@@ -108,7 +108,7 @@ impl Supervisor {
         })
     }
 
-    /// The runs below `id`: each behind its parent, siblings oldest first.
+    /// The descendants of `id`: each behind its parent, siblings oldest first.
     pub async fn below(&self, id: &RunId, reach: Reach) -> Result<Vec<Arc<Run>>, Error> {
         let root = self.run_of(id).await?;
         let mut found = Vec::new();
@@ -151,7 +151,7 @@ impl Shared {
     fn supervisor(&self) -> Supervisor {
         let shared = self.this.upgrade();
         Supervisor {
-            shared: shared.expect("whoever calls holds it"),
+            shared: shared.expect("the caller holds it"),
         }
     }
 }
@@ -174,7 +174,7 @@ impl Runs for Shared {
                 }
             };
             if let Err(error) = this.launch_created(record).await {
-                tracing::info!(%run, error = %with_sources(&error), "a run goes on at the next start");
+                tracing::info!(%run, error = %with_sources(&error), "a run is recovered at the next start");
             }
         })
     }
@@ -191,7 +191,7 @@ impl Runs for Shared {
                         return Ok(record);
                     }
                     Life::Suspended(_) => this.moved_on(&record).await?,
-                    // It parked, and somebody has let it go on already.
+                    // It was suspended, and somebody has resumed it already.
                     Life::Created | Life::Running => {}
                 }
             }

@@ -1,5 +1,5 @@
-//! What nobody knows about a run that is to go on: attempts that must not happen twice and may have happened (they were cut
-//! off, or failed after they had begun), in it or in the runs below that its last step waited for.
+//! What nobody knows about a run that is to be resumed or continued: at-most-once attempts that may have executed (they were cut
+//! off, or failed after they had begun), in it or in the child runs that its last step waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use rye_core::model::{Run, Status, Verdict};
 use super::{Error, Supervisor};
 use crate::port::Resume;
 
-/// An attempt that must not happen twice and may have happened.
+/// An at-most-once attempt that may have executed.
 #[derive(Debug)]
 pub(super) struct Question {
-    /// Its name, and those of the attempts above it that must not happen twice either: an answer to one is an answer to it.
+    /// Its name, and those of the at-most-once attempts above it: an answer to one is an answer to it.
     names: Vec<String>,
     /// The run it belongs to.
     run: RunId,
@@ -32,14 +32,14 @@ impl Question {
         if self.run == run.id {
             format!("`{name}`")
         } else {
-            format!("`{name}` of the run below `{}`", self.run)
+            format!("`{name}` of the child run `{}`", self.run)
         }
     }
 }
 
 impl Supervisor {
-    /// What nobody knows about `run`, which has ended or stands behind a failure, and about the runs below with which
-    /// another try of its last step goes on.
+    /// What nobody knows about `run`, which has ended or stands behind a failure, and about the child runs that
+    /// another try of its last step continues.
     pub(super) fn questions<'a>(
         &'a self,
         run: &'a Run,
@@ -76,7 +76,7 @@ impl Supervisor {
         work.boxed()
     }
 
-    /// The run with which a step of `run` goes on that `child` carried out; `None` if nothing of it is repeated.
+    /// The run that a step of `run` continues, which `child` carried out; `None` if nothing of it is repeated.
     async fn ended_below(&self, run: &Run, child: &RunId) -> Result<Option<Arc<Run>>, Error> {
         let mut child = self.newest(child).await?;
         if child.spec.detached {
@@ -93,15 +93,15 @@ impl Supervisor {
             Status::Created | Status::Running | Status::Suspended => Err(Error::Unfit {
                 run: run.id.clone(),
                 problem: format!(
-                    "the run below `{}` goes on by itself; wait until it has ended, or end it, and resume this one then",
+                    "the child run `{}` continues by itself; wait until it has ended, or end it, and resume this one then",
                     child.id
                 ),
             }),
         }
     }
 
-    /// What may have happened in `run`, or in a run below, and must not happen twice is repeated only if whoever asks says
-    /// that it may.
+    /// What is at-most-once and may have executed, in `run` or in a child run, is repeated only if the request says that it
+    /// may.
     pub(super) async fn settle_unknown(&self, run: &Run, request: &Resume) -> Result<(), Error> {
         let unfit = |problem: String| Error::Unfit {
             run: run.id.clone(),
@@ -114,7 +114,7 @@ impl Supervisor {
             }
             if *verdict != Verdict::Retry {
                 return Err(unfit(format!(
-                    "it can only go on by doing `{name}` again; if that is wrong, start a new run"
+                    "it can only continue by doing `{name}` again; if that is wrong, start a new run"
                 )));
             }
         }
@@ -122,7 +122,7 @@ impl Supervisor {
             let mut given = request.verdicts.iter();
             !given.any(|(name, _)| question.is_answered_by(name))
         });
-        // An answer counts for all that have the name: whoever gives it is to know of all.
+        // An answer counts for all that have the name: its author is to know of all.
         let told: Vec<String> = open
             .clone()
             .map(|question| question.describe(run))
@@ -135,19 +135,19 @@ impl Supervisor {
             return Ok(());
         }
         Err(unfit(format!(
-            "{} must not happen twice, and may have happened; if it may happen again, say so: ryectl resume {} {}",
+            "{}: at most once, and may have executed; if it may execute again, say so: ryectl resume {} {}",
             told.join(", "),
             run.id,
             Vec::from_iter(answers).join(" ")
         )))
     }
 
-    /// Whether letting the parked `run` go on would repeat what must not happen twice and may have happened.
+    /// Whether resuming the suspended `run` would repeat an at-most-once attempt that may have executed.
     pub(super) async fn must_be_asked_about(&self, run: &Run) -> Result<bool, Error> {
         Ok(run.resume_retries_failed_step() && !self.questions(run).await?.is_empty())
     }
 
-    /// As [`Self::settle_unknown`], for a parked run; answers with what is left of the request.
+    /// As [`Self::settle_unknown`], for a suspended run; answers with what is left of the request.
     pub(super) async fn settle_failed(&self, run: &Run, request: Resume) -> Result<Resume, Error> {
         if !self.must_be_asked_about(run).await? {
             return Ok(request);

@@ -1,8 +1,8 @@
-//! What becomes of live runs when the daemon starts again.
+//! What happens to live runs when the daemon starts again.
 //!
-//! A running run goes on, or parks if it asked for that; a parked one stays parked, unless it waited for disk space or for a run
-//! that is over. One whose parent is gone ends, and one that brought the daemon down again and again parks. **Order.** Runs
-//! above before those below, older ones before younger ones.
+//! A running run is recovered, or suspended if it asked for that; a suspended one stays suspended, unless it waited for disk space
+//! or for a run that is over. One whose parent is gone ends, and one that brought the daemon down again and again is suspended.
+//! **Order.** Parents before their child runs, older ones before younger ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use rye_core::model::{Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason
 use super::{Error, Supervisor};
 use crate::journal::Change;
 
-/// Pause between two runs taken up after a restart, so that a thousand of them do not start at once.
+/// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
-/// A run that was taken up this often without finishing a step or an item is taken to bring the daemon down.
+/// A run that was recovered this often without finishing a step or an item is taken to bring the daemon down.
 const MOST_REVIVALS: u32 = 3;
 
 impl Supervisor {
-    /// Takes up what was live when the daemon went down.
+    /// Recovers what was live when the daemon went down.
     pub async fn recover(&self, mut live: Vec<Arc<Run>>) {
-        // A run may be as old as the one above it, to the millisecond; whether it is an orphan shows when that one is settled.
+        // A run may be as old as its parent, to the millisecond; whether it is an orphan shows when its parent is settled.
         live.sort_by_key(|run| run.spec.depth);
         let stopping = &self.shared.stopping;
         for run in live {
             if stopping.is_cancelled() {
                 return;
             }
-            if let Err(error) = self.take_up(&run).await {
-                tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not taken up");
+            if let Err(error) = self.recover_run(&run).await {
+                tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not recovered");
             }
             if run.suspension().is_some() {
-                // Few of those that are parked start again.
+                // Few suspended runs start again.
                 continue;
             }
             let pause = tokio::time::sleep(RESUME_PAUSE);
@@ -42,12 +42,12 @@ impl Supervisor {
         }
     }
 
-    /// Takes up `run` as the daemon found it: only one that is parked there may have got a task from somebody else since.
-    async fn take_up(&self, run: &Arc<Run>) -> Result<(), Error> {
+    /// Recovers `run` as the daemon found it: only one that is suspended there may have got a task from somebody else since.
+    async fn recover_run(&self, run: &Arc<Run>) -> Result<(), Error> {
         if run.status().is_terminal() {
             return Ok(());
         }
-        let parked = run.suspension().map(|why| why.reason);
+        let suspended = run.suspension().map(|why| why.reason);
         if self.is_orphan(run).await {
             let cause = "its parent has ended".to_owned();
             let receipt = KillReceipt::default();
@@ -55,25 +55,25 @@ impl Supervisor {
                 .await;
             return Ok(());
         }
-        if parked.is_some() && run.cancel.is_some() {
-            return self.end_parked(&run.id).await;
+        if suspended.is_some() && run.cancel.is_some() {
+            return self.end_suspended(&run.id).await;
         }
-        if parked.is_some_and(|reason| reason != SuspendReason::Storage) {
+        if suspended.is_some_and(|reason| reason != SuspendReason::Storage) {
             return self.release(&run.id).await;
         }
         let reason = if run.revivals >= MOST_REVIVALS && !only_waits(run) {
             SuspendReason::CrashLoop
-        } else if parked.is_none() && run.spec.recovery == Recovery::Suspend {
+        } else if suspended.is_none() && run.spec.recovery == Recovery::Suspend {
             SuspendReason::Restart
         } else {
             return self.launch_created(Arc::clone(run)).await;
         };
-        let node = run.current_node().filter(|_| parked.is_none());
+        let node = run.current_node().filter(|_| suspended.is_none());
         let why = Suspension::new(reason).at(node);
         let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
         self.journal().commit(vec![event]).await?;
         // It may have been asked to stop, before the daemon went down or just now.
-        self.end_parked(&run.id).await
+        self.end_suspended(&run.id).await
     }
 }
 

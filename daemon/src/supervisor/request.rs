@@ -77,7 +77,7 @@ pub enum StartAt {
     Continue {
         /// That run.
         run: Arc<Run>,
-        /// What whoever continues it may do; the new run may do no more.
+        /// What the caller who continues it may do; the new run may do no more.
         layers: Vec<Layer>,
     },
 }
@@ -91,7 +91,7 @@ pub struct Lineage {
     pub spec: Arc<Spec>,
     /// The idempotency key of the step.
     pub key: String,
-    /// Whether the parent goes on without waiting.
+    /// Whether the parent continues without waiting.
     pub detached: bool,
 }
 

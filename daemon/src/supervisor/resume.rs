@@ -1,16 +1,16 @@
-//! Parking runs, and letting them go on.
+//! Suspending and resuming runs.
 //!
-//! A parked run goes on under its own id. One that ended without success is continued by a new run, which takes over state,
+//! A suspended run resumes under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
-//! ask at once. A step that a run below carried out goes on with that run in the same way ([`crate::graph`]); what must not happen
-//! twice and was cut off, here or below, is repeated only if whoever resumes says so ([`Supervisor::questions`]).
+//! ask at once. A step that a child run carried out continues that run in the same way ([`crate::graph`]); an at-most-once attempt
+//! that was cut off, here or in a child run, is repeated only if the request says so ([`Supervisor::questions`]).
 //!
-//! **Order.** A run that is resumed goes on in one commit with the parked runs it waits for; then its parked ancestors go on, one
-//! after the other. If a parked run is ended instead, those that wait for it go on with that. **Races.** It may be ended, or let go
-//! on, while its parent is about to park: whoever does that looks at the parent afterwards, and the parent looks at it after it has
-//! parked; so does the next start of the daemon. A run may be asked to park while it has no task yet
-//! (it was let go on just now, or waits to be taken up after a restart): whoever asks writes that down and then looks for a
-//! task to tell, and a task enters itself and then looks for such a request.
+//! **Order.** A run is resumed in one commit with the suspended child runs it waits for; then its suspended ancestors are resumed, one
+//! after the other. If a suspended run is ended instead, those that wait for it resume with that. **Races.** It may be ended, or
+//! resumed, while its parent is about to be suspended: that request looks at the parent afterwards, and the parent looks at it after
+//! it was suspended; so does the next start of the daemon. A run may be asked to suspend while it has no task yet (it was resumed
+//! just now, or waits to be recovered after a restart): the request is written down and then looks for a task to notify, and a
+//! task enters itself and then looks for such a request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,10 +28,10 @@ use super::{CONTINUES, Error, Start, StartAt, Supervisor};
 use crate::journal::{self, Change, Refused, Summary, Why};
 use crate::port::{Resume, reach};
 
-/// A run that is to park, and its last event when that was asked.
+/// A run that is to be suspended, and its last event when that was asked.
 pub(super) type Hold = (RunId, Seq);
 
-/// A request to park that somebody waits for.
+/// A request to suspend that a caller waits for.
 struct Held<'a> {
     supervisor: &'a Supervisor,
     hold: Hold,
@@ -47,7 +47,7 @@ impl Drop for Held<'_> {
 }
 
 impl Supervisor {
-    /// Asks a run to park before its next attempt; resolves when it has parked or ended.
+    /// Asks a run to suspend before its next attempt; resolves when it is suspended or has ended.
     pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let run = self.live_run(id, "suspended").await?;
         if run.suspension().is_some() {
@@ -58,7 +58,7 @@ impl Supervisor {
         self.run_of(id).await
     }
 
-    /// Asks the task of `run` to park, whether it has one already or is yet to get it.
+    /// Asks the task of `run` to suspend it, whether it has one already or is yet to get it.
     fn hold(&self, run: &Run) -> Held<'_> {
         let hold = (run.id.clone(), run.seq);
         self.holds().push(hold.clone());
@@ -71,9 +71,9 @@ impl Supervisor {
         }
     }
 
-    /// Whether somebody waits for `run`, which gets its task now, to park. A request older than the
+    /// Whether a caller waits for `run`, which gets its task now, to be suspended. A request older than the
     /// last resume has been served.
-    pub(super) fn is_to_park(&self, run: &Run) -> bool {
+    pub(super) fn is_to_suspend(&self, run: &Run) -> bool {
         let holds = self.holds();
         holds
             .iter()
@@ -86,7 +86,7 @@ impl Supervisor {
         holds.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with `id` instead of the fresh run that `request` asks for. The run keeps its inputs and its authority; a
+    /// Resumes or continues `id` instead of the fresh run that `request` asks for. The run keeps its inputs and its authority; a
     /// limit replaces its own.
     pub async fn start_again(&self, id: &RunId, request: Start) -> Result<Arc<Run>, Error> {
         self.run_to_take_over(id, &request).await?;
@@ -96,7 +96,7 @@ impl Supervisor {
             (request.limits.depth.is_some(), "limit of depth"),
         ];
         if let Some((_, what)) = changed.into_iter().find(|(given, _)| *given) {
-            let message = format!("run `{id}` keeps its {what} when it goes on; leave it out");
+            let message = format!("run `{id}` keeps its {what} when it is resumed; leave it out");
             return Err(Error::Params { message });
         }
         let resume = Resume {
@@ -130,7 +130,7 @@ impl Supervisor {
         Ok(run)
     }
 
-    /// Lets a parked run go on, or continues one that ended without success; answers with the one that runs.
+    /// Resumes a suspended run, or continues one that ended without success; answers with the one that runs.
     pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let (this, id) = (self.clone(), id.clone());
         let work = async move { this.resume_line(&id, request).await };
@@ -148,10 +148,10 @@ impl Supervisor {
         match &run.life {
             Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
                 run: run.id.clone(),
-                problem: "it waits for room to write, and goes on by itself when there is some"
+                problem: "it waits for space to write, and resumes by itself when there is some"
                     .into(),
             }),
-            Life::Suspended(_) => self.let_go_on(run, request).await,
+            Life::Suspended(_) => self.resume_suspended(run, request).await,
             Life::Ended(outcome) => match &**outcome {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     self.continue_ended(run, request).await
@@ -164,7 +164,7 @@ impl Supervisor {
                     })
                 }
             },
-            Life::Created | Life::Running => Err(Error::NotParked {
+            Life::Created | Life::Running => Err(Error::NotSuspended {
                 run: run.id.clone(),
                 status: run.status(),
             }),
@@ -226,28 +226,28 @@ impl Supervisor {
         self.run_of(&started.run).await
     }
 
-    async fn let_go_on(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
-        let below = self.parked_below(&run).await?;
+    async fn resume_suspended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
+        let below = self.suspended_children(&run).await?;
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
         let leaf = run.suspension().and_then(|why| why.child.as_ref());
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
         let request = self.settle_failed(&target, request).await?;
-        let mut changes = go_on(&target, &request, self.shared.services.epoch)?;
+        let mut changes = resume_changes(&target, &request, self.shared.services.epoch)?;
         let mut line = Vec::new();
         let plain = Resume::default();
-        for parked in below.iter().chain([&run]) {
-            if parked.id != target.id {
-                // What is uncertain on the way stays parked until somebody answers.
-                if self.must_be_asked_about(parked).await? {
+        for suspended in below.iter().chain([&run]) {
+            if suspended.id != target.id {
+                // What is uncertain on the way stays suspended until somebody answers.
+                if self.must_be_asked_about(suspended).await? {
                     continue;
                 }
-                match go_on(parked, &plain, self.shared.services.epoch) {
+                match resume_changes(suspended, &plain, self.shared.services.epoch) {
                     Ok(more) => changes.extend(more),
                     Err(_) => continue,
                 }
             }
-            line.push(parked.id.clone());
+            line.push(suspended.id.clone());
         }
         let ticket = match self.journal().commit(changes).await {
             Ok(committed) => committed.ticket,
@@ -257,7 +257,7 @@ impl Supervisor {
                 ..
             })) => {
                 let now = self.run_of(&run).await?;
-                return Err(Error::NotParked {
+                return Err(Error::NotSuspended {
                     run: now.id.clone(),
                     status: now.status(),
                 });
@@ -273,7 +273,7 @@ impl Supervisor {
         self.run_of(&run.id).await
     }
 
-    /// Lets the run go on that is parked for `id`, if `id` is parked no more, and those that are parked for that one in turn.
+    /// Resumes the run that is suspended for `id`, if `id` is no longer suspended, and its ancestors in turn.
     pub(super) async fn release_parent(&self, id: &RunId) -> Result<(), Error> {
         match waiting_parent(&*self.run_of(id).await?) {
             Some(parent) => self.release(&parent).await,
@@ -281,7 +281,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets `id` go on, if it is parked for a run that is parked no more, and those that are parked for it in turn.
+    /// Resumes `id`, if it is suspended for a run that is no longer suspended, and those that are suspended for it in turn.
     pub(super) async fn release(&self, id: &RunId) -> Result<(), Error> {
         let mut next = Some(id.clone());
         while let Some(id) = next {
@@ -289,10 +289,10 @@ impl Supervisor {
             if !self.waits_in_vain(&run).await? {
                 return Ok(());
             }
-            let changes = go_on(&run, &Resume::default(), self.shared.services.epoch)?;
+            let changes = resume_changes(&run, &Resume::default(), self.shared.services.epoch)?;
             match self.journal().commit(changes).await {
                 Ok(committed) => self.journal().published(committed.ticket).await?,
-                // Somebody else let it go on, and looks at those above; or ended it.
+                // Somebody else resumed it, and looks at its ancestors; or ended it.
                 Err(journal::Error::Refused(Refused {
                     why: Why::Illegal(_) | Why::NotLive,
                     ..
@@ -308,23 +308,23 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Whether `run` is parked for a run that goes on or is over.
+    /// Whether `run` is suspended for a run that is resumed or over.
     async fn waits_in_vain(&self, run: &Run) -> Result<bool, Error> {
         for child in children(run) {
-            if !is_parked(&*self.run_of(&child).await?) {
+            if !is_suspended(&*self.run_of(&child).await?) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// The parked runs that `run` waits for, the deepest first.
-    async fn parked_below(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
+    /// The suspended runs that `run` waits for, the deepest first.
+    async fn suspended_children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut found = Vec::new();
         let mut open = children(run);
         while let Some(id) = open.pop() {
             let child = self.run_of(&id).await?;
-            if is_parked(&child) && !child.spec.detached {
+            if is_suspended(&child) && !child.spec.detached {
                 open.extend(children(&child));
                 found.push(child);
             }
@@ -334,8 +334,8 @@ impl Supervisor {
     }
 }
 
-/// The events by which a parked run goes on.
-fn go_on(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
+/// The events by which a suspended run resumes.
+fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
     check_raise(run, request)?;
     let mut events = verdicts(run, request)?;
     events.push(Event::Run(RunEvent::RunResumed {
@@ -355,7 +355,7 @@ fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
         Some(limit) if limit <= taken => Err(Error::Unfit {
             run: run.id.clone(),
             problem: format!(
-                "it has taken {taken} steps, so with a limit of {limit} it could not go on; raise it to more than {taken}"
+                "it has taken {taken} steps, so with a limit of {limit} it could not continue; raise it to more than {taken}"
             ),
         }),
         Some(_) | None => Ok(()),
@@ -367,20 +367,20 @@ fn waiting_parent(run: &Run) -> Option<RunId> {
     run.spec.parent.clone().filter(|_| !run.spec.detached)
 }
 
-/// Whether somebody has to let `run` go on.
-fn is_parked(run: &Run) -> bool {
+/// Whether somebody has to resume `run`.
+fn is_suspended(run: &Run) -> bool {
     run.suspension()
         .is_some_and(|why| why.reason != SuspendReason::Storage)
 }
 
-fn is_parked_for_child(run: &Run) -> bool {
+fn is_suspended_for_child(run: &Run) -> bool {
     run.suspension()
         .is_some_and(|why| why.reason == SuspendReason::Child)
 }
 
-/// The runs that carry out what `run`, which is parked for one of them, has in flight.
+/// The runs that carry out what `run`, which is suspended for one of them, has in flight.
 fn children(run: &Run) -> Vec<RunId> {
-    if !is_parked_for_child(run) {
+    if !is_suspended_for_child(run) {
         return Vec::new();
     }
     let children = run.attempts().filter_map(|attempt| attempt.child.clone());

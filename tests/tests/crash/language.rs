@@ -1,8 +1,8 @@
-//! The same for a graph that uses all of the language: parallel and sequential foreach, effects that must not happen twice,
-//! retries, failures that are handled, a run below, a cached node and a hook.
+//! The same for a graph that uses all of the language: parallel and sequential foreach, at-most-once effects,
+//! retries, failures that are handled, a child run, a cached node and a hook.
 //!
 //! Every effect appends its label and its idempotency key to a file outside the daemon. Wherever the daemon was killed in the
-//! middle of an effect that must not happen twice, the run parks as `uncertain`, and is told what that file knows.
+//! middle of an at-most-once effect, the run is suspended as `uncertain`, and is told what that file knows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -19,7 +19,7 @@ use super::{Random, Victims, die, events, rounds, transcript};
 /// How long the run may take to come to its end once it may.
 const LAST_LAP: Duration = Duration::from_mins(1);
 
-/// A run without an effect for so long may be parked.
+/// A run without an effect for so long may be suspended.
 const QUIET: Duration = Duration::from_millis(150);
 
 /// Goes round until the file `stop` is there, or `laps` times. What it does to the state depends on the number of laps alone.
@@ -144,8 +144,8 @@ struct Battle {
     seed: u64,
     /// Effects that were on record as finished at a death, and how often they had happened by then.
     finished: HashMap<String, usize>,
-    /// How many runs parked because nobody knew what had become of an effect.
-    parked: usize,
+    /// How many runs were suspended because nobody knew what had become of an effect.
+    suspended: usize,
 }
 
 impl Battle {
@@ -160,22 +160,22 @@ impl Battle {
             random: Random(seed),
             seed,
             finished: HashMap::new(),
-            parked: 0,
+            suspended: 0,
         }
     }
 
-    /// Lets the run go on a little, kills the daemon at some instant, and looks at what is left.
+    /// Lets the run continue a little, kills the daemon at some instant, and looks at what is left.
     fn fight(&mut self, round: usize) {
         let before = self.effects().len();
         let deadline = Instant::now() + LAST_LAP;
         while self.effects().len() < before + 2 {
             assert!(
                 Instant::now() < deadline,
-                "round {round}, seed {}: the run does not go on: {}",
+                "round {round}, seed {}: the run does not continue: {}",
                 self.seed,
                 self.world.record(&self.run)
             );
-            // A run that is parked does nothing for a while.
+            // A run that is suspended does nothing for a while.
             if within(QUIET, || (self.effects().len() >= before + 2).then_some(())).is_none() {
                 self.answer();
             }
@@ -210,7 +210,7 @@ impl Battle {
         }
     }
 
-    /// The run and all runs below it.
+    /// The run and its child runs.
     fn family(&self) -> Vec<String> {
         let folder = self.world.project().join(".ai/state/threads");
         let entries = fs::read_dir(folder).unwrap();
@@ -227,7 +227,7 @@ impl Battle {
             .collect()
     }
 
-    /// If the run is parked, says what became of the effects nobody knew about.
+    /// If the run is suspended, says what became of the effects nobody knew about.
     fn answer(&mut self) {
         let record = self.world.record(&self.run);
         if record["status"] != "suspended" {
@@ -236,12 +236,12 @@ impl Battle {
         }
         let mut resume = self.world.ryectl("resume --detach").arg(&self.run);
         if record["suspend"]["reason"] == "uncertain" {
-            self.parked += 1;
+            self.suspended += 1;
             let happened: HashSet<String> =
                 self.effects().into_iter().map(|(_, key)| key).collect();
             let names = record["suspend"]["uncertain"].as_array().unwrap();
             let names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap()).collect();
-            until("the transcript to tell that the run is parked", || {
+            until("the transcript to tell that the run is suspended", || {
                 let events = events(&self.world, &self.run);
                 let mut last = events.iter().rev();
                 let last = last.find(|event| event["event_type"] != "checkpoint")?;
@@ -281,7 +281,7 @@ impl Battle {
         check(text.trim_end(), &self.run, &self.world.node_key()).unwrap();
         self.compare(&at);
         self.every_effect_has_its_record(&at);
-        self.every_lap_had_one_run_below(&at, &record);
+        self.every_lap_had_one_child_run(&at, &record);
         self.undisturbed(&at, &record);
     }
 
@@ -308,7 +308,7 @@ impl Battle {
         }
     }
 
-    fn every_lap_had_one_run_below(&self, at: &str, record: &Value) {
+    fn every_lap_had_one_child_run(&self, at: &str, record: &Value) {
         let laps = record["output"].as_u64().unwrap();
         let mut children: BTreeMap<String, HashSet<String>> = BTreeMap::new();
         for event in events(&self.world, &self.run) {
@@ -327,10 +327,10 @@ impl Battle {
         assert!(family.remove(&self.run));
         assert_eq!(
             family, below,
-            "{at}: a run below was started twice, or is lost"
+            "{at}: a child run was started twice, or is lost"
         );
         for run in &below {
-            let text = until("the transcript of a run below", || {
+            let text = until("the transcript of a child run", || {
                 let text = transcript(&self.world, run);
                 text.contains("\"graph_completed\"").then_some(text)
             });
@@ -352,8 +352,8 @@ impl Battle {
         assert_eq!(state(&other), state(record), "{at}");
         assert_eq!(other["steps"], record["steps"], "{at}");
         assert!(
-            self.parked > 0 || rounds() < 30,
-            "{at}: no death hit an effect that must not happen twice"
+            self.suspended > 0 || rounds() < 30,
+            "{at}: no death hit an at-most-once effect"
         );
     }
 }
@@ -383,7 +383,7 @@ impl Record {
         let node = payload["node"].as_str().unwrap_or_default();
         let hook = payload["hook"].as_str().unwrap_or_default();
         let name = match event["event_type"].as_str().unwrap_or_default() {
-            // The item events of a foreach node, and the run below, tell of its effects.
+            // The item events of a foreach node, and the child run, tell of its effects.
             "step_started" | "step_failed" | "step_completed"
                 if payload.get("items").is_some() || payload.get("child").is_some() =>
             {

@@ -247,7 +247,7 @@ impl Case<'_> {
         })
     }
 
-    /// A step that wants the run to be cancelled says so, and goes on when it has been.
+    /// A step that wants the run to be cancelled says so, and continues when it has been.
     fn cancel(&self) {
         until("the step that is to be cancelled", || {
             self.project.join(".stub/cancel").exists().then_some(())
@@ -338,7 +338,7 @@ pub(super) fn signed_project() -> World {
         let name = path.file_stem().unwrap().to_str().unwrap();
         teach_to_tell(&tools, &format!("stub/{name}"));
     }
-    // Stands for the item of LLM threads: it answers what its caller wants, or that a run of the project goes on elsewhere.
+    // Stands for the item of LLM threads: it answers what its caller wants, or that a run of the project continues elsewhere.
     world.python(
         "rye/agent/threads/thread_directive",
         "import os\n\

@@ -4,7 +4,7 @@
 
 use super::scenario::{Scenario, play};
 
-/// The first step waits for `go` and must not happen twice.
+/// The first step waits for `go` and is at-most-once.
 const CHARGES: &str = "start: charge\nnodes:\n  charge: {effect: at_most_once, action: {item_id: rye/bash, params: {command: \"touch in; until [ -e go ]; do sleep 0.01; done; echo charged\"}}, assign: {said: \"${result.stdout}\"}, next: done}\n  done: {type: return, output: \"${state.said}\"}";
 
 const CRASHES: &[Scenario] = &[

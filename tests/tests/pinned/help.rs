@@ -32,7 +32,7 @@ fn help_of_every_verb() {
 /// The verbs that a help text lists.
 fn subcommands(help: &str) -> Vec<&str> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    // What a verb does may go on in further lines, which begin farther to the right.
+    // What a verb does may continue in further lines, which begin farther to the right.
     let names = lines
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.strip_prefix("  "))

@@ -33,7 +33,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// Reads a hook that stands in a file of policies; `fallback_id` is its id if it names none. The error tells all
+    /// Reads a hook that stands in a file of policies; `fallback_id` is its id if it names none. The error names all
     /// that is wrong with it.
     pub fn from_value(value: &Value, fallback_id: &str) -> Result<Self, String> {
         let document = Document::without_places(value.clone());
@@ -324,7 +324,7 @@ const fn pointless(control: &Control, event: HookEvent) -> Option<&'static str> 
         (
             HookEvent::GraphCompleted,
             Control::Fail { .. } | Control::Abort | Control::Suspend { .. } | Control::Escalate,
-        ) => Some("stops a run that goes on"),
+        ) => Some("stops a run that has not ended"),
     }
 }
 

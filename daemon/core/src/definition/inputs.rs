@@ -7,7 +7,7 @@ use super::uses::About;
 use crate::expr::{nearest, parse_json, references, text_of};
 use crate::model::{Failure, Object};
 
-/// Most problems told at once.
+/// Most problems reported at once.
 const MAX_PROBLEMS: usize = 20;
 
 /// The inputs a graph declares.
@@ -195,12 +195,12 @@ fn problem(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
     }
     let name = input_of(pointer);
     let place = pointer.trim_start_matches('/').replace('/', ".");
-    let mend = if error.instance().is_null() && !schema["properties"][&name]["default"].is_null() {
+    let hint = if error.instance().is_null() && !schema["properties"][&name]["default"].is_null() {
         " (leave it out to get the default)"
     } else {
         ""
     };
-    format!("input `{place}`: {message}{mend}")
+    format!("input `{place}`: {message}{hint}")
 }
 
 /// The value of `-i key=text`: of the type that `schema` declares for `key` where the text can be read so, else the

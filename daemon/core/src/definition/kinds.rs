@@ -1,4 +1,4 @@
-//! Types of inputs and state, as far as a file tells them, and conditions they cannot meet.
+//! Types of inputs and state, as far as a file states them, and conditions they cannot meet.
 
 use std::collections::{BTreeSet, HashMap};
 

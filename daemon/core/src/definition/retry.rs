@@ -106,14 +106,14 @@ impl<'d> Reader<'d> {
         } else {
             Shape::None
         };
-        let (unused, mend): (&[&str], _) = match shape {
+        let (unused, why): (&[&str], _) = match shape {
             Shape::None => (&["delay", "base", "max_delay"], "there is no pause"),
             Shape::Fixed => (&["base", "max_delay"], "a fixed pause has `delay`"),
             Shape::Exponential => (&["delay"], "the first pause is `base`"),
         };
         for key in unused {
             if let Some(child) = at.given(key) {
-                let message = format!("`{key}` has no effect: {mend}");
+                let message = format!("`{key}` has no effect: {why}");
                 self.key_warn("no_effect", &child, message);
             }
         }

@@ -293,7 +293,7 @@ const BROKEN_NODES: &[Row] = &[
 ];
 
 #[test]
-fn errors_of_nodes_name_place_and_mend() {
+fn errors_of_nodes_name_place_and_fix() {
     for (nodes, code, place, part) in BROKEN_NODES {
         let text = with_nodes(nodes);
         expect(&text, Severity::Error, code, *place, part);
@@ -403,7 +403,7 @@ const BROKEN_FILES: &[(&str, Row)] = &[
 ];
 
 #[test]
-fn errors_of_files_name_place_and_mend() {
+fn errors_of_files_name_place_and_fix() {
     let sound = with_nodes("a: {type: return}");
     for (from, (to, code, place, part)) in BROKEN_FILES {
         let text = sound.replacen(from, to, 1);
@@ -633,7 +633,7 @@ fn inputs_get_defaults_and_undeclared_ones_pass_with_a_warning() {
 }
 
 #[test]
-fn inputs_that_break_the_schema_are_named_with_the_mend() {
+fn inputs_that_break_the_schema_are_named_with_the_fix() {
     for (given, message) in [
         (
             json!({}),

@@ -98,7 +98,7 @@ pub(crate) fn attempt_name(node: &str, slot: Slot) -> String {
 pub enum Verdict {
     /// It did not happen: do it again.
     Retry,
-    /// It happened: go on.
+    /// It executed: continue behind it.
     Done,
     /// It failed.
     Fail,

@@ -30,20 +30,20 @@ pub enum Control {
     },
     /// End the run with an error, because the hook says so.
     Abort,
-    /// Park the run.
+    /// Suspend the run.
     Suspend {
         /// Why, if the hook says.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<SuspendReason>,
     },
-    /// Park the run at its limit or behind its failure, for whoever may do something about it.
+    /// Suspend the run at its limit or behind its failure, for somebody who may do something about it.
     Escalate,
-    /// Go on: past the failed node, or beyond the limit.
+    /// Continue: past the failed node, or beyond the limit.
     Continue {
         /// By how many steps a limit is raised.
         additional_steps: u32,
     },
-    /// Go on past the failed node as if it had not been there.
+    /// Continue past the failed node as if it had not been there.
     Skip,
 }
 
@@ -90,8 +90,8 @@ impl Control {
         Ok(Some(control))
     }
 
-    /// The reason for which this answer to `event` parks a run, if it does.
-    pub fn parks(&self, event: &str) -> Option<SuspendReason> {
+    /// The reason for which this answer to `event` suspends a run, if it does.
+    pub fn suspends(&self, event: &str) -> Option<SuspendReason> {
         let of_failure = (event == "error").then_some(SuspendReason::Error);
         match self {
             Self::Suspend { reason } => reason.or(of_failure).or(Some(SuspendReason::User)),

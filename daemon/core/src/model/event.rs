@@ -185,7 +185,7 @@ pub enum Syncing {
 pub struct Facets {
     /// When the run may take it.
     pub allowed: While,
-    /// Whether it begins work, or is no part of ending it; while the disk is full there is room for neither.
+    /// Whether it begins work, or is no part of ending it; while the disk is full there is space for neither.
     pub begins: bool,
     /// Whether the head of the run is signed at it: at the end of each step, and when the run is suspended or ends.
     pub boundary: bool,
@@ -212,7 +212,7 @@ impl Facets {
         begins: true,
         ..Self::PLAIN
     };
-    /// The beginning of an attempt. None is committed behind a request to stop, however late whoever planned it hears of that.
+    /// The beginning of an attempt. None is committed behind a request to stop, however late the driver hears of that.
     pub(super) const ATTEMPT: Self = Self {
         allowed: While::Wanted,
         ..Self::BEGINS
@@ -243,11 +243,11 @@ pub enum RunEvent {
         /// The daemon's life it runs in.
         epoch: Epoch,
     },
-    /// The run is parked.
+    /// The run is suspended.
     RunSuspended(Suspension),
-    /// A parked run goes on.
+    /// A suspended run is resumed.
     RunResumed {
-        /// The daemon's life it goes on in.
+        /// The daemon's life it resumes in.
         epoch: Epoch,
         /// A new limit of steps that came with the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,7 +337,7 @@ pub enum RunEvent {
         event: String,
         /// The hooks, by their place in the list of the graph's and the configured ones.
         hooks: Vec<u32>,
-        /// What they are told, without the state.
+        /// What they are given, without the state.
         context: Arc<Object>,
         /// `_now` of their templates: the same in every try.
         now: Timestamp,

@@ -16,7 +16,7 @@ pub struct Round {
     pub event: Name,
     /// Hooks that have not answered, by their place in the list.
     pub waiting: VecDeque<u32>,
-    /// What they are told, without the state.
+    /// What they are given, without the state.
     pub context: Arc<Object>,
     /// `_now` of their templates.
     pub now: Timestamp,
@@ -35,7 +35,7 @@ impl Round {
     /// Whether the run is suspended for `why` because the answer of this round says so.
     pub(super) fn asked(&self, why: &Suspension) -> bool {
         let wanted = self.answer.as_ref();
-        let wanted = wanted.and_then(|(answer, _)| answer.parks(&self.event));
+        let wanted = wanted.and_then(|(answer, _)| answer.suspends(&self.event));
         self.is_over() && wanted == Some(why.reason)
     }
 

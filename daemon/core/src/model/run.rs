@@ -143,7 +143,7 @@ impl Run {
         self.place_before_the_end().filter(|_| is_over)
     }
 
-    /// The node to name to whoever asks where a graph run is: that at which it stands, or at which it ended short of its
+    /// The node to name where a graph run is: that at which it stands, or at which it ended short of its
     /// goal. A completed run has none.
     pub fn last_node(&self) -> Option<&str> {
         if let Some(node) = self.current_node() {

@@ -400,7 +400,7 @@ fn without_any_configuration_there_are_no_hooks_and_everything_is_permanent() {
 }
 
 #[test]
-fn a_bad_pattern_is_told_with_file_entry_and_mend() {
+fn a_bad_pattern_is_named_with_file_entry_and_fix() {
     let good = json!({"path": "status_code", "value": 1});
     for (entry, told) in [
         (
@@ -462,7 +462,7 @@ fn a_bad_pattern_is_told_with_file_entry_and_mend() {
 }
 
 #[test]
-fn a_bad_file_is_told_with_its_mend() {
+fn a_bad_file_is_named_with_the_fix() {
     for (config, told) in [
         (
             json!({CLASSIFICATION: {"paterns": []}}),
@@ -616,7 +616,7 @@ fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
 }
 
 #[test]
-fn a_bad_hook_is_told_with_file_entry_and_mend() {
+fn a_bad_hook_is_named_with_file_entry_and_fix() {
     for (entry, told) in [
         (
             json!({"id": "h", "event": "eror", "action": {"retry": true}}),

@@ -126,7 +126,7 @@ fn a_cancel_ends_the_run_before_its_call_and_when_its_call_was_stopped() {
 fn a_run_is_suspended_before_its_call_and_never_during_it() {
     let mut fresh = machine();
     fresh.hold(Suspension::new(SuspendReason::User));
-    assert!(matches!(fresh.next(tick(1)), Move::Park(_)));
+    assert!(matches!(fresh.next(tick(1)), Move::Suspended(_)));
     let resumed = RunEvent::RunResumed {
         epoch: Epoch(1),
         max_steps: None,

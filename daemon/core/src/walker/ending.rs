@@ -1,4 +1,4 @@
-//! Ends and rests: requests to stop, limits, the terminal event, parking.
+//! Ends and rests: requests to stop, limits, the terminal event, suspension.
 
 use std::sync::Arc;
 

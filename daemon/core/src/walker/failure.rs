@@ -38,7 +38,7 @@ pub(super) enum Repeat {
     Possible,
     /// It would fail as before.
     Useless,
-    /// It must not happen twice, and may have happened.
+    /// It is at-most-once, and may have executed.
     Harmful,
 }
 
@@ -55,7 +55,7 @@ impl Repeat {
         }
     }
 
-    /// The same where the action has done its work, and what came after it failed: another one would not mend that.
+    /// The same where the action has done its work, and what came after it failed: another one would not fix that.
     pub(super) fn of_done(effect: Effect) -> Self {
         match effect {
             Effect::AtMostOnce => Self::Harmful,
@@ -101,7 +101,7 @@ impl Walker {
         }
     }
 
-    /// What kind of failure it is; that of a node whose items failed is what the first failed item tells.
+    /// What kind of failure it is; that of a node whose items failed is what the first failed item says.
     fn classify(&self, failure: &Failure, result: &Value) -> Classification {
         let items = self.walk().at.items();
         let items = items.filter(|_| failure.code == ITEM_FAILED);
@@ -176,7 +176,7 @@ impl Walker {
             }
             Control::Abort => self.give_up(now, step, None, Onward::Fatal, events),
             Control::Suspend { .. } | Control::Escalate => {
-                let reason = control.parks(HookEvent::Error.as_str());
+                let reason = control.suspends(HookEvent::Error.as_str());
                 let failure = self.failed().map(|failed| failed.error.clone());
                 let why = Suspension {
                     uncertain: self.run.unknown(),
@@ -192,7 +192,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// The run was parked behind a failure and goes on: whoever resumed it wants another try.
+    /// The run was suspended behind a failure and is resumed: another try is wanted.
     pub(super) fn try_again_as_asked(
         &mut self,
         now: Timestamp,

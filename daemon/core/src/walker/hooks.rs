@@ -135,7 +135,7 @@ impl Walker {
         if !ending && let Some(turn) = self.stop_if_requested(now, events) {
             return Some(turn);
         }
-        if let Some(child) = self.parked.remove(&Slot::Hook(index)) {
+        if let Some(child) = self.suspended.remove(&Slot::Hook(index)) {
             return Some(self.suspend_for_child(now, child, events));
         }
         Some(self.ask(now, index, events))
@@ -273,7 +273,7 @@ impl Walker {
         }
     }
 
-    /// Between two nodes a hook may end the run or park it; any other answer changes nothing.
+    /// Between two nodes a hook may end the run or suspend it; any other answer changes nothing.
     fn act_on_step(
         &mut self,
         now: Timestamp,
@@ -292,7 +292,7 @@ impl Walker {
                 Some(self.finish(now, Outcome::Error { error }, events))
             }
             Control::Suspend { .. } | Control::Escalate => {
-                let reason = control.parks(HookEvent::AfterStep.as_str())?;
+                let reason = control.suspends(HookEvent::AfterStep.as_str())?;
                 Some(self.suspend(now, Suspension::new(reason), events))
             }
             Control::Retry { .. } | Control::Continue { .. } | Control::Skip => None,

@@ -133,8 +133,8 @@ impl Walker {
         if !uncertain.is_empty() {
             return self.suspend_uncertain(now, uncertain, events);
         }
-        if let Some((_, child)) = self.parked.pop_first() {
-            self.parked.clear();
+        if let Some((_, child)) = self.suspended.pop_first() {
+            self.suspended.clear();
             return self.suspend_for_child(now, child, events);
         }
         self.close_items(now, node, foreach, step, events);
@@ -153,7 +153,7 @@ impl Walker {
         })
     }
 
-    /// Whether another item may start beside those in flight; one that is parked, or of which nobody knows what became,
+    /// Whether another item may start beside those in flight; one that is suspended, or whose outcome is unknown,
     /// is in flight too.
     fn may_start_item(&self, foreach: &Foreach) -> bool {
         let at_once = match foreach.order {
@@ -186,7 +186,7 @@ impl Walker {
         let lost = self.items_in_hand()?.running.iter().find(|(item, work)| {
             let slot = Slot::Part(**item);
             !self.running.contains_key(&slot)
-                && !self.parked.contains_key(&slot)
+                && !self.suspended.contains_key(&slot)
                 && !matches!(Revival::of(work), Revival::Uncertain)
         });
         let (item, work) = lost.map(|(item, work)| (*item, work.clone()))?;

@@ -1,4 +1,4 @@
-//! Nodes with an action, gates and returns: attempted, taken up again, concluded.
+//! Nodes with an action, gates and returns: attempted, recovered, concluded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Walker {
         }
     }
 
-    /// A step is in flight: wait for it, or take it up again after a restart.
+    /// A step is in flight: wait for it, or recover it after a restart.
     pub(super) fn in_step(&mut self, now: Timestamp, step: &Step, events: &mut Vec<Event>) -> Turn {
         let graph = Arc::clone(&self.graph);
         let Some(node) = graph.nodes.get(&step.node) else {
@@ -119,7 +119,7 @@ impl Walker {
         if let Some(turn) = self.stop_if_requested(now, events) {
             return turn;
         }
-        if let Some(child) = self.parked.remove(&Slot::Main) {
+        if let Some(child) = self.suspended.remove(&Slot::Main) {
             return self.suspend_for_child(now, child, events);
         }
         let StepWork::Action(attempt) = &step.work else {
@@ -193,7 +193,7 @@ impl Walker {
             return;
         };
         if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
-            // It stays in flight; the next turn parks the run.
+            // It stays in flight; the next turn suspends the run.
             return;
         }
         if let Some(failure) = &answer.failure {
@@ -341,7 +341,7 @@ pub(super) enum Revival {
     Repeat,
     /// The run that carries it out is waited for again.
     Attach(RunId),
-    /// Nobody knows whether it happened, and it must not happen twice.
+    /// It is at-most-once, and may have executed.
     Uncertain,
     /// Somebody said what became of it.
     Settled(CallOutcome),

@@ -1,11 +1,11 @@
 //! What the walker does, told as the nodes it attempts and the end it comes to.
 
+mod child_runs;
 mod ends;
 mod foreach;
 mod hooks;
 mod properties;
 mod retry;
-mod runs_below;
 mod steps;
 mod uncertain;
 
@@ -161,7 +161,7 @@ fn echo(call: &Call) -> CallOutcome {
 #[derive(Debug, Clone, PartialEq)]
 enum Rest {
     Waits(Option<Uptime>),
-    Parked,
+    Suspended,
     Ended,
 }
 
@@ -242,9 +242,9 @@ impl Stage {
                     self.note(events);
                     return Rest::Waits(until);
                 }
-                Move::Park(events) => {
+                Move::Suspended(events) => {
                     self.note(events);
-                    return Rest::Parked;
+                    return Rest::Suspended;
                 }
                 Move::End(events) => {
                     self.note(events);
@@ -264,7 +264,7 @@ impl Stage {
         call
     }
 
-    /// Goes on until the run ends or parks, with calls that end in the order in which they began.
+    /// Plays until the run ends or is suspended, with calls that end in the order in which they began.
     fn play(&mut self) -> Rest {
         self.play_with(echo)
     }
@@ -280,7 +280,7 @@ impl Stage {
                     self.clock += i64::try_from(left).unwrap();
                 }
                 Rest::Waits(None) => panic!("it waits for nothing: {:?}", self.walker.run().life),
-                rest @ (Rest::Parked | Rest::Ended) => {
+                rest @ (Rest::Suspended | Rest::Ended) => {
                     self.check_record();
                     return rest;
                 }
@@ -316,7 +316,7 @@ impl Stage {
         }));
     }
 
-    /// The daemon goes down, with all calls in flight, and takes the run up again from its record.
+    /// The daemon goes down, with all calls in flight, and recovers the run from its record.
     fn crash(&mut self) {
         self.check_record();
         self.in_flight.clear();
@@ -326,7 +326,7 @@ impl Stage {
         self.observe(Event::Run(RunEvent::RunStarted { epoch }));
     }
 
-    /// Somebody lets the parked run go on.
+    /// Somebody resumes the suspended run.
     fn resume(&mut self, max_steps: Option<u32>) {
         let run = Arc::clone(self.walker.run());
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
@@ -370,7 +370,7 @@ impl Stage {
         error
     }
 
-    fn why_parked(&self) -> &Suspension {
+    fn why_suspended(&self) -> &Suspension {
         self.run().suspension().expect("a suspended run")
     }
 

@@ -116,7 +116,7 @@ fn a_signed_item_is_handed_out_as_it_was_checked() {
 }
 
 #[test]
-fn every_refusal_names_the_file_and_the_mend() {
+fn every_refusal_names_the_file_and_the_fix() {
     let world = World::new();
     let stranger = SecretKey::from_seed(&[2; 32]);
     let good = world.signed(&yaml("a"));
@@ -159,14 +159,14 @@ fn every_refusal_names_the_file_and_the_mend() {
             "accept_partial",
         ),
     ];
-    for (text, verdict, mend) in cases {
+    for (text, verdict, fix) in cases {
         let path = world.write("project/.ai/tools/a/x.yaml", &text);
         let report = world.library.verify_path(&path).unwrap();
         assert_eq!(report.verdict, verdict, "{text}");
         assert_eq!(report.item, tool("a/x"));
         let error = world.resolve("a/x").unwrap_err();
         let text = rye_core::error::with_sources(&error);
-        assert!(text.contains(mend), "{text}");
+        assert!(text.contains(fix), "{text}");
         assert!(text.contains(&path.display().to_string()), "{text}");
         assert!(matches!(
             error.kind(),

@@ -137,7 +137,7 @@ async fn a_failed_sync_is_final() {
 }
 
 #[tokio::test]
-async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
+async fn a_full_disk_admits_nothing_new_and_runs_may_be_suspended_and_end() {
     let rig = Rig::with_segments_of(4096);
     let journal = rig.open().await;
     let (a, b) = (
@@ -163,13 +163,13 @@ async fn a_full_disk_admits_nothing_new_and_lets_runs_park_and_end() {
     // The end of the step could be kept, the start of the next one not.
     let refused = refusal(journal.commit(turn(&a, step)).await);
     assert_eq!((refused.change, refused.why), (1, Why::Full));
-    let parked = Event::Run(RunEvent::RunSuspended(Suspension::new(
+    let suspended = Event::Run(RunEvent::RunSuspended(Suspension::new(
         SuspendReason::Storage,
     )));
     journal
         .put(vec![
             change(&a, completed(step, json!(0))),
-            change(&a, parked),
+            change(&a, suspended),
         ])
         .await;
     journal.put(vec![change(&b, finish())]).await;

@@ -45,7 +45,7 @@ async fn replay_and_live_meet_without_gap_or_duplicate() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_cut_and_can_go_on() {
+async fn a_slow_reader_is_cut_and_can_continue() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;

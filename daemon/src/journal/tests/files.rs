@@ -130,7 +130,7 @@ async fn what_neither_file_nor_log_holds_is_lost_and_the_place_is_told() {
         let whole = transcript(&path, 44).await;
         journal.close().await.unwrap();
         drop(journal);
-        // The log has let go of all this.
+        // The log holds none of this any more.
         let journal = rig.open().await;
         let there = &whole[..whole.len() * kept / 3];
         if kept == 0 {

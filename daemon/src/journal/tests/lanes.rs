@@ -78,7 +78,7 @@ async fn a_project_that_hangs_holds_up_its_own_files_and_nothing_else() {
     assert!(!dead.join("state").exists());
     assert_eq!(journal.history(&stuck).await.unwrap().len(), 6);
 
-    // The log is kept for its sake up to a bound; then base, archive and memory go on without it.
+    // The log is kept for its sake up to a bound; then base, archive and memory continue without it.
     let before = base(&rig);
     let busy = begun(&journal, &rig, &alive, "busy-1").await;
     for step in 1..200 {

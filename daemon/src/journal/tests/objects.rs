@@ -160,15 +160,15 @@ async fn what_went_wrong_is_in_the_receipt_and_in_the_snapshot() {
 }
 
 #[tokio::test]
-async fn a_parked_run_has_a_snapshot_and_a_later_one_takes_its_place() {
+async fn a_suspended_run_has_a_snapshot_and_a_later_one_takes_its_place() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 2).await;
-    let park = Event::Run(RunEvent::RunSuspended(Suspension::new(SuspendReason::User)));
-    journal.put(vec![change(&run, park)]).await;
-    let (parked, _, receipts) = retrace(&rig, &run).await;
+    let suspend = Event::Run(RunEvent::RunSuspended(Suspension::new(SuspendReason::User)));
+    journal.put(vec![change(&run, suspend)]).await;
+    let (suspended, _, receipts) = retrace(&rig, &run).await;
     assert_eq!(
-        (&parked["status"], receipts.len()),
+        (&suspended["status"], receipts.len()),
         (&json!("suspended"), 2)
     );
     let first = snapshot_of(&rig, &run).await;
@@ -183,7 +183,7 @@ async fn a_parked_run_has_a_snapshot_and_a_later_one_takes_its_place() {
     let (ended, _, receipts) = retrace(&rig, &run).await;
     assert_eq!((&ended["status"], receipts.len()), (&json!("completed"), 3));
     for at in 0..2 {
-        assert_eq!(ended["node_receipts"][at], parked["node_receipts"][at]);
+        assert_eq!(ended["node_receipts"][at], suspended["node_receipts"][at]);
     }
 }
 
@@ -280,7 +280,7 @@ async fn a_transcript_that_was_changed_gives_no_objects_and_holds_nobody_up() {
     drop(journal);
     assert!(!rig.ai().join("state/objects/refs").exists());
     let journal = rig.open().await;
-    assert!(journal.shared.stream(&run).is_none(), "it was let go");
+    assert!(journal.shared.stream(&run).is_none(), "it has left memory");
 }
 
 #[tokio::test]

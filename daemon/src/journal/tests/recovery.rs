@@ -169,7 +169,7 @@ async fn a_closed_journal_refuses_commits_and_opens_to_the_same_state() {
 enum Move {
     Create,
     Step(usize),
-    Park(usize),
+    Suspend(usize),
     Resume(usize),
     End(usize),
     Crash,
@@ -181,7 +181,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         2 => Just(Move::Create),
         12 => run.clone().prop_map(Move::Step),
-        1 => run.clone().prop_map(Move::Park),
+        1 => run.clone().prop_map(Move::Suspend),
         1 => run.clone().prop_map(Move::Resume),
         1 => run.prop_map(Move::End),
         1 => Just(Move::Crash),
@@ -205,7 +205,7 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
                 Some(changes)
             }
             Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.steps() + 1)),
-            Move::Park(number) => pick(number).map(|(run, _)| {
+            Move::Suspend(number) => pick(number).map(|(run, _)| {
                 let why = Suspension::new(SuspendReason::Restart);
                 vec![change(&run, Event::Run(RunEvent::RunSuspended(why)))]
             }),

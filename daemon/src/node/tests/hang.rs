@@ -48,7 +48,7 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     daemon.projects.hang.begin(&dead);
     assert!(daemon.projects.hang.holds(gate::AT_ONCE));
 
-    // Others go on, and new ones come to their end.
+    // Others continue, and new ones end.
     for _ in 0..3 {
         let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
         assert_eq!(

@@ -1,7 +1,7 @@
 //! What is asked of a run, at every place where it may stand, for every kind of run: over the real journal, with effects and a
 //! clock that the test moves.
 //!
-//! Each cell brings a run to its place, asks, lets everything go on, and looks whether the rules of [`Cell::check`] hold. Cells that
+//! Each cell brings a run to its place, asks, lets everything continue, and checks whether the rules of [`Cell::check`] hold. Cells that
 //! cannot be say why ([`impossible`]). Nothing in a cell depends on how long something takes: it waits for events, and what it
 //! waits for is always the same. With `RYE_CELL` set, only cells are played whose description contains it: `RYE_CELL="place: Hooks"`.
 
@@ -185,7 +185,7 @@ impl Cell {
         };
         let retry = match self.place {
             Place::Backoff => "retry: {max: 3, backoff: fixed, delay: 60}, ",
-            // What must not happen twice is not tried twice.
+            // An at-most-once call is not tried twice.
             _ if self.kind == Kind::Graph => "effect: at_most_once, ",
             _ => "",
         };
@@ -310,14 +310,14 @@ async fn until(daemon: &Daemon, run: &RunId, like: impl Fn(&Run) -> bool) -> Arc
     }
 }
 
-/// Does `work` while the test goes on.
+/// Does `work` while the test continues.
 fn aside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Group<T> {
     let mut group = Group::new();
     group.spawn(work);
     group
 }
 
-/// Lets every task go on that can.
+/// Lets every task run that can.
 async fn settle() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
@@ -376,7 +376,7 @@ impl Cell {
                 if self.request == Request::SyncHangs
                     && matches!(self.place, Place::Running | Place::Hooks | Place::Ending)
                 {
-                    // What goes on is ended although nothing can be written down.
+                    // What runs is ended although nothing can be written down.
                     stage.until(|seen| seen.stopped == held).await;
                 }
                 settle().await;
@@ -445,7 +445,7 @@ impl Cell {
         })
     }
 
-    /// Lets everything go on until the run in question and the one above it have ended.
+    /// Lets everything continue until the run in question and its parent have ended.
     async fn finish(self, rig: &Rig, stage: &Stage, daemon: &Daemon, asked: &Asked) {
         daemon.faults.inner.hold(None);
         daemon.faults.inner.sync(Syncs::Works);

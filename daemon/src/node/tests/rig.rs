@@ -84,7 +84,7 @@ impl Rig {
         }
     }
 
-    /// Starts a daemon on what is there, and takes up the runs it finds.
+    /// Starts a daemon on what is there, and recovers the runs it finds.
     pub(crate) async fn start(&self) -> Daemon {
         let wall: Arc<dyn Clock> = Arc::new(HostClock);
         let staged = self.stage.is_some();

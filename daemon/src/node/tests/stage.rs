@@ -100,7 +100,7 @@ impl Stage {
         self.rules().active.clear();
     }
 
-    /// Effects of `run` that go on now.
+    /// Effects of `run` in progress.
     pub(crate) fn active(&self, run: &RunId) -> usize {
         self.rules().active.get(run).copied().unwrap_or_default()
     }
@@ -141,7 +141,7 @@ impl Dispatch for Door {
     }
 }
 
-/// An effect goes on while this lives.
+/// An effect is in progress while this lives.
 struct Active<'a> {
     door: &'a Door,
     run: &'a RunId,

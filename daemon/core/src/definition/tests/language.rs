@@ -581,7 +581,7 @@ const BROKEN: &[Row] = &[
 ];
 
 #[test]
-fn misuse_of_loops_and_treatments_names_place_and_mend() {
+fn misuse_of_loops_and_treatments_names_place_and_fix() {
     for (nodes, code, place, part) in BROKEN {
         let text = with_nodes(nodes);
         expect(&text, Severity::Error, code, *place, part);
@@ -714,7 +714,7 @@ const BROKEN_HOOKS: &[Row] = &[
 ];
 
 #[test]
-fn misuse_of_hooks_names_place_and_mend() {
+fn misuse_of_hooks_names_place_and_fix() {
     for (list, code, place, part) in BROKEN_HOOKS {
         let text = hooks(list);
         expect(&text, Severity::Error, code, *place, part);
@@ -844,22 +844,22 @@ fn a_hook_that_answers_what_nobody_asked_is_told() {
         (
             "graph_completed",
             "action: fail",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         (
             "graph_completed",
             "action: abort",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         (
             "graph_completed",
             "action: suspend",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         (
             "graph_completed",
             "action: escalate",
-            "stops a run that goes on",
+            "stops a run that has not ended",
         ),
         ("graph_completed", "action: continue", "`error` and `limit`"),
         ("graph_started", "action: continue", "`error` and `limit`"),

@@ -48,7 +48,7 @@ pub enum GraphEvent {
         classification: Value,
         /// Whether another try does no harm and may help.
         repeatable: bool,
-        /// Whether its effect must not happen twice and may have happened.
+        /// Whether it is at-most-once and may have executed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         spent: bool,
     },
@@ -113,10 +113,10 @@ pub enum GraphEvent {
         /// Whether its effect provably did not begin.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         never_began: bool,
-        /// Whether something that must not happen twice was cut off in the run that carried it out.
+        /// Whether an at-most-once attempt was cut off in the run that carried it out.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cut_off: bool,
-        /// Whether the node goes on although it failed (`on_item_error: collect`).
+        /// Whether the node continues although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,
         /// Hash over graph, node, action, chain and configuration: the key of its result.
@@ -160,7 +160,7 @@ pub enum GraphEvent {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
-        /// Whether the graph goes on although it failed (`on_error: continue`).
+        /// Whether the graph continues although it failed (`on_error: continue`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,
         /// What a return node returns.

@@ -141,7 +141,7 @@ pub struct Due {
     pub delay_ms: u64,
 }
 
-/// What an attempt at a node left that was not brought to a good end.
+/// What an attempt at a node left that did not succeed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Left {
     /// Items; those that succeeded are not repeated.

@@ -38,7 +38,7 @@ fn a_run_ends_when_its_time_is_over_and_what_is_in_flight_has_ended() {
 }
 
 #[test]
-fn time_counts_from_the_first_start_over_crashes_and_anew_when_a_parked_run_goes_on() {
+fn time_counts_from_the_first_start_over_crashes_and_anew_when_a_suspended_run_resumes() {
     let mut stage = Stage::of(&limited(TWO, 2), run(json!({}), None));
     stage.call();
     stage.clock = 1500;
@@ -46,7 +46,7 @@ fn time_counts_from_the_first_start_over_crashes_and_anew_when_a_parked_run_goes
     assert_eq!(stage.settle(), Rest::Waits(Some(up(2000))));
     stage.walker.hold(Suspension::new(SuspendReason::User));
     stage.end_one(echo);
-    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.settle(), Rest::Suspended);
     stage.clock = 60_000;
     stage.resume(None);
     assert_eq!(stage.settle(), Rest::Waits(Some(up(62_000))));
@@ -96,8 +96,8 @@ fn a_pause_before_a_retry_ends_with_the_time_of_the_run() {
 fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
     let mut at_start = Stage::of(TWO, run(json!({}), None));
     at_start.walker.hold(Suspension::new(SuspendReason::User));
-    assert_eq!(at_start.settle(), Rest::Parked);
-    assert_eq!(at_start.why_parked().node.as_deref(), Some("a"));
+    assert_eq!(at_start.settle(), Rest::Suspended);
+    assert_eq!(at_start.why_suspended().node.as_deref(), Some("a"));
     let mut in_step = Stage::of(TWO, run(json!({}), None));
     in_step.call();
     in_step
@@ -105,13 +105,13 @@ fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
         .hold(Suspension::new(SuspendReason::Approval));
     assert!(matches!(in_step.settle(), Rest::Waits(_)));
     in_step.end_one(echo);
-    assert_eq!(in_step.settle(), Rest::Parked);
-    assert_eq!(in_step.why_parked().node.as_deref(), Some("b"));
+    assert_eq!(in_step.settle(), Rest::Suspended);
+    assert_eq!(in_step.why_suspended().node.as_deref(), Some("b"));
     let mut abandoned = Stage::of(TWO, run(json!({}), None));
     abandoned.call();
     abandoned.walker.hold(Suspension::new(SuspendReason::User));
     abandoned.walker.abandon(Slot::Main);
-    assert_eq!(abandoned.settle(), Rest::Parked);
+    assert_eq!(abandoned.settle(), Rest::Suspended);
     abandoned.in_flight.clear();
     for mut stage in [at_start, in_step, abandoned] {
         stage.resume(None);
@@ -135,7 +135,7 @@ fn a_cancelled_run_leaves_a_step_that_was_stopped_as_it_was() {
 }
 
 #[test]
-fn a_run_that_goes_on_after_an_error_begins_at_the_failed_node_with_the_same_key() {
+fn a_continuation_after_an_error_begins_at_the_failed_node_with_the_same_key() {
     let config = TWO
         .replace(
             "b: {action: {item_id: rye/core/echo}",

@@ -339,7 +339,7 @@ fn a_request_to_stop_or_rest_is_looked_at_between_items() {
         "what is in flight may end"
     );
     held.end_one(echo);
-    assert_eq!(held.settle(), Rest::Parked);
+    assert_eq!(held.settle(), Rest::Suspended);
     held.resume(None);
     assert_eq!(held.play(), Rest::Ended);
     assert_eq!(held.items(), [0, 1, 2]);

@@ -209,10 +209,10 @@ fn the_first_answer_counts_all_hooks_are_asked_and_the_third_layer_only_reports(
         "infra_hooks": [{"id": "third", "event": "error", "action": {"item_id": CONTROL, "params": {"action": "continue"}}}],
     }});
     let silent = calling("error", "x: 1");
-    let goes_on = control("error", "action: continue");
+    let proceed = control("error", "action: continue");
     for (hooks, status) in [
         (vec![silent.as_str()], Status::Completed),
-        (vec![silent.as_str(), &goes_on], Status::CompletedWithErrors),
+        (vec![silent.as_str(), &proceed], Status::CompletedWithErrors),
     ] {
         let mut stage = Stage::under(
             &hooked(FAILING, &hooks),
@@ -324,7 +324,7 @@ fn both_spellings_of_retry_do_the_same() {
 }
 
 #[test]
-fn a_run_parked_behind_a_failure_tries_again_when_it_goes_on() {
+fn a_run_suspended_behind_a_failure_tries_again_when_it_resumes() {
     for (answer, reason) in [
         (
             "action: suspend, suspend_reason: approval",
@@ -339,11 +339,11 @@ fn a_run_parked_behind_a_failure_tries_again_when_it_goes_on() {
             "{fail: boom, n: '${state._retries.a}', below: 1}",
         );
         let mut stage = Stage::of(&hooked(&nodes, &[&hook]), run(json!({}), None));
-        assert_eq!(stage.play(), Rest::Parked);
+        assert_eq!(stage.play(), Rest::Suspended);
         assert_eq!(
             (
-                stage.why_parked().reason,
-                stage.why_parked().node.as_deref()
+                stage.why_suspended().reason,
+                stage.why_suspended().node.as_deref()
             ),
             (reason, Some("a"))
         );
@@ -407,11 +407,11 @@ fn answers_at_a_limit_decide_what_follows() {
 }
 
 #[test]
-fn a_run_parked_at_its_limit_goes_on_with_a_higher_one() {
+fn a_run_suspended_at_its_limit_resumes_with_a_higher_one() {
     let hook = control("limit", "action: escalate");
     let mut stage = Stage::of(&hooked(LOOP, &[&hook]), run(json!({}), Some(2)));
-    assert_eq!(stage.play(), Rest::Parked);
-    let why = stage.why_parked();
+    assert_eq!(stage.play(), Rest::Suspended);
+    let why = stage.why_suspended();
     assert_eq!(
         (
             why.reason,
@@ -427,19 +427,19 @@ fn a_run_parked_at_its_limit_goes_on_with_a_higher_one() {
         )
     );
     stage.resume(Some(4));
-    assert_eq!(stage.play(), Rest::Parked);
+    assert_eq!(stage.play(), Rest::Suspended);
     assert_eq!(stage.run().steps(), 4);
     stage.resume(None);
     assert_eq!(
         stage.play(),
-        Rest::Parked,
+        Rest::Suspended,
         "no higher limit: it is asked again"
     );
     assert_eq!(stage.run().steps(), 4);
 }
 
 #[test]
-fn between_steps_a_hook_may_end_or_park_the_run() {
+fn between_steps_a_hook_may_end_or_suspend_the_run() {
     for (event, path) in [("graph_started", ""), ("after_step", "a:ok")] {
         for (answer, code) in [
             ("action: fail, error: no", "hook_failed"),
@@ -460,10 +460,10 @@ fn between_steps_a_hook_may_end_or_park_the_run() {
             &hooked(STEP, &[&control(event, answer)]),
             run(json!({}), None),
         );
-        assert_eq!(stage.play(), Rest::Parked);
+        assert_eq!(stage.play(), Rest::Suspended);
         assert_eq!(stage.path(), path);
         stage.resume(None);
-        while stage.play() == Rest::Parked {
+        while stage.play() == Rest::Suspended {
             stage.resume(None);
         }
         assert_eq!(
@@ -613,7 +613,7 @@ fn a_request_to_stop_is_looked_at_before_each_hook() {
 }
 
 #[test]
-fn an_unfinished_round_goes_on_when_the_run_does() {
+fn an_unfinished_round_continues_when_the_run_resumes() {
     let hooks = [calling("error", "x: 1"), control("error", "action: skip")];
     let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
     let mut stage = Stage::of(&hooked(FAILING, &hooks), run(json!({}), None));
@@ -622,7 +622,7 @@ fn an_unfinished_round_goes_on_when_the_run_does() {
     stage.call();
     stage.walker.hold(Suspension::new(SuspendReason::User));
     stage.end_one(echo);
-    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.settle(), Rest::Suspended);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(
@@ -640,7 +640,7 @@ fn an_answer_survives_a_rest_that_came_before_it_was_heeded() {
     stage.end_one(echo);
     stage.call();
     stage.end_one(echo);
-    // The disk is full: what is done is written down, and the run parks.
+    // The disk is full: what is done is written down, and the run is suspended.
     stage.observe(Event::Run(RunEvent::RunSuspended(Suspension::new(
         SuspendReason::Storage,
     ))));

@@ -97,7 +97,7 @@ impl Shape {
     }
 }
 
-/// Which items begin beside one that fails depends on the order of answers. What must not happen twice is tried again only if
+/// Which items begin beside one that fails depends on the order of answers. What is at-most-once is tried again only if
 /// none of them began, so such items do not differ in that.
 fn item(kind: u8, once: bool) -> String {
     match kind {
@@ -238,10 +238,10 @@ impl Chance {
         self.crashes += 1;
         self.planned.clear();
         self.in_flight.clear();
-        self.take_up(Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }));
+        self.recover(Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }));
     }
 
-    fn take_up(&mut self, event: Event) {
+    fn recover(&mut self, event: Event) {
         let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
         self.walker = Walker::new(graph, policy, Arc::new(self.record.clone()));
         self.tell(event);
@@ -257,7 +257,7 @@ impl Chance {
     }
 
     /// Every attempt nobody knows about is declared not to have happened.
-    fn go_on(&mut self) {
+    fn proceed(&mut self) {
         let lost = self.record.attempts().map(|attempt| attempt.id);
         for AttemptId { step, slot, .. } in lost.collect::<Vec<_>>() {
             let verdict = Event::Run(RunEvent::UncertainAnswered {
@@ -269,7 +269,7 @@ impl Chance {
             self.plan(vec![verdict]);
         }
         self.commit();
-        self.take_up(Event::Run(RunEvent::RunResumed {
+        self.recover(Event::Run(RunEvent::RunResumed {
             epoch: Epoch(2),
             max_steps: None,
         }));
@@ -327,10 +327,10 @@ impl Chance {
                         self.maybe_crash();
                     }
                 }
-                Move::Park(events) => {
+                Move::Suspended(events) => {
                     self.plan(events);
                     self.commit();
-                    self.go_on();
+                    self.proceed();
                 }
                 Move::End(events) => {
                     self.plan(events);

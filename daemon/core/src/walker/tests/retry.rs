@@ -105,7 +105,7 @@ fn an_edge_into_the_node_sets_its_count_back() {
 }
 
 #[test]
-fn a_continuation_goes_on_with_the_count_of_retries() {
+fn a_continuation_keeps_the_count_of_retries() {
     let config = flaky("retry: 2", 9, "");
     let mut first = Stage::of(&config, run(json!({}), None));
     first.play();
@@ -163,14 +163,14 @@ fn a_wall_clock_that_is_set_neither_shortens_nor_stretches_a_pause() {
 }
 
 #[test]
-fn a_run_held_in_a_pause_goes_on_with_it() {
+fn a_run_suspended_in_a_pause_resumes_with_it() {
     let config = flaky("retry: {max: 1, backoff: fixed, delay: 30}", 1, "");
     let mut stage = Stage::of(&config, run(json!({}), None));
     stage.call();
     stage.end_one(echo);
     stage.settle();
     stage.walker.hold(Suspension::new(SuspendReason::User));
-    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.settle(), Rest::Suspended);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "a:ok b:gate");
@@ -178,7 +178,7 @@ fn a_run_held_in_a_pause_goes_on_with_it() {
 }
 
 #[test]
-fn what_must_not_happen_twice_is_tried_again_only_if_it_never_began() {
+fn an_at_most_once_attempt_is_tried_again_only_if_it_never_began() {
     for (end, tries) in [("never", 3), ("answered", 1)] {
         let keys = "effect: at_most_once\n      retry: 2";
         let config = flaky(keys, 9, "").replace(
@@ -248,7 +248,7 @@ fn a_result_that_cannot_be_assigned_is_not_fetched_again() {
 }
 
 #[test]
-fn gates_and_returns_that_fail_may_be_asked_about_and_let_go_on() {
+fn gates_and_returns_that_fail_may_be_asked_about_and_continued() {
     for (node, fixed) in [
         ("a: {assign: {x: '${inputs.text | from_json}'}}", "a:error"),
         (
@@ -266,20 +266,20 @@ fn gates_and_returns_that_fail_may_be_asked_about_and_let_go_on() {
         );
         assert!(asked_by(&stage).is_empty());
 
-        let parked = config.replace(
+        let suspended = config.replace(
             "{retry: true, max_retries: 2}",
             "{item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: error}}",
         );
-        let mut stage = Stage::of(&parked, run(json!({"text": "{"}), None));
-        assert_eq!(stage.play(), Rest::Parked);
+        let mut stage = Stage::of(&suspended, run(json!({"text": "{"}), None));
+        assert_eq!(stage.play(), Rest::Suspended);
         stage.resume(None);
         assert_eq!(
             stage.play(),
-            Rest::Parked,
+            Rest::Suspended,
             "it is tried again, and fails again"
         );
         assert_eq!(asked_by(&stage), ["resume"]);
-        assert_eq!(stage.why_parked().node.as_deref(), Some("a"));
+        assert_eq!(stage.why_suspended().node.as_deref(), Some("a"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Attempts of which nobody knows what became, and that must not happen twice.
+//! At-most-once attempts that may have executed.
 
 use super::*;
 use crate::model::RunEvent;
@@ -43,7 +43,7 @@ impl Stage {
 }
 
 #[test]
-fn an_attempt_nobody_knows_about_parks_the_run() {
+fn an_attempt_nobody_knows_about_suspends_the_run() {
     let mut crashed = Stage::of(ONE, run(json!({}), None));
     crashed.call();
     crashed.crash();
@@ -51,8 +51,8 @@ fn an_attempt_nobody_knows_about_parks_the_run() {
     timed_out.call();
     timed_out.end_one(unknown);
     for mut stage in [crashed, timed_out] {
-        assert_eq!(stage.settle(), Rest::Parked);
-        let why = stage.why_parked();
+        assert_eq!(stage.settle(), Rest::Suspended);
+        let why = stage.why_suspended();
         assert_eq!(why.reason, SuspendReason::Uncertain);
         assert_eq!(
             (&why.uncertain[..], why.node.as_deref()),
@@ -103,8 +103,8 @@ fn items_are_settled_one_by_one_and_the_others_are_not_repeated() {
     stage.end_one(echo);
     stage.settle();
     stage.end_one(unknown);
-    assert_eq!(stage.settle(), Rest::Parked);
-    assert_eq!(stage.why_parked().uncertain, ["each[0]", "each[2]"]);
+    assert_eq!(stage.settle(), Rest::Suspended);
+    assert_eq!(stage.why_suspended().uncertain, ["each[0]", "each[2]"]);
     stage.say(Slot::Part(0), Verdict::Done);
     stage.say(Slot::Part(2), Verdict::Retry);
     stage.resume(None);
@@ -120,7 +120,7 @@ fn items_in_order_wait_for_the_one_nobody_knows_about() {
     let mut stage = Stage::of(&config, run(json!({}), None));
     stage.call();
     stage.end_one(unknown);
-    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.settle(), Rest::Suspended);
     assert_eq!(stage.items(), [0]);
 }
 
@@ -133,8 +133,8 @@ fn a_failed_item_does_not_hide_one_nobody_knows_about() {
         ..echo(call)
     });
     stage.end_one(unknown);
-    assert_eq!(stage.settle(), Rest::Parked);
-    assert_eq!(stage.why_parked().uncertain, ["each[1]"]);
+    assert_eq!(stage.settle(), Rest::Suspended);
+    assert_eq!(stage.why_suspended().uncertain, ["each[1]"]);
     stage.say(Slot::Part(1), Verdict::Fail);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);

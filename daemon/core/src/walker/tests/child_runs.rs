@@ -37,7 +37,7 @@ fn launched(stage: &mut Stage, child: u32) -> Call {
 }
 
 #[test]
-fn after_a_crash_the_run_below_is_attached_to_and_nothing_is_announced() {
+fn after_a_crash_the_child_run_is_attached_to_and_nothing_is_announced() {
     for config in [ACTION, ITEMS, HOOK] {
         let mut stage = Stage::of(config, run(json!({}), None));
         let first = launched(&mut stage, 1);
@@ -67,14 +67,17 @@ fn after_a_crash_the_run_below_is_attached_to_and_nothing_is_announced() {
 }
 
 #[test]
-fn a_run_rests_while_the_run_below_is_parked() {
+fn a_run_rests_while_its_child_run_is_suspended() {
     for config in [ACTION, HOOK] {
         let mut stage = Stage::of(config, run(json!({}), None));
         let call = launched(&mut stage, 1);
         stage.walker.suspend_for(call.slot, below(9));
-        assert_eq!(stage.settle(), Rest::Parked);
+        assert_eq!(stage.settle(), Rest::Suspended);
         assert_eq!(
-            (stage.why_parked().reason, stage.why_parked().child.clone()),
+            (
+                stage.why_suspended().reason,
+                stage.why_suspended().child.clone()
+            ),
             (SuspendReason::Child, Some(below(9)))
         );
         stage.resume(None);
@@ -84,7 +87,7 @@ fn a_run_rests_while_the_run_below_is_parked() {
 }
 
 #[test]
-fn a_parked_item_keeps_its_place_and_the_others_go_on() {
+fn a_suspended_item_keeps_its_place_and_the_others_continue() {
     let mut stage = Stage::of(ITEMS, run(json!({}), None));
     let call = launched(&mut stage, 1);
     stage.walker.suspend_for(call.slot, below(1));
@@ -94,15 +97,15 @@ fn a_parked_item_keeps_its_place_and_the_others_go_on() {
     stage.settle();
     assert_eq!(stage.items(), [1, 2]);
     stage.end_one(echo);
-    assert_eq!(stage.settle(), Rest::Parked);
-    assert_eq!(stage.why_parked().child, Some(below(1)));
+    assert_eq!(stage.settle(), Rest::Suspended);
+    assert_eq!(stage.why_suspended().child, Some(below(1)));
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.items(), [1, 2, 0]);
 }
 
 #[test]
-fn a_failed_item_does_not_leave_a_parked_one_behind() {
+fn a_failed_item_does_not_leave_a_suspended_one_behind() {
     let mut stage = Stage::of(ITEMS, run(json!({}), None));
     let call = launched(&mut stage, 1);
     stage.settle();
@@ -111,7 +114,7 @@ fn a_failed_item_does_not_leave_a_parked_one_behind() {
         failure: Some(Failure::permanent("tool_failed", "no")),
         ..answered(Value::Null)
     });
-    assert_eq!(stage.settle(), Rest::Parked);
+    assert_eq!(stage.settle(), Rest::Suspended);
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.items(), [1, 0]);
