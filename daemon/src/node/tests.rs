@@ -4,3 +4,4 @@ pub(crate) mod hang;
 mod matrix;
 pub(crate) mod rig;
 mod stage;
+mod sync;
