@@ -9,7 +9,7 @@
 //!    └──────────────────────────────── conclude ◄─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! **Order.** What has happened (facts) and what is to happen next (a [`Plan`]) are one commit. A plan is drawn up on a copy of the
+//! **Order.** What has happened (facts) and what is to happen next (a plan) are one commit. A plan is drawn up on a copy of the
 //! machine, which replaces the machine once the plan is committed; one that is refused leaves no trace, and what is in flight
 //! does not notice. Each attempt is a task of its own, which waits itself until the commit that announces it is durable (unless
 //! the run is `relaxed`, and the effect may be repeated); the driver waits for no sync but the first and the last. That this life
