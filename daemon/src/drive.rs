@@ -138,7 +138,7 @@ struct Drive<'a, K: Kind> {
     stop: &'a Stop,
     /// What has changed about `stop` since the last wait: a request that comes between the look at it and the wait ends the wait.
     signal: Changes,
-    /// The last event of the run, as it is committed by whomever.
+    /// The last event of the run as committed, by its driver or by others.
     commits: watch::Receiver<Seq>,
     /// The last event in the record that the machine was given.
     base: Seq,
@@ -222,7 +222,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                 epoch,
                 max_steps: None,
             },
-            // Whoever started or resumed it has said so already.
+            // Its start or its resumption is committed already.
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
             Life::Created | Life::Running => RunEvent::RunStarted { epoch },

@@ -318,7 +318,7 @@ impl Journal {
         self.shared.append(vec![change], vec![text], permit)
     }
 
-    /// The last event of a live run, as it is committed by whomever; `None` if the run is not in memory.
+    /// The last event of a live run as committed, durable or not; `None` if the run is not in memory.
     pub fn commits(&self, id: &RunId) -> Option<watch::Receiver<Seq>> {
         Some(self.shared.stream(id)?.committed.subscribe())
     }

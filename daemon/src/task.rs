@@ -170,8 +170,8 @@ pub async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Starts `work`, which blocks, away from the runtime's workers, and waits for nothing: whoever gave it the work learns its end
-/// from the work itself, which must not panic.
+/// Starts `work`, which blocks, away from the runtime's workers, and waits for nothing: the work itself has
+/// to report its end, and must not panic.
 pub fn blocking_detached(name: &'static str, work: impl FnOnce() + Send + 'static) {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
     let task = tokio::task::spawn_blocking(work);

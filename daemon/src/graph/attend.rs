@@ -138,7 +138,7 @@ impl GraphRun {
 enum Earlier {
     /// There is none, or none that can be continued.
     None,
-    /// It has succeeded, or nobody waits for it: its result counts.
+    /// It has succeeded, or its parent does not wait for it: its result counts.
     Counts(RunId),
     /// It ended without success: its finished steps are not repeated.
     Continues(Arc<Run>),

@@ -13,7 +13,7 @@
 //! so a lost line comes back byte for byte.
 //!
 //! Once the log does not hold them any more, lines that somebody removed or changed are gone for good. What comes later still stands
-//! where it belongs; a reader is told the byte at which the transcript stops being what was written.
+//! where it belongs; a reader gets the byte at which the transcript stops being what was written.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead};

@@ -3,7 +3,7 @@
 //! **Owns** `state/threads/<run>/transcript.jsonl`. **Never** trusts that it is still there, or still whole: others may remove, move
 //! or cut it at any time. What of it is missing is made again from the log, in a file of its own that then takes its name,
 //! so that readers find a whole transcript or none. **Failure**: events that are in no file any more, nor in the log, are lost; a
-//! hole of their length keeps everything behind it where it belongs, and a reader is told where it begins. A tail that
+//! hole of their length keeps everything behind it where it belongs, and a reader gets the byte where it begins. A tail that
 //! differs from the log moves to `transcript.lost-<n>.jsonl`.
 
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Which runs the calling run may see, and which it may stop or resume: [`port::reach`](crate::port::reach), asked as
 //! that run.
 //!
-//! Nobody waits for, and nobody kills, the run it is part of: that would wait for its own end.
+//! A tool neither waits for nor kills the run it is part of: that would wait for its own end.
 
 use std::sync::Arc;
 

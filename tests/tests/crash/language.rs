@@ -2,7 +2,7 @@
 //! retries, failures that are handled, a child run, a cached node and a hook.
 //!
 //! Every effect appends its label and its idempotency key to a file outside the daemon. Wherever the daemon was killed in the
-//! middle of an at-most-once effect, the run is suspended as `uncertain`, and is told what that file knows.
+//! middle of an at-most-once effect, the run is suspended as `uncertain`, and is answered by what that file holds.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;

@@ -67,11 +67,11 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     assert!(listed.unwrap().runs.len() > RUNS);
     assert_eq!(daemon.projects.hang.held(), gate::AT_ONCE);
 
-    // A start in the project waits, and whoever asked for it may go away.
+    // A start in the project waits, and its caller may go away.
     let waits = tokio::time::timeout(Duration::from_millis(1), daemon.run(&dead, "t/short"));
     assert!(waits.await.is_err());
 
-    // Its runs are told to stop while it hangs, and do.
+    // Its runs can be stopped while it hangs.
     let (killed, cancelled) = runs.split_at(RUNS / 2);
     for run in cancelled {
         in_time("a cancel", daemon.supervisor.cancel(run, "a test"))

@@ -341,8 +341,8 @@ impl Cell {
             in_time("the request", self.ask(&rig, &stage, daemon, &asked)).await;
         in_time("the end", self.finish(&rig, &stage, &daemon, &asked)).await;
         in_time("the answer", answer.next()).await;
-        if let Some(told) = in_time("whoever waited", waits.next()).await {
-            told.unwrap();
+        if let Some(settled) = in_time("the end of the wait", waits.next()).await {
+            settled.unwrap();
         }
         self.check(&stage, &daemon, &asked).await;
         daemon.stop().await;
@@ -540,7 +540,7 @@ async fn replayed(daemon: &Daemon, run: &RunId) -> Run {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "what is tried is up to whoever tries"
+    reason = "the developer chooses what is tried"
 )]
 async fn play(kind: Kind) {
     let chosen = std::env::var("RYE_CELL").unwrap_or_default();

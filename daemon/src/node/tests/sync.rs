@@ -1,5 +1,5 @@
-//! What goes on while the log's disk holds up every sync: real processes, whose output is read, whose timeouts fire, and
-//! which a kill ends.
+//! A disk that holds up every sync of the log: the output of real processes is read all the same, their timeouts fire, and a
+//! kill ends them.
 
 use std::path::Path;
 use std::time::Duration;
