@@ -1,15 +1,23 @@
 //! A disk that holds up every sync of the log: the output of real processes is read all the same, their timeouts fire, and a
 //! kill ends them.
 
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::future::Future;
 use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use rye_core::id::RunId;
+use rye_core::model::Status;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::unix::pipe;
 
 use super::rig::{Daemon, PATIENCE, Rig};
 use crate::journal::Syncs;
 use crate::task::Group;
 
-/// Three shell commands at once. Each says that it runs, waits for the file `go`, writes more than a pipe holds, says that too,
-/// and stays.
+/// Three shell commands at once. Each says that it runs, waits until `go` is opened, writes more than a pipe holds, says that too,
+/// and stays. What they say goes through the pipe `said`, which ends when the last process that holds it does.
 const LOUD: &str = "config:
   start: a
   nodes:
@@ -22,69 +30,84 @@ const LOUD: &str = "config:
       action:
         item_id: rye/bash
         params:
-          env: {N: \"${n}\"}
           command: |
-            echo $$ >pid-$N.tmp; mv pid-$N.tmp pid-$N
-            until [ -e go ]; do sleep 0.01; done
+            exec 3>said
+            echo runs >&3
+            : <go
             head -c 1000000 /dev/zero | tr '\\0' x
-            touch wrote-$N
+            echo wrote >&3
             sleep 600
 ";
 
-async fn until(what: &str, look: impl Fn() -> bool) {
-    let seen = async {
-        while !look() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+/// The commands, and what they say.
+struct Loud {
+    run: RunId,
+    said: Lines<BufReader<pipe::Receiver>>,
+    /// Open, so that the commands go on.
+    _go: File,
+}
+
+async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| panic!("`{what}` does not come while a sync hangs"))
+}
+
+impl Loud {
+    /// Starts the commands, and has every sync hang before they write.
+    async fn start(rig: &Rig, daemon: &Daemon, timeout: &str) -> Self {
+        let graph = LOUD.replace("TIMEOUT", timeout);
+        let directory = rig.project("p", &[("loud", &graph)]);
+        for name in ["said", "go"] {
+            mkfifo(&directory.join(name), Mode::S_IRWXU).unwrap();
         }
-    };
-    let seen = tokio::time::timeout(PATIENCE, seen).await;
-    assert!(seen.is_ok(), "{what} does not happen while a sync hangs");
+        let said = pipe::OpenOptions::new().open_receiver(directory.join("said"));
+        let mut said = BufReader::new(said.unwrap()).lines();
+        let run = daemon.run(&directory, "t/loud").await;
+        all_say(&mut said, "runs").await;
+        daemon.faults.inner.sync(Syncs::Hangs);
+        let mut go = OpenOptions::new();
+        let go = go.read(true).write(true).open(directory.join("go"));
+        Self {
+            run,
+            said,
+            _go: go.unwrap(),
+        }
+    }
+
+    /// Resolves when none of their processes is left.
+    async fn are_gone(&mut self) {
+        while in_time("the end", self.said.next_line())
+            .await
+            .unwrap()
+            .is_some()
+        {}
+    }
 }
 
-fn all(directory: &Path, name: &str) -> bool {
-    (1..=3).all(|n| directory.join(format!("{name}-{n}")).exists())
-}
-
-fn gone(directory: &Path) -> bool {
-    (1..=3).all(|n| {
-        let pid = std::fs::read_to_string(directory.join(format!("pid-{n}"))).unwrap();
-        !Path::new("/proc").join(pid.trim()).exists()
-    })
-}
-
-/// Runs the commands, and has every sync hang while they write.
-async fn loud(
-    rig: &Rig,
-    daemon: &Daemon,
-    timeout: &str,
-) -> (std::path::PathBuf, rye_core::id::RunId) {
-    let graph = LOUD.replace("TIMEOUT", timeout);
-    let directory = rig.project("p", &[("loud", &graph)]);
-    let run = daemon.run(&directory, "t/loud").await;
-    until("their start", || all(&directory, "pid")).await;
-    daemon.faults.inner.sync(Syncs::Hangs);
-    std::fs::write(directory.join("go"), "").unwrap();
-    (directory, run)
+async fn all_say(said: &mut Lines<BufReader<pipe::Receiver>>, word: &str) {
+    for _ in 0..3 {
+        let line = in_time(word, said.next_line()).await.unwrap();
+        assert_eq!(line.as_deref(), Some(word));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn output_is_read_and_a_kill_ends_processes_while_a_sync_hangs() {
     let rig = Rig::new();
     let daemon = rig.start().await;
-    let (directory, run) = loud(&rig, &daemon, "").await;
-    until("their output", || all(&directory, "wrote")).await;
+    let mut loud = Loud::start(&rig, &daemon, "").await;
+    all_say(&mut loud.said, "wrote").await;
     let mut killed = Group::new();
-    let supervisor = daemon.supervisor.clone();
-    let id = run.clone();
-    killed.spawn(async move { supervisor.kill(&id, "a test", Duration::ZERO).await });
-    until("their end", || gone(&directory)).await;
+    let (supervisor, run) = (daemon.supervisor.clone(), loud.run.clone());
+    killed.spawn(async move { supervisor.kill(&run, "a test", Duration::ZERO).await });
+    loud.are_gone().await;
     assert!(
         killed.try_next().is_none(),
         "nothing is answered that is not durable"
     );
     daemon.faults.inner.sync(Syncs::Works);
     let (record, _receipt) = killed.next().await.unwrap().unwrap();
-    assert!(record.status().is_terminal());
+    assert_eq!(record.status(), Status::Killed);
     daemon.stop().await;
 }
 
@@ -92,10 +115,9 @@ async fn output_is_read_and_a_kill_ends_processes_while_a_sync_hangs() {
 async fn timeouts_fire_while_a_sync_hangs() {
     let rig = Rig::new();
     let daemon = rig.start().await;
-    let (directory, run) = loud(&rig, &daemon, "timeout: 2").await;
-    until("their end", || gone(&directory)).await;
+    let mut loud = Loud::start(&rig, &daemon, "timeout: 2").await;
+    loud.are_gone().await;
     daemon.faults.inner.sync(Syncs::Works);
-    let status = daemon.settled(&run).await;
-    assert_eq!(status, rye_core::model::Status::Error);
+    assert_eq!(daemon.settled(&loud.run).await, Status::Error);
     daemon.stop().await;
 }
