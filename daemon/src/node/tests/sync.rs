@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use rye_core::id::RunId;
+use rye_core::id::{RunId, Seq};
 use rye_core::model::Status;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::unix::pipe;
@@ -118,6 +118,17 @@ async fn timeouts_fire_while_a_sync_hangs() {
     let mut loud = Loud::start(&rig, &daemon, "timeout: 2").await;
     loud.are_gone().await;
     daemon.faults.inner.sync(Syncs::Works);
-    assert_eq!(daemon.settled(&loud.run).await, Status::Error);
+    let mut events = daemon.journal.subscribe(&loud.run, Seq(1)).await.unwrap();
+    let ended = loop {
+        let line = in_time("an ended item", events.next())
+            .await
+            .unwrap()
+            .unwrap();
+        if line.event_type == "item_completed" {
+            break line;
+        }
+    };
+    let ended = daemon.journal.whole(&loud.run, ended).await.unwrap();
+    assert_eq!(ended.payload["error"]["code"], "timeout");
     daemon.stop().await;
 }
