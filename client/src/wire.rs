@@ -98,8 +98,7 @@ pub fn timestamp(at: &prost_types::Timestamp) -> Timestamp {
 
 /// The fact an event tells; `None` for a type that this client does not know.
 pub fn fact(event: &v1::Event) -> Option<model::Event> {
-    let payload: Value = serde_json::from_str(&event.payload_json).ok()?;
-    model::Event::read(&event.event_type, &payload).ok()
+    model::Event::read(&event.event_type, &event.payload_json).ok()
 }
 
 /// A JSON text of the contract, where empty means none. `name` is the field.

@@ -40,6 +40,8 @@ use crate::beneath::Dir;
 use crate::journal::{self, ArtifactLane, Note, Reading, Signer, Transcripts, Unusable};
 use crate::object::ProjectObjects;
 
+/// Shortest time between two turns of runs that are under way: a turn opens the same files for one event as for a hundred.
+const TURN_EVERY: Duration = Duration::from_millis(25);
 /// Shortest time between two renderings of a running run's page.
 const RENDER_EVERY: Duration = Duration::from_millis(100);
 /// Pause before a project that failed is tried again.
@@ -111,6 +113,8 @@ struct ArtifactWriter {
     transcripts: Transcripts,
     waiting: Notes,
     failing: Notes,
+    /// When those that wait get their next turn.
+    due: Instant,
     retry_at: Instant,
     chronicles: HashMap<RunId, RunHistory>,
     outlines: Outlines,
@@ -130,6 +134,7 @@ impl ArtifactWriter {
             transcripts,
             waiting: Notes::default(),
             failing: Notes::default(),
+            due: Instant::now(),
             retry_at: Instant::now(),
             chronicles: HashMap::new(),
             outlines: Outlines::default(),
@@ -159,7 +164,10 @@ impl ArtifactWriter {
             };
             match self.turn(&id, &mut note) {
                 Ok(Turn::Done) => self.done(&id, &note),
-                Ok(Turn::More) => self.waiting.add(note),
+                Ok(Turn::More) => {
+                    self.waiting.add(note);
+                    self.due = Instant::now();
+                }
                 Err(Unusable::Project(error)) => {
                     if self.failed.insert(id.clone()) {
                         tracing::warn!(run = %id, %error, files = self.files,
@@ -336,20 +344,27 @@ impl ArtifactLane for ArtifactWriter {
         if self.failing.0.contains_key(&note.run) {
             self.failing.add(note);
         } else {
+            if note.settled.is_some() {
+                self.due = Instant::now();
+            }
             self.waiting.add(note);
         }
     }
 
     fn work(&mut self) {
-        if Instant::now() >= self.retry_at {
+        let now = Instant::now();
+        if now >= self.retry_at {
             self.retry();
         }
-        self.turns(|_| true);
+        if now >= self.due {
+            self.due = now + TURN_EVERY;
+            self.turns(|_| true);
+        }
     }
 
     fn pause(&self) -> Option<Duration> {
         if !self.waiting.0.is_empty() {
-            return Some(Duration::ZERO);
+            return Some(self.due.saturating_duration_since(Instant::now()));
         }
         (!self.failing.0.is_empty()).then_some(RETRY)
     }

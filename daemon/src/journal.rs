@@ -30,7 +30,6 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
 use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 
 use crate::task;
@@ -189,8 +188,8 @@ pub struct Line {
     pub timestamp: Timestamp,
     /// What kind of event.
     pub event_type: String,
-    /// Its content; a long one as `{"object": <sha256>, "bytes": n}`.
-    pub payload: Value,
+    /// Its content, as JSON text; a long one as `{"object": <sha256>, "bytes": n}`.
+    pub payload: Arc<str>,
 }
 
 /// A run in a list.

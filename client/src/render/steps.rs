@@ -167,7 +167,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn event(event_type: &str, payload: &Value) -> Event {
-        Event::read(event_type, payload).unwrap()
+        Event::read(event_type, &payload.to_string()).unwrap()
     }
 
     fn completed(status: &str, elapsed_ms: u64, assigned: &Value, error: &Value) -> Event {

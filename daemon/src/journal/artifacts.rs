@@ -15,7 +15,6 @@ use rye_core::id::{RunId, Seq};
 use rye_core::model::{Event, Run, Spec};
 
 use super::Shared;
-use super::record::Logged;
 use super::transcript::{Cursor, Fault, Head};
 use super::transcript_file::existing_transcript;
 
@@ -137,7 +136,7 @@ impl Transcripts {
             let Some(line) = cursor.pass(run, text)? else {
                 continue;
             };
-            let event = Logged::of_shown(line.event_type, line.payload)
+            let event = line
                 .event(&self.0.objects)
                 .map_err(|source| Unusable::Transcript(Box::new(source)))?;
             take(line.seq, line.timestamp, &event);

@@ -142,7 +142,7 @@ fn from_log(shared: &Shared, stream: &RunStream, places: &[(Seq, Lsn)]) -> io::R
             seq: record.seq,
             lsn,
             timestamp,
-            payload: record.event.shown(),
+            payload: record.event.shown().into(),
             event_type: record.event.event_type,
         });
         Ok(())

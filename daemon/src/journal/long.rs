@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use rye_core::id::RunId;
 
-use super::record::{Logged, Unreadable};
 use super::{Error, Journal, Line};
 use crate::object::{self, Digest};
 use crate::task;
@@ -13,28 +12,14 @@ use crate::task;
 impl Journal {
     /// `line` of `run` with its payload in it, however long that is.
     pub async fn whole(&self, run: &RunId, line: Line) -> Result<Line, Error> {
-        let logged = Logged::of_shown(line.event_type, line.payload);
-        if !logged.is_spilled() {
-            return Ok(Line {
-                payload: logged.shown(),
-                event_type: logged.event_type,
-                ..line
-            });
+        if !line.is_spilled() {
+            return Ok(line);
         }
         let shared = Arc::clone(&self.shared);
-        let read = task::blocking("read a long payload", move || {
-            let payload = logged.payload(&shared.objects)?.into_owned();
-            Ok::<_, Unreadable>((logged.event_type, payload))
-        });
-        let read = read.await;
-        let (event_type, payload) = read.map_err(|source| Error::DataLoss {
+        let read = task::blocking("read a long payload", move || line.whole(&shared.objects));
+        read.await.map_err(|source| Error::DataLoss {
             run: run.clone(),
             source: Box::new(source),
-        })?;
-        Ok(Line {
-            event_type,
-            payload,
-            ..line
         })
     }
 

@@ -207,8 +207,7 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
             lsn,
             timestamp: at,
             event_type: entry.text.name.to_owned(),
-            payload: serde_json::from_str(&entry.text.payload)
-                .expect("a payload is the JSON we rendered"),
+            payload: entry.text.payload.into(),
         });
         if let Some(run) = entry
             .settled

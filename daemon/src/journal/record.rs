@@ -8,15 +8,16 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{self, Event};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 
+use super::Line;
 use crate::object::{self, Digest};
 
 /// Payloads longer than this are kept as objects, and the record names them.
 pub(super) const SPILL_BYTES: usize = 64 * 1024;
 
 /// The payload of one frame.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Body {
     /// A life of the daemon begins.
     #[serde(rename = "epoch/1")]
@@ -36,7 +37,7 @@ impl Body {
 }
 
 /// One event of one run.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) run: RunId,
     pub(super) seq: Seq,
@@ -44,17 +45,17 @@ pub(super) struct Record {
 }
 
 /// An event as the log holds it: its payload, or the object that is its payload.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Logged {
     pub(super) event_type: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    payload: Option<Value>,
+    payload: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spilled: Option<Spilled>,
 }
 
 /// Where a long payload lies.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Spilled {
     object: Digest,
@@ -64,8 +65,6 @@ struct Spilled {
 /// Why a record cannot be understood.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
-    #[error("the record is not one this version knows")]
-    Form(#[source] serde_json::Error),
     #[error("the record is not one this version knows")]
     Event(#[from] model::Unreadable),
     #[error("the payload of `{event_type}` is gone")]
@@ -77,51 +76,78 @@ pub(super) enum Unreadable {
 }
 
 impl Logged {
-    /// The event that a transcript or a stream shows as `payload`.
-    pub(super) fn of_shown(event_type: String, payload: Value) -> Self {
-        let (payload, spilled) = match Spilled::deserialize(&payload) {
-            Ok(spilled) => (None, Some(spilled)),
-            Err(_) => (Some(payload), None),
-        };
-        Self {
-            event_type,
-            payload,
-            spilled,
-        }
-    }
-
     /// The payload as transcripts and streams show it: a long one by the object that holds it.
-    pub(super) fn shown(&self) -> Value {
+    pub(super) fn shown(&self) -> Cow<'_, str> {
         match (&self.payload, &self.spilled) {
-            (_, Some(spilled)) => json!(spilled),
-            (payload, None) => payload.clone().unwrap_or_default(),
+            (_, Some(spilled)) => Cow::Owned(spilled.shown()),
+            (Some(payload), None) => Cow::Borrowed(payload.get()),
+            (None, None) => Cow::Borrowed("null"),
         }
     }
 
     /// The event itself. Blocks if its payload is long.
     pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
-        Ok(Event::read(
-            &self.event_type,
-            self.payload(objects)?.as_ref(),
-        )?)
+        event(&self.event_type, &self.shown(), objects)
+    }
+}
+
+impl Spilled {
+    /// What `payload`, as a transcript shows it, says about where the payload lies.
+    fn of_shown(payload: &str) -> Option<Self> {
+        let may_be = payload.starts_with(r#"{"object":"#);
+        may_be.then(|| serde_json::from_str(payload).ok())?
     }
 
-    /// The payload, whole. Blocks if it is long.
-    pub(super) fn payload(&self, objects: &object::Store) -> Result<Cow<'_, Value>, Unreadable> {
-        let Some(Spilled { object, .. }) = &self.spilled else {
-            return Ok(Cow::Borrowed(self.payload.as_ref().unwrap_or(&Value::Null)));
-        };
-        let bytes = objects.get(object).map_err(|source| Unreadable::Object {
-            event_type: self.event_type.clone(),
+    fn shown(&self) -> String {
+        serde_json::to_string(self).expect("a reference is plain data")
+    }
+}
+
+/// The event that transcripts and streams show as `payload`. Blocks if its payload is long.
+pub(super) fn event(
+    event_type: &str,
+    payload: &str,
+    objects: &object::Store,
+) -> Result<Event, Unreadable> {
+    let payload = match Spilled::of_shown(payload) {
+        None => Cow::Borrowed(payload),
+        Some(spilled) => Cow::Owned(spilled_text(event_type, &spilled, objects)?),
+    };
+    Ok(Event::read(event_type, &payload)?)
+}
+
+fn spilled_text(
+    event_type: &str,
+    spilled: &Spilled,
+    objects: &object::Store,
+) -> Result<String, Unreadable> {
+    let bytes = objects
+        .get(&spilled.object)
+        .map_err(|source| Unreadable::Object {
+            event_type: event_type.to_owned(),
             source,
         })?;
-        let payload = serde_json::from_slice(&bytes).map_err(Unreadable::Form)?;
-        Ok(Cow::Owned(payload))
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl Line {
+    /// Whether the payload lies elsewhere.
+    pub(super) fn is_spilled(&self) -> bool {
+        Spilled::of_shown(&self.payload).is_some()
     }
 
-    /// Whether the payload lies elsewhere.
-    pub(super) const fn is_spilled(&self) -> bool {
-        self.spilled.is_some()
+    /// The event. Blocks if its payload is long.
+    pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
+        event(&self.event_type, &self.payload, objects)
+    }
+
+    /// The same with its payload in it, however long that is. Blocks if it is.
+    pub(super) fn whole(self, objects: &object::Store) -> Result<Self, Unreadable> {
+        let Some(spilled) = Spilled::of_shown(&self.payload) else {
+            return Ok(self);
+        };
+        let payload = spilled_text(&self.event_type, &spilled, objects)?.into();
+        Ok(Self { payload, ..self })
     }
 }
 
@@ -156,7 +182,7 @@ impl Rendered {
     pub(super) fn again(name: &'static str, logged: &Logged) -> Self {
         Self {
             name,
-            payload: logged.shown().to_string(),
+            payload: logged.shown().into_owned(),
             spilled: logged.spilled.is_some(),
         }
     }
@@ -169,10 +195,8 @@ impl Rendered {
     pub(super) fn spill(self, objects: &object::Store) -> Result<Self, object::Error> {
         let object = objects.put(self.payload.as_bytes())?;
         let bytes = u64::try_from(self.payload.len()).expect("a length fits 64 bits");
-        let payload =
-            serde_json::to_string(&Spilled { object, bytes }).expect("a reference is plain data");
         Ok(Self {
-            payload,
+            payload: Spilled { object, bytes }.shown(),
             spilled: true,
             ..self
         })

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::model::{Event, GraphEvent, StepStatus};
+use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus};
 use serde::Serialize;
-use serde_json::Value;
 
-use super::record::{Logged, Unreadable};
+use super::record::Unreadable;
 use super::{Error, Journal, Line};
 use crate::object;
 use crate::task;
@@ -34,11 +33,10 @@ pub struct StepLine {
 
 impl StepLine {
     /// The step whose end `line` states, if it states one; a long one is read from `objects`. Blocks.
-    fn of(line: Line, objects: &object::Store) -> Result<Option<Self>, Unreadable> {
+    fn of(line: &Line, objects: &object::Store) -> Result<Option<Self>, Unreadable> {
         if line.event_type != ENDED {
             return Ok(None);
         }
-        let event = Logged::of_shown(line.event_type, line.payload).event(objects)?;
         let Event::Graph(GraphEvent::StepCompleted {
             step,
             node,
@@ -47,7 +45,7 @@ impl StepLine {
             error,
             cache_hit,
             ..
-        }) = event
+        }) = line.event(objects)?
         else {
             return Ok(None);
         };
@@ -80,9 +78,10 @@ impl Walked {
         };
         for line in history {
             if line.event_type == "step_started" {
-                let node = line.payload.get("node").and_then(Value::as_str);
-                walked.open = node.map(str::to_owned);
-            } else if let Some(step) = StepLine::of(line, objects)? {
+                if let Event::Run(RunEvent::StepStarted { node, .. }) = line.event(objects)? {
+                    walked.open = Some(node);
+                }
+            } else if let Some(step) = StepLine::of(&line, objects)? {
                 walked.steps.push(step);
                 walked.open = None;
             }

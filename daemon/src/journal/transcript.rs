@@ -15,13 +15,14 @@
 //! Once the log does not hold them any more, lines that somebody removed or changed are gone for good. What comes later still stands
 //! where it belongs; a reader gets the byte at which the transcript stops being what was written.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, BufRead};
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Lsn, RunId, Seq};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Line, Signer};
 use crate::object::Digest;
@@ -106,12 +107,14 @@ impl Head {
 
 /// A line as it is read back.
 #[derive(Debug, Deserialize)]
-pub(super) struct Written {
-    pub(super) seq: Seq,
-    timestamp: String,
+struct Written<'a> {
+    seq: Seq,
+    #[serde(borrow)]
+    timestamp: Cow<'a, str>,
     run_id: RunId,
-    pub(super) event_type: String,
-    pub(super) payload: Value,
+    #[serde(borrow)]
+    event_type: Cow<'a, str>,
+    payload: &'a RawValue,
     prev: Digest,
 }
 
@@ -143,7 +146,7 @@ pub(super) struct Cursor {
 impl Cursor {
     /// Goes on over the line `text` (without its LF), which must follow what was read before; its event, if it is one.
     pub(super) fn pass(&mut self, run: &RunId, text: &[u8]) -> Result<Option<Line>, Fault> {
-        let line: Written =
+        let line: Written<'_> =
             serde_json::from_slice(text).map_err(|source| Fault::Foreign(self.at, source))?;
         let is_event = line.event_type != CHECKPOINT;
         let expected = if is_event { self.seq.next() } else { self.seq };
@@ -158,8 +161,8 @@ impl Cursor {
             seq: expected,
             lsn: Lsn::default(),
             timestamp,
-            event_type: line.event_type,
-            payload: line.payload,
+            event_type: line.event_type.into_owned(),
+            payload: line.payload.get().into(),
         }))
     }
 

@@ -193,7 +193,7 @@ pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
         run_id: run.to_string(),
         timestamp: Some(timestamp(line.timestamp)),
         event_type: line.event_type,
-        payload_json: line.payload.to_string(),
+        payload_json: line.payload.as_ref().to_owned(),
     }
 }
 

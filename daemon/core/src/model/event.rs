@@ -89,8 +89,8 @@ impl Event {
         kinds.into_iter().flatten().copied()
     }
 
-    /// The event of that name and payload.
-    pub fn read(name: &str, payload: &Value) -> Result<Self, Unreadable> {
+    /// The event of that name and payload, which is JSON text.
+    pub fn read(name: &str, payload: &str) -> Result<Self, Unreadable> {
         let read = if RunEvent::VARIANTS.contains(&name) {
             tagged(name, payload).map(Self::Run)
         } else if GraphEvent::VARIANTS.contains(&name) {
@@ -136,13 +136,12 @@ impl Event {
     }
 }
 
+/// `name` is one of the events, so that nothing in it has to be escaped.
 fn tagged<T: serde::de::DeserializeOwned>(
     name: &str,
-    payload: &Value,
+    payload: &str,
 ) -> Result<T, serde_json::Error> {
-    let name = Value::String(name.to_owned());
-    let fields = [("event_type", &name), ("payload", payload)];
-    T::deserialize(serde::de::value::MapDeserializer::new(fields.into_iter()))
+    serde_json::from_str(&format!(r#"{{"event_type":"{name}","payload":{payload}}}"#))
 }
 
 /// In which part of its life a run may take an event.

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::super::faults::Faults;
 use super::super::transcript::{CHECKPOINT, Head};
 use super::super::{
-    Change, Committed, Error, Journal, Options, Recovered, Refused, Signer, Ticket,
+    Change, Committed, Error, Journal, Line, Options, Recovered, Refused, Signer, Ticket,
 };
 use crate::artifacts::Artifacts;
 use crate::object::Digest;
@@ -200,6 +200,11 @@ pub(super) fn id(text: &str) -> RunId {
 
 pub(super) fn change(run: &RunId, event: Event) -> Change {
     Change::event(run, event)
+}
+
+/// The content of an event.
+pub(super) fn payload(line: &Line) -> Value {
+    serde_json::from_str(&line.payload).unwrap()
 }
 
 /// Something a run says about itself.

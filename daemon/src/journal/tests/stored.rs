@@ -19,7 +19,7 @@ use super::super::transcript::Head;
 use super::rig::*;
 
 fn event(name: &str, payload: &Value) -> Event {
-    Event::read(name, payload).unwrap()
+    Event::read(name, &payload.to_string()).unwrap()
 }
 
 fn at(number: i64) -> Timestamp {

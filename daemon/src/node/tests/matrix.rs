@@ -299,14 +299,24 @@ fn child_of(daemon: &Daemon, run: &RunId) -> Option<RunId> {
 
 /// Waits until the record of a live run is like that.
 async fn until(daemon: &Daemon, run: &RunId, like: impl Fn(&Run) -> bool) -> Arc<Run> {
-    let mut commits = daemon.journal.commits(run).expect("a live run");
+    let record = until_or_gone(daemon, run, like).await;
+    record.expect("a live run")
+}
+
+/// The same of a run that may end meanwhile; `None` if it has left memory.
+async fn until_or_gone(
+    daemon: &Daemon,
+    run: &RunId,
+    like: impl Fn(&Run) -> bool,
+) -> Option<Arc<Run>> {
+    let mut commits = daemon.journal.commits(run)?;
     loop {
         drop(commits.borrow_and_update());
-        let record = daemon.journal.snapshot(run).expect("a live run");
+        let record = daemon.journal.snapshot(run)?;
         if like(&record) {
-            return record;
+            return Some(record);
         }
-        commits.changed().await.expect("the run is live");
+        commits.changed().await.ok()?;
     }
 }
 
@@ -365,7 +375,8 @@ impl Cell {
                     drop(supervisor.cancel(&run, "a test").await);
                 });
                 let told = |run: &Run| run.cancel.is_some() || run.status().is_terminal();
-                until(&daemon, &asked.run, told).await;
+                // It may have ended by then, and left memory.
+                drop(until_or_gone(&daemon, &asked.run, told).await);
                 (daemon, answer)
             }
             Request::Kill | Request::KillAtOnce | Request::SyncHangs => {

@@ -226,13 +226,16 @@ impl Door {
 /// How often the attempt is on disk, and whether it may happen once only.
 async fn announced(cx: &AttemptCtx) -> (usize, bool) {
     let history = cx.services.journal.history(&cx.run).await.unwrap();
-    let of_key = history.iter().filter(|line| {
-        line.event_type.ends_with("_started") && line.payload.get("key") == Some(&json!(cx.key))
-    });
+    let started = history
+        .iter()
+        .filter(|line| line.event_type.ends_with("_started"));
     let (mut times, mut at_most_once) = (0, false);
-    for line in of_key {
-        times += 1;
-        at_most_once |= line.payload.get("effect") == Some(&json!("at_most_once"));
+    for line in started {
+        let payload: Value = serde_json::from_str(&line.payload).unwrap();
+        if payload.get("key") == Some(&json!(cx.key)) {
+            times += 1;
+            at_most_once |= payload.get("effect") == Some(&json!("at_most_once"));
+        }
     }
     (times, at_most_once)
 }

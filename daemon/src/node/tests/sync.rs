@@ -9,6 +9,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use rye_core::id::{RunId, Seq};
 use rye_core::model::Status;
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::unix::pipe;
 
@@ -129,6 +130,7 @@ async fn timeouts_fire_while_a_sync_hangs() {
         }
     };
     let ended = daemon.journal.whole(&loud.run, ended).await.unwrap();
-    assert_eq!(ended.payload["error"]["code"], "timeout");
+    let ended: Value = serde_json::from_str(&ended.payload).unwrap();
+    assert_eq!(ended["error"]["code"], "timeout");
     daemon.stop().await;
 }
