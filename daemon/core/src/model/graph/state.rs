@@ -147,6 +147,7 @@ pub struct Left {
     /// The child run that carried out its action.
     pub child: Option<RunId>,
     /// Whether its action is at-most-once, and its outcome unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
 }
 
