@@ -238,7 +238,7 @@ impl Dispatcher {
         work.receipt.merge(exited.receipt.clone());
         work.stderr.clone_from(&exited.stderr.bytes);
         if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
-            work.certainty = Certainty::Answered;
+            work.certainty = Certainty::Known;
         }
         judge(plan.answer, &exited, timeout)
     }
@@ -266,7 +266,7 @@ async fn native_call(
             return Err(Failure::permanent("stopped", "stopped on request").into());
         }
     };
-    work.certainty = Certainty::Answered;
+    work.certainty = Certainty::Known;
     called.map_err(Into::into)
 }
 
@@ -305,7 +305,7 @@ impl Default for Work {
         Self {
             stopped: false,
             receipt: KillReceipt::default(),
-            certainty: Certainty::NeverBegan,
+            certainty: Certainty::NeverStarted,
             stderr: Vec::new(),
         }
     }

@@ -73,9 +73,8 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// The run that `run` was continued by, and so on to the last one; `run` itself if it was not.
     fn newest(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Whether an at-most-once attempt was cut off in this ended run, or in a child run that it waited for, and nobody has
-    /// answered for it.
-    fn is_unsettled(&self, run: RunId) -> BoxFuture<'_, bool>;
+    /// Whether this ended run, or a child run that it waited for, left at-most-once attempts of unknown outcome.
+    fn has_unknown(&self, run: Arc<Run>) -> BoxFuture<'_, bool>;
 
     /// Asks a run and its child runs to stop.
     fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;

@@ -22,10 +22,10 @@ mod error;
 mod execute;
 mod life;
 mod lineage;
-mod questions;
 mod recovery;
 mod request;
 mod resume;
+mod unknown;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -396,7 +396,7 @@ impl Supervisor {
     /// record before it acts; or why the run cannot begin.
     fn first_event(&self, fault: Option<Failure>) -> Event {
         let epoch = self.shared.services.epoch;
-        fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_began)
+        fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started)
     }
 
     /// Resolves when the run has ended or is suspended, and that is durable.

@@ -106,7 +106,7 @@ impl Runs for Nobody {
         unreachable!("{NOBODY}")
     }
 
-    fn is_unsettled(&self, _run: RunId) -> BoxFuture<'_, bool> {
+    fn has_unknown(&self, _run: Arc<Run>) -> BoxFuture<'_, bool> {
         unreachable!("{NOBODY}")
     }
 
@@ -327,7 +327,7 @@ impl Kind for Entangled {
         Ended::Outcome(Box::new(CallOutcome {
             result: Arc::new(Value::Null),
             failure: None,
-            certainty: Certainty::Answered,
+            certainty: Certainty::Known,
             cached: false,
             node_input_hash: None,
         }))

@@ -883,6 +883,34 @@ fn a_charge_cut_off_in_a_child_run_is_not_tried_again_unasked() {
 }
 
 #[test]
+fn what_the_end_of_a_run_cut_off_below_its_hook_is_repeated_only_if_somebody_says_so() {
+    for verb in ["kill --grace 0", "cancel"] {
+        let world = World::new();
+        world.graph("t/charges", CHARGES);
+        world.graph(
+            "t/top",
+            "start: a\nhooks: [{event: error, action: {item_id: t/charges}}]\nnodes:\n  \
+             a: {action: {item_id: rye/bash, params: {command: \"[ -e fine ]\"}}}",
+        );
+        let run = world.start_run("t/top");
+        until_lines(&world, "ran", 1);
+        let _stopped = world.ryectl(verb).arg(&run).ok();
+        let _over = world.settled(&run);
+        world.write("go", "");
+        world.write("ok", "");
+        let _asks = world.ryectl("resume").arg(&run).run().code(5).tells(&[
+            "`charge` of the child run `t-charges-",
+            "--uncertain 'charge=retry'",
+        ]);
+        assert_eq!(lines(&world, "ran"), ["charged"]);
+        // The node fails as before, so the hook is asked again.
+        let again = "resume --uncertain charge=retry";
+        let _failed = world.ryectl(again).arg(&run).run().code(1);
+        assert_eq!(lines(&world, "ran"), ["charged", "charged", "after"]);
+    }
+}
+
+#[test]
 fn items_continue_their_child_runs() {
     let world = World::new();
     world.graph("t/charges", CHARGES);

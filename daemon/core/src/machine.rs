@@ -158,18 +158,18 @@ pub struct CallOutcome {
     pub node_input_hash: Option<String>,
 }
 
-/// What is known about the effect of an attempt that has ended.
+/// What is known about the outcome of an attempt that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// It never began.
-    NeverBegan,
+    /// It never started.
+    NeverStarted,
     /// It ended by itself and said what it came to.
-    Answered,
+    Known,
     /// It was ended, or vanished: it may have happened, wholly or in part.
     Unknown,
-    /// The run that carried it out is over, and an at-most-once attempt was cut off in it or in its child runs: no
-    /// further try without an answer about that.
-    CutOff,
+    /// The child run that carried it out is over, and left at-most-once attempts of unknown outcome, in it or below it: no
+    /// further try without an answer about those.
+    UnknownBelow,
 }
 
 /// What the driver is to do.

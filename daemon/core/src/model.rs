@@ -39,7 +39,7 @@ use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 
 pub(crate) use self::attempt::attempt_name;
-pub use self::attempt::{Attempt, AttemptId, Slot, Verdict};
+pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};

@@ -116,7 +116,7 @@ impl GraphRun {
     /// Stores what `call` gave back for the next one with the same key.
     async fn remember(&self, call: &Call, answer: &CallOutcome) {
         let key = answer.node_input_hash.as_deref();
-        let good = answer.failure.is_none() && answer.certainty == Certainty::Answered;
+        let good = answer.failure.is_none() && answer.certainty == Certainty::Known;
         if let Some(key) = key.filter(|_| call.caching == Caching::On && good) {
             let now = self.at.services.journal.now();
             let files = &self.at.spec.files;
@@ -232,7 +232,7 @@ async fn nest(
         Err(failure) => {
             let answer = CallOutcome {
                 failure: Some(failure),
-                certainty: Certainty::NeverBegan,
+                certainty: Certainty::NeverStarted,
                 node_input_hash,
                 ..answered(Value::Null)
             };
@@ -248,7 +248,7 @@ async fn nest(
         Ok(Nested::Create { run, spec, fault }) => {
             let mut changes = vec![Change::create(&run, spec)];
             let epoch = services.epoch;
-            let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_began);
+            let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started);
             changes.push(Change::event(&run, first));
             begin(Carrier::Launch(run), changes, node_input_hash)
         }
@@ -311,7 +311,7 @@ fn answered(result: impl Into<Arc<Value>>) -> CallOutcome {
     CallOutcome {
         result: result.into(),
         failure: None,
-        certainty: Certainty::Answered,
+        certainty: Certainty::Known,
         cached: false,
         node_input_hash: None,
     }
@@ -391,7 +391,7 @@ async fn child_run(
             let failure = Failure::permanent("child_lost", error.message);
             return Ended::Outcome(Box::new(CallOutcome {
                 failure: Some(failure),
-                certainty: Certainty::CutOff,
+                certainty: Certainty::UnknownBelow,
                 ..answered(Value::Null)
             }));
         }
@@ -406,10 +406,10 @@ async fn child_run(
         Some(timeout) if overdue => timed_out(timeout),
         Some(_) | None => failure,
     });
-    let certainty = if failure.is_some() && services.runs().is_unsettled(run.id.clone()).await {
-        Certainty::CutOff
+    let certainty = if failure.is_some() && runs.has_unknown(Arc::clone(&run)).await {
+        Certainty::UnknownBelow
     } else {
-        Certainty::Answered
+        Certainty::Known
     };
     Ended::Outcome(Box::new(CallOutcome {
         failure,

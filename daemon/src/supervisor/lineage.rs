@@ -224,14 +224,11 @@ impl Runs for Shared {
         Box::pin(async move { Ok(this.newest(&run).await?) })
     }
 
-    fn is_unsettled(&self, run: RunId) -> BoxFuture<'_, bool> {
+    fn has_unknown(&self, run: Arc<Run>) -> BoxFuture<'_, bool> {
         let this = self.supervisor();
         Box::pin(async move {
-            let Ok(run) = this.run_of(&run).await else {
-                return true;
-            };
-            let open = this.questions(&run).await;
-            open.map_or(true, |open| !open.is_empty())
+            let unknown = this.unknown(&run).await;
+            unknown.map_or(true, |unknown| !unknown.is_empty())
         })
     }
 

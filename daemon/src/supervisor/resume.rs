@@ -3,7 +3,7 @@
 //! A suspended run resumes under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
 //! ask at once. A step that a child run carried out continues that run in the same way ([`crate::graph`]); an at-most-once attempt
-//! that was cut off, here or in a child run, is repeated only if the request says so ([`Supervisor::questions`]).
+//! of unknown outcome, here or in a child run, is repeated only if the request says so ([`Supervisor::unknown`]).
 //!
 //! **Order.** A run is resumed in one commit with the suspended child runs it waits for; then its suspended ancestors are resumed, one
 //! after the other. If a suspended run is ended instead, those that wait for it resume with that. **Races.** It may be ended, or
@@ -24,6 +24,7 @@ use rye_core::model::{
 };
 
 use super::asked::brings_other_inputs;
+use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor};
 use crate::journal::{self, Change, Refused, Summary, Why};
 use crate::port::{Resume, reach};
@@ -196,7 +197,7 @@ impl Supervisor {
     }
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
-        self.settle_unknown(&run, &request).await?;
+        check_answers(&run, &self.unknown(&run).await?, &request)?;
         check_raise(&run, &request)?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
@@ -226,20 +227,28 @@ impl Supervisor {
         self.run_of(&started.run).await
     }
 
-    async fn resume_suspended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
+    async fn resume_suspended(
+        &self,
+        run: Arc<Run>,
+        mut request: Resume,
+    ) -> Result<Arc<Run>, Error> {
         let below = self.suspended_children(&run).await?;
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
         let leaf = run.suspension().and_then(|why| why.child.as_ref());
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
-        let request = self.settle_failed(&target, request).await?;
+        let unknown = self.unknown_of_retry(&target).await?;
+        if !unknown.is_empty() {
+            check_answers(&target, &unknown, &request)?;
+            request.verdicts.clear();
+        }
         let mut changes = resume_changes(&target, &request, self.shared.services.epoch)?;
         let mut line = Vec::new();
         let plain = Resume::default();
         for suspended in below.iter().chain([&run]) {
             if suspended.id != target.id {
                 // What is uncertain on the way stays suspended until somebody answers.
-                if self.must_be_asked_about(suspended).await? {
+                if !self.unknown_of_retry(suspended).await?.is_empty() {
                     continue;
                 }
                 match resume_changes(suspended, &plain, self.shared.services.epoch) {

@@ -71,6 +71,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Whether it is at-most-once, and nobody has said that it did not happen.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.effect == Effect::AtMostOnce && self.verdict != Some(Verdict::Retry)
+    }
+
     /// An attempt of something whose second run means `effect`.
     pub fn new(id: AttemptId, effect: Effect) -> Self {
         Self {
@@ -90,6 +95,17 @@ pub(crate) fn attempt_name(node: &str, slot: Slot) -> String {
         Slot::Part(part) => format!("{node}[{part}]"),
         Slot::Main | Slot::Hook(_) => node.to_owned(),
     }
+}
+
+/// An attempt whose outcome the record of its run does not know, and that another try of its step would repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    /// What people call it.
+    pub name: String,
+    /// Whether it is at-most-once, and was cut off, or failed after it had started.
+    pub once: bool,
+    /// The child run that carried it out: what is unknown about that one is unknown about this attempt.
+    pub child: Option<RunId>,
 }
 
 /// What became of an attempt whose outcome nobody knew.

@@ -127,7 +127,7 @@ impl Event {
     }
 
     /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
-    pub const fn never_began(error: Failure) -> Self {
+    pub const fn never_started(error: Failure) -> Self {
         Self::Graph(GraphEvent::GraphError {
             error,
             steps: 0,

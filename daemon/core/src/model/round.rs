@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attempt, AttemptId, Control, Effect, Object, RunEvent, Slot, Suspension};
 use crate::clock::Timestamp;
-use crate::id::Name;
+use crate::id::{Name, RunId};
 
 /// Hooks that are being asked about an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,11 @@ impl Round {
     /// Whether every hook has answered.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// The child run that carries out the attempt in flight.
+    pub(super) fn child(&self) -> Option<&RunId> {
+        self.running.as_ref()?.child.as_ref()
     }
 
     /// Whether the run is suspended for `why` because the answer of this round says so.

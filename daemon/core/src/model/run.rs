@@ -8,7 +8,7 @@ use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
     Attempt, AttemptId, Event, Failure, Illegal, KillReceipt, Left, Life, Outcome, Round, RunEvent,
-    Spec, Status, SuppressedError, Suspension, Verdict, While, Work, graph,
+    Spec, Status, SuppressedError, Suspension, Unknown, While, Work, graph,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -187,28 +187,21 @@ impl Run {
     }
 
     /// At-most-once attempts in flight of which nobody knows or has said what became of them: the node, with the position
-    /// where it is an item (`fan[3]`).
+    /// where it is an item (`fan[3]`). Those that child runs carry out are known to those.
     pub fn uncertain(&self) -> Vec<(String, AttemptId)> {
-        if self.status().is_terminal() {
-            return Vec::new();
-        }
-        self.once(|attempt| attempt.verdict.is_none() && attempt.child.is_none())
+        let node = self.current_node().unwrap_or_default();
+        let uncertain = self.attempts().filter(|attempt| {
+            attempt.is_unknown() && attempt.verdict.is_none() && attempt.child.is_none()
+        });
+        uncertain
+            .map(|attempt| (attempt_name(node, attempt.id.slot), attempt.id))
+            .collect()
     }
 
-    /// The names of at-most-once attempts with unknown outcome: in flight without the verdict that they did not happen (child
-    /// runs included), or failed after starting.
-    pub fn unknown(&self) -> Vec<String> {
-        let failed = self.graph().map(graph::State::may_have_executed);
-        let mut names = failed.unwrap_or_default();
-        let in_flight = self.once(|attempt| attempt.verdict != Some(Verdict::Retry));
-        names.extend(in_flight.into_iter().map(|(name, _)| name));
-        names
-    }
-
-    fn once(&self, wanted: impl Fn(&Attempt) -> bool) -> Vec<(String, AttemptId)> {
-        self.graph()
-            .map(|state| state.once(wanted))
-            .unwrap_or_default()
+    /// The attempts at the place where it stands or ended whose outcome this record does not know: at-most-once ones that are in
+    /// flight without a verdict or failed after they had started, and what child runs carried out without success.
+    pub fn unknown(&self) -> Vec<Unknown> {
+        self.graph().map(graph::State::unknown).unwrap_or_default()
     }
 
     /// Whether it is suspended behind a failure about which no hook is to be asked any more: resuming it is another try.
@@ -224,18 +217,6 @@ impl Run {
             Some(_) | None => None,
         };
         failed.or_else(|| self.stood_at())
-    }
-
-    /// The child runs that carried out what is not completed of the step at which the run stands or ended, by the names of
-    /// [`Run::uncertain`]. Another try of the step continues them.
-    pub fn unfinished_children(&self) -> Vec<(String, &RunId)> {
-        let node = self.current_node().or_else(|| self.resumption_node());
-        let node = node.unwrap_or_default();
-        let children = self.graph().map(graph::State::unfinished_children);
-        let children = children.into_iter().flatten();
-        children
-            .map(|(slot, run)| (attempt_name(node, slot), run))
-            .collect()
     }
 
     /// What a graph run takes over that continues this one: its state, and what was left of the node at which it ended.

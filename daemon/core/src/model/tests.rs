@@ -1,6 +1,7 @@
 //! The life of a run as a table: every phase against every event.
 
 mod graph;
+mod unknown;
 
 use std::collections::BTreeSet;
 
@@ -83,7 +84,7 @@ fn failed(attempt: u32) -> Event {
         result: Arc::new(json!({"a": 1})),
         classification: json!({"category": "permanent"}),
         repeatable: true,
-        spent: false,
+        unknown: false,
     })
 }
 
@@ -122,8 +123,8 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         result: Arc::new(json!({"i": item})),
         collected: None,
         error,
-        never_began: false,
-        cut_off: false,
+        never_started: false,
+        unknown_below: false,
         suppressed,
         node_input_hash: None,
     })

@@ -63,7 +63,7 @@ fn outcome(failure: Option<Failure>) -> CallOutcome {
     CallOutcome {
         result: Arc::new(json!({"b": 2})),
         failure,
-        certainty: Certainty::Answered,
+        certainty: Certainty::Known,
         cached: false,
         node_input_hash: None,
     }

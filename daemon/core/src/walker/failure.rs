@@ -38,17 +38,17 @@ pub(super) enum Repeat {
     Possible,
     /// It would fail as before.
     Useless,
-    /// It is at-most-once, and may have executed.
-    Harmful,
+    /// It is at-most-once, and its outcome unknown.
+    Unknown,
 }
 
 impl Repeat {
     pub(super) fn of(effect: Effect, failure: &Failure, certainty: Certainty) -> Self {
-        let began = certainty != Certainty::NeverBegan;
-        let refused = !began && !failure.retryable;
-        if began && effect == Effect::AtMostOnce {
-            Self::Harmful
-        } else if refused || certainty == Certainty::CutOff {
+        let started = certainty != Certainty::NeverStarted;
+        let refused = !started && !failure.retryable;
+        if started && effect == Effect::AtMostOnce {
+            Self::Unknown
+        } else if refused || certainty == Certainty::UnknownBelow {
             Self::Useless
         } else {
             Self::Possible
@@ -58,7 +58,7 @@ impl Repeat {
     /// The same where the action has done its work, and what came after it failed: another one would not fix that.
     pub(super) fn of_done(effect: Effect) -> Self {
         match effect {
-            Effect::AtMostOnce => Self::Harmful,
+            Effect::AtMostOnce => Self::Unknown,
             Effect::Idempotent | Effect::Pure => Self::Useless,
         }
     }
@@ -87,7 +87,7 @@ impl Walker {
             result: Arc::clone(result),
             classification: class.to_json(),
             repeatable: repeat == Repeat::Possible,
-            spent: repeat == Repeat::Harmful,
+            unknown: repeat == Repeat::Unknown,
         });
         self.record(now, event, events);
         let graph = Arc::clone(&self.graph);
@@ -178,8 +178,10 @@ impl Walker {
             Control::Suspend { .. } | Control::Escalate => {
                 let reason = control.suspends(HookEvent::Error.as_str());
                 let failure = self.failed().map(|failed| failed.error.clone());
+                let unknown = self.run.unknown().into_iter();
+                let once = unknown.filter(|unknown| unknown.once);
                 let why = Suspension {
-                    uncertain: self.run.unknown(),
+                    uncertain: once.map(|unknown| unknown.name).collect(),
                     code: failure.as_ref().map(|failure| failure.code.clone()),
                     failure: failure.map(Box::new),
                     ..Suspension::new(reason.unwrap_or(SuspendReason::Error))

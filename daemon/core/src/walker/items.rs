@@ -260,7 +260,7 @@ impl Walker {
                 let answer = CallOutcome {
                     result: Arc::default(),
                     failure: Some(failure),
-                    certainty: Certainty::NeverBegan,
+                    certainty: Certainty::NeverStarted,
                     cached: false,
                     node_input_hash: None,
                 };
@@ -320,8 +320,8 @@ impl Walker {
             result: Arc::clone(&answer.result),
             collected: collected(answer).map(Arc::new),
             error: answer.failure.clone(),
-            never_began: answer.certainty == Certainty::NeverBegan,
-            cut_off: answer.certainty == Certainty::CutOff,
+            never_started: answer.certainty == Certainty::NeverStarted,
+            unknown_below: answer.certainty == Certainty::UnknownBelow,
             suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
         });
@@ -391,7 +391,7 @@ fn collected(answer: &CallOutcome) -> Option<Value> {
 }
 
 /// The failure of a node whose items failed: that of the first of them, whatever was begun beside it. What must not happen
-/// twice never began only if none of the failed items did.
+/// twice never started only if none of the failed items did.
 fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certainty) {
     if items.bytes > MOST_BYTES {
         let text = format!(
@@ -400,13 +400,13 @@ fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certain
         );
         return (
             Failure::permanent("results_too_large", text),
-            Certainty::Answered,
+            Certainty::Known,
         );
     }
     let mut failed = items.failures();
     let mut failure = Failure::permanent(ITEM_FAILED, "an item failed");
     let Some((item, first, error)) = failed.next() else {
-        return (failure, Certainty::Answered);
+        return (failure, Certainty::Known);
     };
     failure.message = format!(
         "{} failed: {} ({})",
@@ -415,19 +415,19 @@ fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certain
         error.code
     );
     failure.retryable = error.retryable;
-    let (mut cut_off, mut none_started) = (first.child_unknown, first.never_started);
+    let (mut unknown_below, mut none_started) = (first.unknown_below, first.never_started);
     for (_, done, _) in failed {
-        cut_off |= done.child_unknown;
+        unknown_below |= done.unknown_below;
         none_started &= done.never_started;
     }
-    let never_began = match effect {
+    let never_started = match effect {
         Effect::AtMostOnce => none_started,
         Effect::Idempotent | Effect::Pure => first.never_started,
     };
-    let certainty = match (cut_off, never_began) {
-        (true, _) => Certainty::CutOff,
-        (false, true) => Certainty::NeverBegan,
-        (false, false) => Certainty::Answered,
+    let certainty = match (unknown_below, never_started) {
+        (true, _) => Certainty::UnknownBelow,
+        (false, true) => Certainty::NeverStarted,
+        (false, false) => Certainty::Known,
     };
     (failure, certainty)
 }

@@ -353,7 +353,7 @@ impl Revival {
             Self::Settled(CallOutcome {
                 result: Arc::default(),
                 failure,
-                certainty: Certainty::Answered,
+                certainty: Certainty::Known,
                 cached: false,
                 node_input_hash: None,
             })

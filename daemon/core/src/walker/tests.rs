@@ -124,7 +124,7 @@ fn answered(result: Value) -> CallOutcome {
     CallOutcome {
         result: Arc::new(result),
         failure: None,
-        certainty: Certainty::Answered,
+        certainty: Certainty::Known,
         cached: false,
         node_input_hash: None,
     }
@@ -142,9 +142,9 @@ fn echo(call: &Call) -> CallOutcome {
         return answered(result);
     };
     let certainty = match call.params.get("end").and_then(Value::as_str) {
-        Some("never") => Certainty::NeverBegan,
+        Some("never") => Certainty::NeverStarted,
         Some("unknown") => Certainty::Unknown,
-        Some(_) | None => Certainty::Answered,
+        Some(_) | None => Certainty::Known,
     };
     let text = why.as_str().map_or_else(|| why.to_string(), str::to_owned);
     CallOutcome {

@@ -244,7 +244,7 @@ fn reply(prepared: Prepared, failure: Option<Failure>, stopped: bool) -> Reply {
     let certainty = if stopped {
         Certainty::Unknown
     } else {
-        Certainty::Answered
+        Certainty::Known
     };
     let data = if failure.is_some() {
         Value::Null

@@ -48,9 +48,9 @@ pub enum GraphEvent {
         classification: Value,
         /// Whether another try does no harm and may help.
         repeatable: bool,
-        /// Whether it is at-most-once and may have executed.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        spent: bool,
+        /// Whether it is at-most-once, and its outcome unknown.
+        #[serde(default, rename = "spent", skip_serializing_if = "std::ops::Not::not")]
+        unknown: bool,
     },
     /// The failed node is tried again.
     RetryScheduled {
@@ -110,12 +110,20 @@ pub enum GraphEvent {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
-        /// Whether its effect provably did not begin.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        never_began: bool,
-        /// Whether an at-most-once attempt was cut off in the run that carried it out.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        cut_off: bool,
+        /// Whether it never started.
+        #[serde(
+            default,
+            rename = "never_began",
+            skip_serializing_if = "std::ops::Not::not"
+        )]
+        never_started: bool,
+        /// Whether the child run that carried it out left at-most-once attempts of unknown outcome.
+        #[serde(
+            default,
+            rename = "cut_off",
+            skip_serializing_if = "std::ops::Not::not"
+        )]
+        unknown_below: bool,
         /// Whether the node continues although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,

@@ -55,12 +55,12 @@ pub struct ItemResult {
     pub value: Arc<Value>,
     /// Why it failed.
     pub error: Option<Failure>,
-    /// Whether its effect provably never started.
+    /// Whether it never started.
     pub never_started: bool,
-    /// Whether the child run that carried it out has at-most-once attempts of unknown outcome.
-    pub child_unknown: bool,
-    /// Whether it failed, and is an at-most-once attempt that may have executed.
-    pub may_have_executed: bool,
+    /// Whether the child run that carried it out left at-most-once attempts of unknown outcome.
+    pub unknown_below: bool,
+    /// Whether it failed, is at-most-once, and its outcome unknown.
+    pub unknown: bool,
     /// The try it ended with; 0 if it was never announced.
     pub attempt: u32,
 }
@@ -107,14 +107,16 @@ impl Items {
         self.item(item)?.child.as_ref()
     }
 
-    /// Items that have not succeeded, with the child runs that last carried them out.
-    pub fn unfinished_children(&self) -> impl Iterator<Item = (u32, &RunId)> {
+    /// Items that have not succeeded: position, whether the outcome is unknown, and the child run that last carried it out.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = (u32, bool, Option<&RunId>)> {
         let items = (0_u32..).zip(self.list.iter());
         items.filter_map(|(place, item)| {
-            let result = item.result.as_ref();
-            let succeeded = result.is_some_and(|result| result.error.is_none());
-            let child = item.child.as_ref().filter(|_| !succeeded)?;
-            Some((place, child))
+            let unknown = match &item.result {
+                Some(result) if result.error.is_none() => return None,
+                Some(result) => result.unknown,
+                None => self.running.get(&place).is_some_and(Attempt::is_unknown),
+            };
+            Some((place, unknown, item.child.as_ref()))
         })
     }
 
@@ -126,12 +128,6 @@ impl Items {
         })
     }
 
-    /// The failed items that are at-most-once attempts and may have executed.
-    pub fn may_have_executed(&self) -> impl Iterator<Item = u32> {
-        let failed = self.failures();
-        failed.filter_map(|(item, result, _)| result.may_have_executed.then_some(item))
-    }
-
     /// The number of the next try of an item.
     pub fn next_attempt(&self, item: u32) -> u32 {
         let running = self.running.get(&item).map(|attempt| attempt.id.number);
@@ -139,27 +135,22 @@ impl Items {
         running.unwrap_or_else(tries) + 1
     }
 
-    /// Forgets failures, so that a retry of the node repeats only those.
-    pub(super) fn reopen(&mut self) {
-        let failed: Vec<u32> = self.failures().map(|(item, ..)| item).collect();
-        for item in failed {
-            if let Some(item) = self.item_mut(item)
-                && let Some(result) = item.result.take()
-            {
-                item.tries = result.attempt;
+    /// What another try of the node takes over: it repeats what failed or was in flight, and nothing else.
+    pub(super) fn reopened(mut self) -> Self {
+        let failed = self
+            .failures()
+            .map(|(item, result, _)| (item, result.attempt));
+        let running = self.running.iter();
+        let running = running.map(|(item, attempt)| (*item, attempt.id.number));
+        let again: Vec<(u32, u32)> = failed.chain(running).collect();
+        for (item, tries) in again {
+            if let Some(item) = self.item_mut(item) {
+                (item.result, item.tries) = (None, tries);
             }
         }
+        self.running = Arc::default();
         self.next = 0;
         self.failed = 0;
-    }
-
-    /// What is left for another run: what was in flight starts anew.
-    pub(super) fn left(mut self) -> Self {
-        for (item, attempt) in std::mem::take(&mut self.running).iter() {
-            if let Some(item) = self.item_mut(*item) {
-                item.tries = attempt.id.number;
-            }
-        }
         self
     }
 
@@ -176,7 +167,7 @@ impl Items {
         result.attempt = self.next_attempt(item) - 1;
         let attempt = Arc::make_mut(&mut self.running).remove(&item);
         let once = attempt.is_some_and(|attempt| attempt.effect == Effect::AtMostOnce);
-        result.may_have_executed = once && result.error.is_some() && !result.never_started;
+        result.unknown = once && result.error.is_some() && !result.never_started;
         self.failed += u32::from(result.error.is_some());
         self.bytes += bounds::size(&result.value);
         if let Some(item) = self.item_mut(item) {

@@ -24,9 +24,7 @@ use crate::expr::Vars;
 use crate::id::{Name, RunId};
 use crate::model::attempt::attempt_name;
 use crate::model::chunks::Chunks;
-use crate::model::{
-    Attempt, AttemptId, Effect, Failure, Outcome, Round, Slot, Spec, SuppressedError,
-};
+use crate::model::{Attempt, Failure, Outcome, Round, Slot, Spec, SuppressedError, Unknown};
 
 /// What a graph run has done, and where it stands.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -148,8 +146,9 @@ pub struct Left {
     pub items: Option<Items>,
     /// The child run that carried out its action.
     pub child: Option<RunId>,
-    /// The names of its failed at-most-once attempts that may have executed.
-    pub unknown: Vec<String>,
+    /// Whether its action is at-most-once, and its outcome unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
 }
 
 /// The last step that was completed.
@@ -174,8 +173,8 @@ pub struct FailedAttempt {
     pub classification: Value,
     /// Whether another try does no harm and may help.
     pub repeatable: bool,
-    /// Whether it is an at-most-once attempt that may have executed.
-    pub may_have_executed: bool,
+    /// Whether it is at-most-once, and its outcome unknown.
+    pub unknown: bool,
 }
 
 fn is_empty(counts: &BTreeMap<Name, u32>) -> bool {
@@ -247,28 +246,21 @@ impl At {
         }
     }
 
-    /// The names of the at-most-once attempts of the node in hand that failed and may have executed.
-    pub(super) fn may_have_executed(&self) -> Vec<String> {
-        let node = self.node().unwrap_or_default();
-        let of_items = |items: &Items| {
-            let items = items.may_have_executed();
-            items
-                .map(|item| attempt_name(node, Slot::Part(item)))
-                .collect()
-        };
-        match self {
-            Self::Between {
-                left: Some(left), ..
-            } => left.unknown.clone(),
-            Self::New | Self::Between { left: None, .. } | Self::Ending { .. } => Vec::new(),
-            Self::Step(step) | Self::Backoff { step, .. } => {
-                step.items().map(of_items).unwrap_or_default()
+    /// What is left of the node in hand, should the run end here.
+    pub(super) fn left(&self) -> Left {
+        let unknown = match self {
+            Self::Between { left, .. } => left.as_ref().is_some_and(|left| left.unknown),
+            Self::Step(Step { work, .. }) => {
+                matches!(work, StepWork::Action(attempt) if attempt.is_unknown())
             }
-            Self::Failed { step, failure, .. } => match step.items() {
-                Some(items) => of_items(items),
-                None if failure.may_have_executed => vec![attempt_name(node, Slot::Main)],
-                None => Vec::new(),
-            },
+            // Of a foreach node each item says it.
+            Self::Failed { step, failure, .. } => failure.unknown && step.items().is_none(),
+            Self::New | Self::Backoff { .. } | Self::Ending { .. } => false,
+        };
+        Left {
+            items: self.items().cloned(),
+            child: self.child().cloned(),
+            unknown,
         }
     }
 }
@@ -325,51 +317,42 @@ impl State {
             .chain(hook)
     }
 
-    /// At-most-once attempts in flight that are `wanted`, by name. A run that has ended cut off those of the place where it
-    /// stood.
-    pub fn once(&self, wanted: impl Fn(&Attempt) -> bool) -> Vec<(String, AttemptId)> {
-        let At::Step(step) = self.stood() else {
-            return Vec::new();
+    /// What this record does not know of the node in hand, or of that at which the run ended: the action, items, and hooks that
+    /// child runs carried out.
+    pub fn unknown(&self) -> Vec<Unknown> {
+        let stood = self.stood();
+        let ended_at = self.last.as_ref().map(|last| last.node.as_str());
+        let node = stood.node().or(ended_at).unwrap_or_default();
+        let named = |slot, once, child: Option<&RunId>| Unknown {
+            name: attempt_name(node, slot),
+            once,
+            child: child.cloned(),
         };
-        let name = |attempt: &Attempt| (attempt_name(&step.node, attempt.id.slot), attempt.id);
-        let is_wanted =
-            |attempt: &&Attempt| attempt.effect == Effect::AtMostOnce && wanted(attempt);
-        match &step.work {
-            StepWork::Action(attempt) => Some(attempt)
-                .filter(is_wanted)
-                .map(name)
-                .into_iter()
-                .collect(),
-            StepWork::Items(items) => items.running.values().filter(is_wanted).map(name).collect(),
-            StepWork::NeverStarted(_) => Vec::new(),
-        }
-    }
-
-    /// The names of at-most-once attempts that failed after they had started, although their step is not completed.
-    pub fn may_have_executed(&self) -> Vec<String> {
-        self.stood().may_have_executed()
-    }
-
-    /// The child runs that carried out what is not completed of the node in hand, or of that at which the run ended.
-    pub fn unfinished_children(&self) -> Vec<(Slot, &RunId)> {
-        let at = self.stood();
-        let items = at.items().into_iter().flat_map(Items::unfinished_children);
-        let items = items.map(|(item, run)| (Slot::Part(item), run));
-        at.child()
-            .map(|run| (Slot::Main, run))
-            .into_iter()
-            .chain(items)
+        let Left {
+            items,
+            child,
+            unknown,
+        } = stood.left();
+        let items = items.iter().flat_map(Items::unfinished);
+        let items = items.map(|(item, once, child)| named(Slot::Part(item), once, child));
+        let earlier = Some(stood).filter(|_| matches!(self.at, At::Ending { .. }));
+        let rounds = [Some(&self.at), earlier].into_iter().flatten();
+        let hooks = rounds.filter_map(|at| Some(named(Slot::Main, false, at.round()?.child())));
+        let all = std::iter::once(named(Slot::Main, unknown, child.as_ref()));
+        let all = all.chain(items).chain(hooks);
+        all.filter(|unknown| unknown.once || unknown.child.is_some())
             .collect()
     }
 
     /// What a run takes over that continues one which ended in this state: the state without its place, and what was left of
     /// the node at which it ended.
     pub fn inherited(&self) -> (Self, Left) {
-        let at = self.stood();
+        let left = self.stood().left();
         let left = Left {
-            items: at.items().cloned().map(Items::left),
-            child: at.child().cloned(),
-            unknown: Vec::new(),
+            items: left.items.map(Items::reopened),
+            // Whoever continues the run has answered for it.
+            unknown: false,
+            ..left
         };
         let state = Self {
             at: At::New,

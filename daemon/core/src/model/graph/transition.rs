@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork};
+use super::state::{At, Due, FailedAttempt, LastStep, State, Step, StepWork};
 use super::{GraphEvent, ItemResult, Items};
 use crate::clock::Timestamp;
 use crate::id::Name;
@@ -56,8 +56,9 @@ impl WorkState for State {
     }
 
     fn end(&mut self) {
+        // A child run that carries out a hook ends after this run: what it leaves unknown is found through the round.
         if let Some(round) = self.at.round_mut() {
-            *round = None;
+            round.take_if(|round| round.child().is_none());
         }
     }
 
@@ -154,13 +155,12 @@ impl State {
     /// The items of the step that starts: those an earlier attempt left, if there are as many, with the failed ones open again.
     fn open_items(&mut self, step: u32, count: u32) -> Items {
         let earlier = self.at.items().filter(|items| items.count() == count);
-        let Some(mut items) = earlier.cloned() else {
+        let Some(items) = earlier.cloned() else {
             return Items::new(count);
         };
-        items.reopen();
         // Items that are tried again are no longer errors the graph continued after.
         self.suppressed = self.suppressed_but(|error| error.step != step);
-        items
+        items.reopened()
     }
 
     /// The only transition of the walk.
@@ -240,7 +240,7 @@ impl State {
             result,
             classification,
             repeatable,
-            spent,
+            unknown,
         } = event
         else {
             return false;
@@ -275,7 +275,7 @@ impl State {
             result: Arc::clone(result),
             classification: classification.clone(),
             repeatable: *repeatable,
-            may_have_executed: *spent,
+            unknown: *unknown,
         };
         self.at = At::Failed {
             step,
@@ -363,8 +363,8 @@ impl State {
             result,
             collected,
             error,
-            never_began,
-            cut_off,
+            never_started,
+            unknown_below,
             suppressed,
             ..
         } = event
@@ -377,9 +377,9 @@ impl State {
         let done = ItemResult {
             value: Arc::clone(collected.as_ref().unwrap_or(result)),
             error: error.clone(),
-            never_started: *never_began,
-            child_unknown: *cut_off,
-            may_have_executed: false,
+            never_started: *never_started,
+            unknown_below: *unknown_below,
+            unknown: false,
             attempt: 0,
         };
         items.end(*item, done);
@@ -426,11 +426,7 @@ impl State {
         }
         // A visit that ended the run is taken again by the run that continues it, under the same key.
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
-        let left = ended_the_run.then(|| Left {
-            items: self.at.items().cloned(),
-            child: self.at.child().cloned(),
-            unknown: self.at.may_have_executed(),
-        });
+        let left = ended_the_run.then(|| self.at.left());
         self.steps = *number;
         if !ended_the_run {
             *Arc::make_mut(&mut self.visits)

@@ -220,7 +220,7 @@ fn a_call_refused_at_its_second_try_is_a_failure_of_the_step() {
     assert_eq!(call.attempt, 2);
     let refused = CallOutcome {
         failure: Some(Failure::permanent("item_not_found", "gone")),
-        certainty: Certainty::NeverBegan,
+        certainty: Certainty::NeverStarted,
         ..answered(Value::Null)
     };
     let events = stage.walker.conclude(at, call.slot, &refused);
