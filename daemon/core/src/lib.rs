@@ -17,6 +17,7 @@ pub mod capability;
 pub mod cas;
 pub mod definition;
 pub mod expr;
+pub mod ledger;
 pub mod machine;
 pub mod model;
 pub mod policy;

@@ -1,0 +1,443 @@
+//! Operations of one commit, performed over a ledger that stays as it is.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Account, AccountId, CallNo, Denied, Hold, Lacking, Ledger, Meter, MeterId, Metered, Misuse,
+    Operation, Rows, Shortfall, Usage,
+};
+use crate::money::Usd;
+
+/// An account that a sheet has changed.
+#[derive(Debug, Clone)]
+enum Entry {
+    Open(Account),
+    Closed(Account),
+}
+
+/// The accounts as they are after the operations so far. Each costs the depth of the tree at most.
+#[derive(Debug, Clone)]
+pub struct Sheet<'a> {
+    ledger: &'a Ledger,
+    accounts: BTreeMap<AccountId, Entry>,
+    meters: BTreeMap<MeterId, Meter>,
+}
+
+/// By how much an operation makes what is used grow, and what would be used if every open hold settled at nothing.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    used: Usd,
+    floor: Usd,
+}
+
+impl Growth {
+    const fn by(amount: Usd) -> Self {
+        Self {
+            used: amount,
+            floor: amount,
+        }
+    }
+}
+
+/// What is measured when room is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    /// What is used.
+    Used,
+    /// What would be used if every open hold settled at nothing.
+    Floor,
+}
+
+impl Measure {
+    fn of(self, account: &Account) -> Usd {
+        match self {
+            Self::Used => account.used(),
+            Self::Floor => account.floor(),
+        }
+    }
+
+    const fn growth(self, growth: Growth) -> Usd {
+        match self {
+            Self::Used => growth.used,
+            Self::Floor => growth.floor,
+        }
+    }
+}
+
+impl<'a> Sheet<'a> {
+    /// A sheet on which nothing has happened yet.
+    pub const fn new(ledger: &'a Ledger) -> Self {
+        Self {
+            ledger,
+            accounts: BTreeMap::new(),
+            meters: BTreeMap::new(),
+        }
+    }
+
+    /// Performs `operation` on the account `id`. After an error the sheet is of no use.
+    pub fn perform(&mut self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
+        match operation {
+            Operation::Open { parent, limit } => self.open(id, parent.as_ref(), *limit),
+            Operation::Hold {
+                call,
+                amount,
+                meters,
+            } => self.hold(id, *call, *amount, meters),
+            Operation::Settle {
+                call,
+                usage,
+                estimated,
+            } => Ok(self.settle(id, *call, usage, *estimated)?),
+            Operation::Raise { to } => self.raise(id, *to),
+            Operation::End => Ok(self.end(id)?),
+            Operation::Adopt => {
+                self.change(id, |account| {
+                    account.ended = false;
+                    Ok(())
+                })?;
+                Ok(())
+            }
+            Operation::Reopen { closed, limit } => self.reopen(id, closed, *limit),
+        }
+    }
+
+    /// What has changed.
+    pub fn into_rows(self) -> Rows {
+        let mut rows = Rows {
+            meters: self.meters,
+            ..Rows::default()
+        };
+        for (id, entry) in self.accounts {
+            match entry {
+                Entry::Open(account) => rows.open.insert(id, account),
+                Entry::Closed(account) => rows.closed.insert(id, account),
+            };
+        }
+        rows
+    }
+
+    /// The open account of that name, as it is by now.
+    pub fn account(&self, id: &AccountId) -> Result<&Account, Misuse> {
+        match self.accounts.get(id) {
+            Some(Entry::Open(account)) => Ok(account),
+            Some(Entry::Closed(_)) => Err(Misuse::NoAccount),
+            None => self.ledger.account(id).ok_or(Misuse::NoAccount),
+        }
+    }
+
+    fn open(
+        &mut self,
+        id: &AccountId,
+        parent: Option<&AccountId>,
+        limit: Option<Usd>,
+    ) -> Result<(), Denied> {
+        self.is_new(id)?;
+        let account = Account {
+            parent: parent.cloned(),
+            limit,
+            ..Account::default()
+        };
+        self.room(parent, Growth::by(account.reserved()), &[])?;
+        Ok(self.insert(id, account, |_| Ok(()))?)
+    }
+
+    fn is_new(&self, id: &AccountId) -> Result<(), Misuse> {
+        match self.account(id) {
+            Ok(_) => Err(Misuse::Exists),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn hold(
+        &mut self,
+        id: &AccountId,
+        call: CallNo,
+        amount: Usd,
+        meters: &[Metered],
+    ) -> Result<(), Denied> {
+        let account = self.account(id)?;
+        if account.ended {
+            return Err(Misuse::Ended.into());
+        }
+        if account.hold.is_some() {
+            return Err(Misuse::CallOpen.into());
+        }
+        if Some(call.0) != account.calls.0.checked_add(1) {
+            return Err(Misuse::CallNumber.into());
+        }
+        self.room(Some(id), Growth::by(amount), meters)?;
+        for metered in meters {
+            let mut meter = self.meter(&metered.id);
+            meter.held = meter.held.checked_add(amount).ok_or(Misuse::Overflow)?;
+            self.meters.insert(metered.id.clone(), meter);
+        }
+        let meters = meters.iter().map(|metered| metered.id.clone()).collect();
+        self.change(id, |account| {
+            account.calls = call;
+            account.hold = Some(Hold {
+                call,
+                amount,
+                meters,
+            });
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn settle(
+        &mut self,
+        id: &AccountId,
+        call: CallNo,
+        usage: &Usage,
+        estimated: bool,
+    ) -> Result<(), Misuse> {
+        let hold = self.account(id)?.hold.clone();
+        let hold = hold
+            .filter(|hold| hold.call == call)
+            .ok_or(Misuse::NoSuchCall)?;
+        for id in &hold.meters {
+            let mut meter = self.meter(id);
+            meter.held = meter.held.saturating_sub(hold.amount);
+            meter.spent = meter
+                .spent
+                .checked_add(usage.money)
+                .ok_or(Misuse::Overflow)?;
+            self.meters.insert(id.clone(), meter);
+        }
+        self.change(id, |account| {
+            account.hold = None;
+            account.own = account.own.plus(usage).ok_or(Misuse::Overflow)?;
+            if estimated {
+                account.estimated = plus(account.estimated, usage.money)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn raise(&mut self, id: &AccountId, to: Usd) -> Result<(), Denied> {
+        let account = self.account(id)?;
+        if account.ended {
+            return Err(Misuse::Ended.into());
+        }
+        if account.parent.is_none() && account.limit.is_none() {
+            return Err(Misuse::Unlimited.into());
+        }
+        if account.limit.is_some_and(|limit| to <= limit) || to < account.used() {
+            return Err(Misuse::NotARaise.into());
+        }
+        let parent = account.parent.clone();
+        let growth = Growth {
+            used: to.saturating_sub(account.claim()),
+            floor: to.saturating_sub(account.floor_claim()),
+        };
+        self.room(parent.as_ref(), growth, &[])?;
+        self.change(id, |account| {
+            account.limit = Some(to);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn end(&mut self, id: &AccountId) -> Result<(), Misuse> {
+        let account = self.account(id)?;
+        if account.ended {
+            return Err(Misuse::Ended);
+        }
+        if account.hold.is_some() {
+            return Err(Misuse::CallOpen);
+        }
+        if account.below > 0 {
+            return self.change(id, |account| {
+                account.ended = true;
+                Ok(())
+            });
+        }
+        let mut closing = Some(id.clone());
+        while let Some(id) = closing {
+            closing = self.close(&id)?;
+        }
+        Ok(())
+    }
+
+    /// Closes an account; answers with its parent if that has ended and had only waited for this.
+    fn close(&mut self, id: &AccountId) -> Result<Option<AccountId>, Misuse> {
+        let account = Account {
+            ended: true,
+            ..self.account(id)?.clone()
+        };
+        let (claim, floor_claim) = (account.claim(), account.floor_claim());
+        let (total, estimated) = (account.total()?, account.total_estimated());
+        let parent = account.parent.clone();
+        self.accounts.insert(id.clone(), Entry::Closed(account));
+        let Some(parent) = parent else {
+            return Ok(None);
+        };
+        self.change(&parent, |above| {
+            above.below = above.below.checked_sub(1).ok_or(Misuse::Overflow)?;
+            above.open = minus(above.open, claim)?;
+            above.open_floor = minus(above.open_floor, floor_claim)?;
+            above.closed = above.closed.plus(&total).ok_or(Misuse::Overflow)?;
+            above.closed_estimated = plus(above.closed_estimated, estimated)?;
+            Ok(())
+        })?;
+        let above = self.account(&parent)?;
+        Ok((above.ended && above.below == 0).then_some(parent))
+    }
+
+    fn reopen(
+        &mut self,
+        id: &AccountId,
+        closed: &Account,
+        limit: Option<Usd>,
+    ) -> Result<(), Denied> {
+        self.is_new(id)?;
+        let account = Account {
+            limit: limit.or(closed.limit),
+            ended: false,
+            ..closed.clone()
+        };
+        let total = account.total()?;
+        let growth = Growth {
+            used: account.claim().saturating_sub(total.money),
+            floor: account.floor_claim().saturating_sub(total.money),
+        };
+        self.room(account.parent.as_ref(), growth, &[])?;
+        let estimated = account.total_estimated();
+        Ok(self.insert(id, account, |above| {
+            above.closed = above.closed.minus(&total).ok_or(Misuse::Overflow)?;
+            above.closed_estimated = minus(above.closed_estimated, estimated)?;
+            Ok(())
+        })?)
+    }
+
+    /// Adds an open account; `change` is what else happens to its parent.
+    fn insert(
+        &mut self,
+        id: &AccountId,
+        account: Account,
+        change: impl FnOnce(&mut Account) -> Result<(), Misuse>,
+    ) -> Result<(), Misuse> {
+        let (claim, floor_claim) = (account.claim(), account.floor_claim());
+        let parent = account.parent.clone();
+        self.accounts.insert(id.clone(), Entry::Open(account));
+        let Some(parent) = parent else {
+            return Ok(());
+        };
+        self.change(&parent, |above| {
+            change(above)?;
+            above.below = above.below.checked_add(1).ok_or(Misuse::Overflow)?;
+            above.open = plus(above.open, claim)?;
+            above.open_floor = plus(above.open_floor, floor_claim)?;
+            Ok(())
+        })
+    }
+
+    /// Changes an account, and all above it as far as its claims change.
+    fn change(
+        &mut self,
+        id: &AccountId,
+        change: impl FnOnce(&mut Account) -> Result<(), Misuse>,
+    ) -> Result<(), Misuse> {
+        let mut account = self.account(id)?.clone();
+        let (mut claim, mut floor_claim) = (account.claim(), account.floor_claim());
+        change(&mut account)?;
+        let mut id = id.clone();
+        loop {
+            check_fits(&account)?;
+            let (claim_now, floor_now) = (account.claim(), account.floor_claim());
+            let parent = account.parent.clone();
+            self.accounts.insert(id, Entry::Open(account));
+            let Some(parent) = parent.filter(|_| (claim, floor_claim) != (claim_now, floor_now))
+            else {
+                return Ok(());
+            };
+            account = self.account(&parent)?.clone();
+            let before = (account.claim(), account.floor_claim());
+            account.open = plus(minus(account.open, claim)?, claim_now)?;
+            account.open_floor = plus(minus(account.open_floor, floor_claim)?, floor_now)?;
+            (claim, floor_claim) = before;
+            id = parent;
+        }
+    }
+
+    /// Whether there is room for `growth`, at `from` and above, and in the meters.
+    fn room(
+        &self,
+        from: Option<&AccountId>,
+        growth: Growth,
+        meters: &[Metered],
+    ) -> Result<(), Denied> {
+        let Err(denied) = self.fits(Measure::Used, from, growth, meters) else {
+            return Ok(());
+        };
+        let wait = self.fits(Measure::Floor, from, growth, meters).is_ok();
+        Err(match denied {
+            Denied::Short(shortfall) => Denied::Short(Shortfall { wait, ..shortfall }),
+            misuse @ Denied::Misuse(_) => misuse,
+        })
+    }
+
+    fn fits(
+        &self,
+        measure: Measure,
+        from: Option<&AccountId>,
+        growth: Growth,
+        meters: &[Metered],
+    ) -> Result<(), Denied> {
+        let short = |asked, lacking, limit, used| {
+            Err(Denied::Short(Shortfall {
+                asked,
+                lacking,
+                limit,
+                used,
+                wait: false,
+            }))
+        };
+        let asked = measure.growth(growth);
+        for Metered { id, limit } in meters {
+            let meter = self.meter(id);
+            let used = match measure {
+                Measure::Used => plus(meter.spent, meter.held)?,
+                Measure::Floor => meter.spent,
+            };
+            if plus(used, asked)? > *limit {
+                return short(asked, Lacking::Meter(id.clone()), *limit, used);
+            }
+        }
+        let (mut at, mut asked) = (from, asked);
+        while let Some(id) = at.filter(|_| asked > Usd::ZERO) {
+            let account = self.account(id)?;
+            let used = measure.of(account);
+            let after = plus(used, asked)?;
+            if let Some(limit) = account.limit.filter(|limit| after > *limit) {
+                return short(asked, Lacking::Account(id.clone()), limit, used);
+            }
+            let reserved = account.reserved();
+            asked = minus(after.max(reserved), used.max(reserved))?;
+            at = account.parent.as_ref();
+        }
+        Ok(())
+    }
+
+    fn meter(&self, id: &MeterId) -> Meter {
+        let changed = self.meters.get(id).copied();
+        changed.unwrap_or_else(|| self.ledger.meter(id))
+    }
+}
+
+fn plus(a: Usd, b: Usd) -> Result<Usd, Misuse> {
+    a.checked_add(b).ok_or(Misuse::Overflow)
+}
+
+fn minus(a: Usd, b: Usd) -> Result<Usd, Misuse> {
+    a.checked_sub(b).ok_or(Misuse::Overflow)
+}
+
+/// Every sum that is made of an account fits.
+fn check_fits(account: &Account) -> Result<(), Misuse> {
+    let parts = [account.held(), account.open, account.closed.money];
+    parts
+        .into_iter()
+        .try_fold(account.own.money, plus)
+        .map(drop)
+}

@@ -1,0 +1,82 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn nanos(text: &str) -> Result<u64, InvalidUsd> {
+    Usd::parse(text).map(Usd::nanos)
+}
+
+#[test]
+fn amounts_are_read_digit_by_digit() {
+    let table = [
+        ("0", 0),
+        ("0.0000000000000", 0),
+        ("-0.00", 0),
+        ("1", 1_000_000_000),
+        ("0.1", 100_000_000),
+        ("0.000000001", 1),
+        ("1e-9", 1),
+        ("2.50", 2_500_000_000),
+        ("0.5000000000000", 500_000_000),
+        ("12E2", 1_200_000_000_000),
+        ("000.25", 250_000_000),
+        (" 3 ", 3_000_000_000),
+        ("1000000", 1_000_000_000_000_000),
+    ];
+    for (text, amount) in table {
+        assert_eq!(nanos(text), Ok(amount), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_amount_is_refused_with_the_reason() {
+    for text in [
+        "", ".", "1.", ".5", "+1", "1,5", "1e", "NaN", "inf", "0x10", "1 000", "--1", "$1",
+    ] {
+        assert!(
+            matches!(nanos(text), Err(InvalidUsd::NotANumber(_))),
+            "{text}"
+        );
+    }
+    assert!(matches!(nanos("-0.01"), Err(InvalidUsd::Negative(_))));
+    assert!(matches!(nanos("0.0000000001"), Err(InvalidUsd::TooFine(_))));
+    assert!(matches!(nanos("1e-10"), Err(InvalidUsd::TooFine(_))));
+    for text in [
+        "1e30",
+        "1000000.000000001",
+        "1e2147483647",
+        "99999999999999999999999999",
+    ] {
+        assert!(
+            matches!(nanos(text), Err(InvalidUsd::TooLarge(_))),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn numbers_of_files_are_read_through_their_text() {
+    let read = |value| Usd::from_json(&value).map(Usd::nanos);
+    assert_eq!(read(json!(0.1)), Ok(100_000_000));
+    assert_eq!(read(json!(3)), Ok(3_000_000_000));
+    assert_eq!(read(json!("0.02")), Ok(20_000_000));
+    assert!(read(json!(1e30)).is_err());
+    assert!(read(json!(-1)).is_err());
+    for other in [json!(null), json!(true), json!([1]), json!({"usd": 1})] {
+        assert!(matches!(read(other), Err(InvalidUsd::NotANumber(_))));
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_shown_reads_back(nanos in 0..=MOST_DOLLARS * NANOS) {
+        let amount = Usd::from_nanos(nanos);
+        prop_assert_eq!(Usd::parse(&amount.to_string()), Ok(amount));
+    }
+
+    #[test]
+    fn no_text_brings_it_down(text in "\\PC*") {
+        drop(Usd::parse(&text));
+    }
+}
