@@ -24,10 +24,7 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
-use rye_core::model::{
-    Durability, Effect, Event, GraphEvent, Limits, Object, Recovery, RunEvent, RunKind, Spec,
-    StepStatus,
-};
+use rye_core::model::{Effect, Event, GraphEvent, Object, RunEvent, RunKind, Spec, StepStatus};
 use ryed::artifacts::Artifacts;
 use ryed::journal::{Change, Journal, Options, Signer, Ticket};
 use ryed::task::Scope;
@@ -92,30 +89,18 @@ impl Signer for Key {
 
 fn spec(project: &Path) -> Spec {
     Spec {
-        item: ItemRef::tool(ItemId::new("bench/loop").expect("a good id")),
-        kind: RunKind::Graph,
         project: project.display().to_string(),
         files: project.join(".ai").display().to_string(),
         principal: "uid:0".into(),
-        parent: None,
-        depth: 0,
-        detached: false,
-        effect_scope: None,
-        start_from: None,
-        chain_root: RunId::new("root").expect("a good id"),
-        continuation_of: None,
-        limits: Limits::default(),
         layers: vec![Layer {
             source: "uid:0".into(),
             patterns: vec!["rye.*".into()],
         }],
-        durability: Durability::Strict,
-        recovery: Recovery::Resume,
-        inputs: Object::new(),
-        content_hash: String::new(),
-        graph: None,
-        start_key: None,
-        start_digest: None,
+        ..Spec::new(
+            RunKind::Graph,
+            ItemRef::tool(ItemId::new("bench/loop").expect("a good id")),
+            RunId::new("root").expect("a good id"),
+        )
     }
 }
 

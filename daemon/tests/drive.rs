@@ -15,8 +15,7 @@ use rye_core::clock::{Clock, Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{
-    Durability, Event, Failure, KillReceipt, Limits, Object, Outcome, Recovery, Run, RunEvent,
-    RunKind, Slot, Spec, Status,
+    Event, Failure, KillReceipt, Object, Outcome, Run, RunEvent, RunKind, Slot, Spec, Status,
 };
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
@@ -163,27 +162,14 @@ async fn services(directory: &Path) -> Arc<Services> {
 
 fn spec(id: &RunId, directory: &Path) -> Spec {
     Spec {
-        item: ItemRef::tool(ItemId::new("t/scripted").unwrap()),
-        kind: RunKind::Tool,
         project: directory.display().to_string(),
         files: directory.join(".ai").display().to_string(),
         principal: "uid:0".into(),
-        parent: None,
-        depth: 0,
-        detached: false,
-        effect_scope: None,
-        start_from: None,
-        chain_root: id.clone(),
-        continuation_of: None,
-        limits: Limits::default(),
-        layers: Vec::new(),
-        durability: Durability::Strict,
-        recovery: Recovery::Resume,
-        inputs: Object::new(),
-        content_hash: String::new(),
-        graph: None,
-        start_key: None,
-        start_digest: None,
+        ..Spec::new(
+            RunKind::Tool,
+            ItemRef::tool(ItemId::new("t/scripted").unwrap()),
+            id.clone(),
+        )
     }
 }
 

@@ -76,7 +76,6 @@ impl<'a> Caller<'a> {
 mod tests {
     use super::*;
     use crate::id::{ItemId, ItemRef};
-    use crate::model::{Durability, Limits, Object, Recovery};
 
     fn layer(name: &str) -> Layer {
         Layer {
@@ -92,27 +91,13 @@ mod tests {
     /// The run `name` of `principal` in `project`.
     fn run(kind: RunKind, name: &str, principal: &str, project: &str) -> Spec {
         Spec {
-            item: ItemRef::tool(ItemId::new("t/item").unwrap()),
-            kind,
             project: project.into(),
-            files: String::new(),
             principal: principal.into(),
-            parent: None,
-            depth: 0,
-            detached: false,
-            effect_scope: None,
-            start_from: None,
-            chain_root: id(name),
-            continuation_of: None,
-            limits: Limits::default(),
-            layers: Vec::new(),
-            durability: Durability::Strict,
-            recovery: Recovery::Resume,
-            inputs: Object::new(),
-            content_hash: String::new(),
-            graph: None,
-            start_key: None,
-            start_digest: None,
+            ..Spec::new(
+                kind,
+                ItemRef::tool(ItemId::new("t/item").unwrap()),
+                id(name),
+            )
         }
     }
 

@@ -192,6 +192,33 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// A run of `item` that nobody owns, that belongs to no project and may do nothing: what it is beyond that is to be said.
+    pub fn new(kind: RunKind, item: ItemRef, chain_root: RunId) -> Self {
+        Self {
+            item,
+            kind,
+            project: String::new(),
+            files: String::new(),
+            principal: String::new(),
+            parent: None,
+            depth: 0,
+            detached: false,
+            effect_scope: None,
+            start_from: None,
+            chain_root,
+            continuation_of: None,
+            limits: Limits::default(),
+            layers: Vec::new(),
+            durability: Durability::Strict,
+            recovery: Recovery::Resume,
+            inputs: Object::new(),
+            content_hash: String::new(),
+            graph: None,
+            start_key: None,
+            start_digest: None,
+        }
+    }
+
     /// What idempotency keys of the run derive from.
     pub fn effect_scope(&self) -> &str {
         self.effect_scope

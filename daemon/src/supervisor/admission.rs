@@ -74,13 +74,13 @@ impl Admission {
             StartAt::Continue { run, .. } => Some(run),
             StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
         };
+        let kind = if is_graph {
+            RunKind::Graph
+        } else {
+            RunKind::Tool
+        };
+        let chain_root = continued.map_or(id, |run| &run.spec.chain_root);
         let spec = Spec {
-            kind: if is_graph {
-                RunKind::Graph
-            } else {
-                RunKind::Tool
-            },
-            item,
             project: project.directory.to_string_lossy().into_owned(),
             files: project.files.to_string_lossy().into_owned(),
             principal: request.principal().to_owned(),
@@ -92,18 +92,15 @@ impl Admission {
                 (None, Some(run)) => run.spec.effect_scope.clone(),
                 (None, None) => None,
             },
-            start_from: None,
-            chain_root: continued.map_or_else(|| id.clone(), |run| run.spec.chain_root.clone()),
             continuation_of: continued.map(|run| run.id.clone()),
             limits: request.limits.clone(),
             layers: inherited_layers(&request),
             durability: request.durability.unwrap_or(config.durability),
             recovery: config.recovery,
-            inputs: Object::new(),
             content_hash: resolved.tool().content_hash.clone(),
-            graph: None,
             start_key: request.start_key.clone(),
             start_digest: request.start_key.is_some().then(|| request.digest()),
+            ..Spec::new(kind, item, chain_root.clone())
         };
         if !is_graph && !matches!(request.start_at, StartAt::Start) {
             return Err(Error::NotAGraph { item: spec.item });

@@ -15,27 +15,10 @@ use crate::id::{Epoch, ItemId, Seq};
 fn spec(kind: RunKind) -> Arc<Spec> {
     let id = RunId::new("x-1-a").unwrap();
     Arc::new(Spec {
-        item: ItemRef::tool(ItemId::new("a/b").unwrap()),
-        kind,
         project: "/p".into(),
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
-        parent: None,
-        depth: 0,
-        detached: false,
-        effect_scope: None,
-        start_from: None,
-        chain_root: id,
-        continuation_of: None,
-        limits: Limits::default(),
-        layers: Vec::new(),
-        durability: Durability::Strict,
-        recovery: Recovery::Resume,
-        inputs: Object::new(),
-        content_hash: String::new(),
-        graph: None,
-        start_key: None,
-        start_digest: None,
+        ..Spec::new(kind, ItemRef::tool(ItemId::new("a/b").unwrap()), id)
     })
 }
 

@@ -4,9 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
-use crate::model::{
-    Durability, KillReceipt, Limits, Object, Recovery, RunKind, SuspendReason, Suspension,
-};
+use crate::model::{KillReceipt, RunKind, SuspendReason, Suspension};
 
 fn id(name: &str) -> RunId {
     RunId::new(name).unwrap()
@@ -18,27 +16,14 @@ fn at(ms: i64) -> Timestamp {
 
 fn spec() -> Spec {
     Spec {
-        item: ItemRef::tool(ItemId::new("a/b").unwrap()),
-        kind: RunKind::Graph,
         project: "/p".into(),
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
-        parent: None,
-        depth: 0,
-        detached: false,
-        effect_scope: None,
-        start_from: None,
-        chain_root: id("root"),
-        continuation_of: None,
-        limits: Limits::default(),
-        layers: Vec::new(),
-        durability: Durability::Strict,
-        recovery: Recovery::Resume,
-        inputs: Object::new(),
-        content_hash: String::new(),
-        graph: None,
-        start_key: None,
-        start_digest: None,
+        ..Spec::new(
+            RunKind::Graph,
+            ItemRef::tool(ItemId::new("a/b").unwrap()),
+            id("root"),
+        )
     }
 }
 

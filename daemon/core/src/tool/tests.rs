@@ -7,9 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
 use crate::machine::{Certainty, Observe as _};
-use crate::model::{
-    Durability, Limits, Object, Outcome, Recovery, RunKind, Spec, Status, SuspendReason,
-};
+use crate::model::{Object, Outcome, RunKind, Spec, Status, SuspendReason};
 
 fn tick(ms: i64) -> Tick {
     Tick {
@@ -21,27 +19,15 @@ fn tick(ms: i64) -> Tick {
 fn machine() -> ToolMachine {
     let id = RunId::new("t-1-a").unwrap();
     let spec = Spec {
-        item: ItemRef::tool(ItemId::new("t/echo").unwrap()),
-        kind: RunKind::Tool,
         project: "/p".into(),
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
-        parent: None,
-        depth: 0,
-        detached: false,
-        effect_scope: None,
-        start_from: None,
-        chain_root: id.clone(),
-        continuation_of: None,
-        limits: Limits::default(),
-        layers: Vec::new(),
-        durability: Durability::Strict,
-        recovery: Recovery::Resume,
         inputs: Object::from_iter([("a".to_owned(), json!(1))]),
-        content_hash: String::new(),
-        graph: None,
-        start_key: None,
-        start_digest: None,
+        ..Spec::new(
+            RunKind::Tool,
+            ItemRef::tool(ItemId::new("t/echo").unwrap()),
+            id.clone(),
+        )
     };
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));
     let started = RunEvent::RunStarted { epoch: Epoch(1) }.into();

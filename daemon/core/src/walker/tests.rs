@@ -19,8 +19,8 @@ use crate::definition;
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::machine::{Certainty, Observe as _};
 use crate::model::{
-    AttemptId, Durability, Extent, GraphSource, Left, Limits, Object, Recovery, RunKind, Spec,
-    StartFrom, Status, SuspendReason, Verdict,
+    AttemptId, Extent, GraphSource, Left, Limits, Object, RunKind, Spec, StartFrom, Status,
+    SuspendReason, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
 
@@ -40,24 +40,11 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
         unreachable!()
     };
     Spec {
-        item: ItemRef::tool(ItemId::new("t/g").unwrap()),
-        kind: RunKind::Graph,
         project: "/p".into(),
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
-        parent: None,
-        depth: 0,
-        detached: false,
-        effect_scope: None,
-        start_from: None,
-        chain_root: id,
-        continuation_of: None,
         limits: Limits { steps, depth: None },
-        layers: Vec::new(),
-        durability: Durability::Strict,
-        recovery: Recovery::Resume,
         inputs,
-        content_hash: String::new(),
         graph: Some(GraphSource {
             text: String::new(),
             category: "t".into(),
@@ -66,8 +53,11 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
             policy: String::new(),
             config_hash: String::new(),
         }),
-        start_key: None,
-        start_digest: None,
+        ..Spec::new(
+            RunKind::Graph,
+            ItemRef::tool(ItemId::new("t/g").unwrap()),
+            id,
+        )
     }
 }
 

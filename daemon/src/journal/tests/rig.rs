@@ -12,8 +12,8 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::model::{
-    Durability, Effect, Event, GraphEvent, GraphSource, Limits, Object, ProcessIdentity, Recovery,
-    Run, RunEvent, RunKind, Slot, Spec, Status, StepStatus,
+    Effect, Event, GraphEvent, GraphSource, Object, ProcessIdentity, Run, RunEvent, RunKind, Slot,
+    Spec, Status, StepStatus,
 };
 use serde_json::{Value, json};
 
@@ -148,26 +148,13 @@ impl Rig {
 
     pub(super) fn spec(&self) -> Spec {
         Spec {
-            item: ItemRef::tool(ItemId::new("demo/graph").unwrap()),
-            kind: RunKind::Graph,
             project: self.root.path().display().to_string(),
             files: self.ai().display().to_string(),
             principal: "uid:0".into(),
-            parent: None,
-            depth: 0,
-            detached: false,
-            effect_scope: None,
-            start_from: None,
-            chain_root: id("run-a"),
-            continuation_of: None,
-            limits: Limits::default(),
             layers: vec![Layer {
                 source: "uid:0".into(),
                 patterns: vec!["rye.*".into()],
             }],
-            durability: Durability::Strict,
-            recovery: Recovery::Resume,
-            inputs: Object::new(),
             content_hash: "00".into(),
             graph: Some(GraphSource {
                 text: "start: a".into(),
@@ -177,8 +164,11 @@ impl Rig {
                 policy: String::new(),
                 config_hash: String::new(),
             }),
-            start_key: None,
-            start_digest: None,
+            ..Spec::new(
+                RunKind::Graph,
+                ItemRef::tool(ItemId::new("demo/graph").unwrap()),
+                id("run-a"),
+            )
         }
     }
 
