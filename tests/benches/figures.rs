@@ -159,7 +159,7 @@ impl Figure {
             inputs_json: inputs.to_owned(),
             limits: steps.map(|steps| v1::Limits {
                 steps: Some(steps),
-                depth: None,
+                ..v1::Limits::default()
             }),
             ..v1::StartRequest::default()
         }

@@ -140,7 +140,7 @@ async fn long_runs(client: &Client, world: &World) {
         let mut started = request(world, "bench/endless");
         started.limits = Some(v1::Limits {
             steps: Some(steps),
-            depth: None,
+            ..v1::Limits::default()
         });
         let run = start(client, started).await;
         let mut ends = Vec::new();

@@ -149,7 +149,7 @@ fn request(world: &World, item: &str, steps: u32) -> v1::StartRequest {
         project: world.project().display().to_string(),
         limits: Some(v1::Limits {
             steps: Some(steps),
-            depth: None,
+            ..v1::Limits::default()
         }),
         ..v1::StartRequest::default()
     }

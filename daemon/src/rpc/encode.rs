@@ -101,10 +101,8 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
         project: run.project.clone(),
         steps: run.steps,
         cost: Some(v1::Cost {
-            turns: 0,
-            input_tokens: 0,
-            output_tokens: 0,
             spend: Usd::ZERO.to_string(),
+            ..v1::Cost::default()
         }),
         created_at: Some(timestamp(run.created_at)),
         started_at: run.started_at.map(timestamp),

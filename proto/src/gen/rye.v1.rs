@@ -9,7 +9,7 @@ pub struct ItemRef {
     pub id: ::prost::alloc::string::String,
 }
 /// Limits of one run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {
     /// Most steps a graph run may take; absent means the graph's or the daemon's default.
     #[prost(uint32, optional, tag = "1")]
@@ -17,6 +17,10 @@ pub struct Limits {
     /// How many levels of runs may lie below the run; absent means the daemon's default.
     #[prost(uint32, optional, tag = "2")]
     pub depth: ::core::option::Option<u32>,
+    /// The most that the run and all below it may spend: decimal text of US dollars with at most nine decimals. Absent means the
+    /// graph's or the daemon's default.
+    #[prost(string, optional, tag = "3")]
+    pub spend: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartRequest {
@@ -486,6 +490,9 @@ pub struct Run {
     /// Whether its parent does not wait for it.
     #[prost(bool, tag = "25")]
     pub detached: bool,
+    /// How many runs it has started, those included that were started by the runs it continues.
+    #[prost(uint64, tag = "26")]
+    pub spawn_count: u64,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -557,13 +564,142 @@ pub struct Suspension {
 pub struct Cost {
     #[prost(uint64, tag = "1")]
     pub turns: u64,
+    /// Tokens of input that were not cached.
     #[prost(uint64, tag = "2")]
     pub input_tokens: u64,
+    /// Tokens of output, reasoning included.
     #[prost(uint64, tag = "3")]
     pub output_tokens: u64,
     /// Decimal text of US dollars with nine places.
     #[prost(string, tag = "4")]
     pub spend: ::prost::alloc::string::String,
+    /// Tokens of input that were read from a cache.
+    #[prost(uint64, tag = "5")]
+    pub cache_read_tokens: u64,
+    /// Tokens of input that were written to a cache.
+    #[prost(uint64, tag = "6")]
+    pub cache_write_tokens: u64,
+    /// Tokens of output that were reasoning.
+    #[prost(uint64, tag = "7")]
+    pub reasoning_tokens: u64,
+    /// Whether a part of the money is an estimate.
+    #[prost(bool, tag = "8")]
+    pub estimated: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetBudgetRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetBudgetResponse {
+    /// The account of the run, then those above it up to the root.
+    #[prost(message, repeated, tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<Budget>,
+    /// What this node has spent as a whole; each paid call counts there too.
+    #[prost(message, repeated, tag = "2")]
+    pub meters: ::prost::alloc::vec::Vec<Meter>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BudgetTreeRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BudgetTreeResponse {
+    /// The account of the run, then all below it, each behind the one that it draws on.
+    #[prost(message, repeated, tag = "1")]
+    pub accounts: ::prost::alloc::vec::Vec<BudgetNode>,
+}
+/// An account in a tree.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BudgetNode {
+    #[prost(message, optional, tag = "1")]
+    pub budget: ::core::option::Option<Budget>,
+    /// How many accounts of the tree lie above it; 0 for the one asked for.
+    #[prost(uint32, tag = "2")]
+    pub depth: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RaiseBudgetRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// The most it may spend from now on, itself and all below it: decimal text of US dollars with at most nine decimals. More than
+    /// it was, and no less than what is used.
+    #[prost(string, tag = "2")]
+    pub spend: ::prost::alloc::string::String,
+    /// Whether to raise those above too that have too little for it.
+    #[prost(bool, tag = "3")]
+    pub through: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RaiseBudgetResponse {
+    /// The accounts that were raised as they are now, the topmost first.
+    #[prost(message, repeated, tag = "1")]
+    pub raised: ::prost::alloc::vec::Vec<Budget>,
+}
+/// The account of a run and of those that continue it. Amounts are decimal text of US dollars with nine places.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Budget {
+    /// The newest of the runs that have the account.
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// The first of them, which names the account.
+    #[prost(string, tag = "2")]
+    pub account: ::prost::alloc::string::String,
+    /// The account that it draws on; empty for a root.
+    #[prost(string, tag = "3")]
+    pub parent: ::prost::alloc::string::String,
+    /// The most it may spend, itself and all below it. Absent: it has no limit of its own, but what it spends counts for those above.
+    #[prost(string, optional, tag = "4")]
+    pub max: ::core::option::Option<::prost::alloc::string::String>,
+    /// What is set aside for it in the account that it draws on: its own limit.
+    #[prost(string, tag = "5")]
+    pub reserved: ::prost::alloc::string::String,
+    /// What its paid call under way may cost.
+    #[prost(string, tag = "6")]
+    pub held: ::prost::alloc::string::String,
+    /// What its own calls have cost.
+    #[prost(string, tag = "7")]
+    pub own: ::prost::alloc::string::String,
+    /// What its own calls and those of all below it have cost.
+    #[prost(string, tag = "8")]
+    pub actual: ::prost::alloc::string::String,
+    /// What it may still spend; absent without a limit of its own.
+    #[prost(string, optional, tag = "9")]
+    pub remaining: ::core::option::Option<::prost::alloc::string::String>,
+    /// By how much more is used than `max`: a call may cost more than was held for it.
+    #[prost(string, tag = "10")]
+    pub overrun: ::prost::alloc::string::String,
+    /// Whether a part of `actual` is an estimate.
+    #[prost(bool, tag = "11")]
+    pub estimated: bool,
+    /// `open`; `ended`: its runs are over, but one below it is still open; `closed`.
+    #[prost(string, tag = "12")]
+    pub state: ::prost::alloc::string::String,
+    /// What its own calls and those of all below it have used.
+    #[prost(message, optional, tag = "13")]
+    pub cost: ::core::option::Option<Cost>,
+    /// What counts against `max`: `own`, `held`, of each open account below the greater of what it reserves and what it uses, and the
+    /// totals of the closed ones.
+    #[prost(string, tag = "14")]
+    pub used: ::prost::alloc::string::String,
+}
+/// What this node has spent in a day or a month. Amounts are decimal text of US dollars with nine places.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Meter {
+    /// Such as `day/2026-11-22` or `month/2026-11`.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The most it may spend; absent means no limit.
+    #[prost(string, optional, tag = "2")]
+    pub max: ::core::option::Option<::prost::alloc::string::String>,
+    /// What settled calls have cost.
+    #[prost(string, tag = "3")]
+    pub spent: ::prost::alloc::string::String,
+    /// What calls under way may cost.
+    #[prost(string, tag = "4")]
+    pub held: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecuteRequest {
@@ -2980,6 +3116,456 @@ pub mod objects_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "rye.v1.Objects";
     impl<T> tonic::server::NamedService for ObjectsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod budgets_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Budgets: what runs may spend on models, and what they have spent. Every run has an account; one that was started by another run
+    /// draws on the account of that run. A run and those that continue it share one.
+    #[derive(Debug, Clone)]
+    pub struct BudgetsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl BudgetsClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> BudgetsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> BudgetsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            BudgetsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The account of a run and those above it, and what this node may spend as a whole.
+        pub async fn get(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetBudgetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetBudgetResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Budgets/Get");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Budgets", "Get"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The account of a run and all below it.
+        pub async fn tree(
+            &mut self,
+            request: impl tonic::IntoRequest<super::BudgetTreeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::BudgetTreeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Budgets/Tree");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Budgets", "Tree"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Gives a run more to spend; answers when that is durable. What those above have too little for is refused.
+        pub async fn raise(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RaiseBudgetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RaiseBudgetResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Budgets/Raise");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Budgets", "Raise"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod budgets_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with BudgetsServer.
+    #[async_trait]
+    pub trait Budgets: std::marker::Send + std::marker::Sync + 'static {
+        /// The account of a run and those above it, and what this node may spend as a whole.
+        async fn get(
+            &self,
+            request: tonic::Request<super::GetBudgetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetBudgetResponse>,
+            tonic::Status,
+        >;
+        /// The account of a run and all below it.
+        async fn tree(
+            &self,
+            request: tonic::Request<super::BudgetTreeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::BudgetTreeResponse>,
+            tonic::Status,
+        >;
+        /// Gives a run more to spend; answers when that is durable. What those above have too little for is refused.
+        async fn raise(
+            &self,
+            request: tonic::Request<super::RaiseBudgetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RaiseBudgetResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Budgets: what runs may spend on models, and what they have spent. Every run has an account; one that was started by another run
+    /// draws on the account of that run. A run and those that continue it share one.
+    #[derive(Debug)]
+    pub struct BudgetsServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> BudgetsServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for BudgetsServer<T>
+    where
+        T: Budgets,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/rye.v1.Budgets/Get" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetSvc<T: Budgets>(pub Arc<T>);
+                    impl<T: Budgets> tonic::server::UnaryService<super::GetBudgetRequest>
+                    for GetSvc<T> {
+                        type Response = super::GetBudgetResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetBudgetRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Budgets>::get(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Budgets/Tree" => {
+                    #[allow(non_camel_case_types)]
+                    struct TreeSvc<T: Budgets>(pub Arc<T>);
+                    impl<
+                        T: Budgets,
+                    > tonic::server::UnaryService<super::BudgetTreeRequest>
+                    for TreeSvc<T> {
+                        type Response = super::BudgetTreeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::BudgetTreeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Budgets>::tree(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TreeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Budgets/Raise" => {
+                    #[allow(non_camel_case_types)]
+                    struct RaiseSvc<T: Budgets>(pub Arc<T>);
+                    impl<
+                        T: Budgets,
+                    > tonic::server::UnaryService<super::RaiseBudgetRequest>
+                    for RaiseSvc<T> {
+                        type Response = super::RaiseBudgetResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RaiseBudgetRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Budgets>::raise(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RaiseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for BudgetsServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "rye.v1.Budgets";
+    impl<T> tonic::server::NamedService for BudgetsServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
