@@ -24,7 +24,9 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
-use rye_core::model::{Effect, Event, GraphEvent, Object, RunEvent, RunKind, Spec, StepStatus};
+use rye_core::model::{
+    Budget, Effect, Event, GraphEvent, Object, RunEvent, RunKind, Spec, StepStatus,
+};
 use ryed::artifacts::Artifacts;
 use ryed::journal::{Change, Journal, Options, Signer, Ticket};
 use ryed::task::Scope;
@@ -87,7 +89,7 @@ impl Signer for Key {
     }
 }
 
-fn spec(project: &Path) -> Spec {
+fn spec(project: &Path, run: &RunId) -> Spec {
     Spec {
         project: project.display().to_string(),
         files: project.join(".ai").display().to_string(),
@@ -99,7 +101,8 @@ fn spec(project: &Path) -> Spec {
         ..Spec::new(
             RunKind::Graph,
             ItemRef::tool(ItemId::new("bench/loop").expect("a good id")),
-            RunId::new("root").expect("a good id"),
+            run.clone(),
+            Budget::open(run.clone()),
         )
     }
 }
@@ -209,7 +212,7 @@ fn large_state() -> Object {
 }
 
 async fn begin(journal: &Journal, project: &Path, run: &RunId, state: Object) {
-    let spec = Arc::new(spec(project));
+    let spec = Arc::new(spec(project, run));
     let graph = Event::Graph(GraphEvent::GraphStarted {
         graph_id: "bench/loop".into(),
         graph_run_id: run.clone(),

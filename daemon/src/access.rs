@@ -12,7 +12,9 @@ use std::time::Duration;
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{RunId, Seq};
+use rye_core::ledger::{Meter, MeterId};
 use rye_core::model::{KillReceipt, Run};
+use rye_core::money::Usd;
 
 use crate::inspect::Inspector;
 use crate::journal::{
@@ -22,7 +24,9 @@ use crate::object::Digest;
 use crate::port::{Refusal, Resume, reach};
 use crate::projects::{self, Project};
 use crate::services::TraceMode;
-use crate::supervisor::{Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor};
+use crate::supervisor::{
+    AccountView, Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor,
+};
 
 /// The daemon as callers from outside have it.
 #[derive(Debug, Clone)]
@@ -210,6 +214,21 @@ impl Visible {
         self.journal().subscribe(&self.id, from).await
     }
 
+    /// Its account and those above it, up to the root of its tree.
+    pub async fn budget_path(&self) -> Result<Vec<AccountView>, Error> {
+        self.supervisor.budget_path(&self.run).await
+    }
+
+    /// Its account and all below it, each behind the one that it draws on, with how many lie above it.
+    pub async fn budget_tree(&self) -> Result<Vec<(u32, AccountView)>, Error> {
+        self.supervisor.budget_tree(&self.run).await
+    }
+
+    /// What this node has spent as a whole.
+    pub fn meters(&self) -> Vec<(MeterId, Meter)> {
+        self.journal().meters()
+    }
+
     /// One of its events with its payload in it, however long that is.
     pub async fn whole(&self, line: Line) -> Result<Line, journal::Error> {
         self.journal().whole(&self.id, line).await
@@ -251,6 +270,18 @@ impl Actionable {
     pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
         let run = self.supervisor.resume(&self.id, resume).await?;
         Ok(self.at(run))
+    }
+
+    /// Gives it more to spend, and with `through` also those above that would have too little for it.
+    pub async fn raise_budget(
+        &self,
+        to: Usd,
+        through: bool,
+        by: &str,
+    ) -> Result<Vec<AccountView>, Error> {
+        self.supervisor
+            .raise_budget(&self.run, to, through, by)
+            .await
     }
 
     /// Resumes or continues it instead of the fresh run that `start` asks for.

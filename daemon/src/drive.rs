@@ -26,6 +26,7 @@ mod context;
 mod plan;
 mod space;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -149,6 +150,8 @@ struct Drive<'a, K: Kind> {
     attempts: Attempts,
     reports: mpsc::Receiver<(Slot, Signal<K>)>,
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
+    /// Calls whose child runs cannot be paid for, until the next plan is committed: what each comes to.
+    unpaid: HashMap<Slot, Box<CallOutcome>>,
     /// Pauses of a run that meets ENOSPC.
     pauses: storage_backoff::Pauses,
 }
@@ -179,6 +182,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             attempts: Attempts::new(),
             reports,
             reporter,
+            unpaid: HashMap::new(),
             pauses: storage_backoff::Pauses::default(),
         })
     }
@@ -278,6 +282,11 @@ impl<'a, K: Kind> Drive<'a, K> {
     /// Looks a call up and plans it, or concludes it on the spot; `false` if something was asked of the run meanwhile, which is
     /// heeded before the call is looked up again.
     async fn admit(&mut self, plan: &mut Plan<K>, mut call: Box<Call>) -> bool {
+        if let Some(outcome) = self.unpaid.get(&call.slot) {
+            let known = Job::Known(outcome.clone(), false);
+            plan.admit(self.services.clock.tick(), call, known);
+            return true;
+        }
         if let Some(left) = plan.machine.time_left() {
             call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
         }
@@ -316,6 +325,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             committed => committed?,
         };
         self.machine = plan.machine;
+        self.unpaid.clear();
         self.rebase(announced.run(&self.id));
         let run = self.machine.run();
         let strict = run.spec.durability == Durability::Strict;
@@ -345,6 +355,11 @@ impl<'a, K: Kind> Drive<'a, K> {
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
     fn refuse(&mut self, call: &Call, refused: &Refused) {
         tracing::info!(run = %self.id, %refused, "a call is refused");
+        if let Why::Budget(denied) = &refused.why {
+            let outcome = Box::new(plan::unpaid(denied));
+            self.unpaid.insert(call.slot, outcome);
+            return;
+        }
         let now = self.services.clock.tick();
         let events = self.machine.refused(now, call, &refused.why);
         self.facts.extend(events);

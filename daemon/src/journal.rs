@@ -34,6 +34,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::task;
 
+mod accounts;
 mod archive;
 mod archiver;
 mod artifacts;
@@ -72,6 +73,7 @@ use run_stream::Rest;
 use threads::{IndexState, Shared};
 use watermark::lock;
 
+pub use accounts::AccountRow;
 pub use artifacts::{ArtifactLane, Artifacts, Note, Reading, Transcripts, Unusable};
 pub use error::Error;
 pub use feed::{Feed, FeedError};

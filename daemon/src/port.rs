@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Failure, KillReceipt, Object, Run, Spec, Verdict};
+use rye_core::money::Usd;
 use serde_json::{Value, json};
 
 use crate::journal::{Filter, Summary};
@@ -132,6 +133,8 @@ pub struct Resume {
     pub by: String,
     /// The new absolute limit of steps.
     pub max_steps: Option<u32>,
+    /// The new absolute limit of what it may spend, itself and all below it.
+    pub spend: Option<Usd>,
     /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
     pub verdicts: Vec<(String, Verdict)>,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.

@@ -5,6 +5,7 @@
 //! [`Access`], which asks whether the caller may. **Order.** Every answer waits until
 //! what it shows is durable; that is the journal's promise, not ours.
 
+mod budgets;
 mod caller;
 mod decode;
 mod encode;
@@ -20,12 +21,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_proto::v1::{items_server, node_server, objects_server, runs_server};
+use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, runs_server};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
+use self::budgets::BudgetsService;
 use self::caller::Peer;
 use self::items::ItemsService;
 use self::node::{Facts, NodeService};
@@ -60,6 +62,9 @@ pub async fn serve(
         .set_serving::<objects_server::ObjectsServer<ObjectsService>>()
         .await;
     health
+        .set_serving::<budgets_server::BudgetsServer<BudgetsService>>()
+        .await;
+    health
         .set_serving::<node_server::NodeServer<NodeService>>()
         .await;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -73,6 +78,7 @@ pub async fn serve(
     let items = items_server::ItemsServer::new(ItemsService::new(access.clone()))
         .max_decoding_message_size(max_message);
     let objects = objects_server::ObjectsServer::new(ObjectsService::new(access.clone()));
+    let budgets = budgets_server::BudgetsServer::new(BudgetsService::new(access.clone()));
     let node = node_server::NodeServer::new(NodeService::new(access, Arc::clone(&facts)));
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
@@ -88,6 +94,7 @@ pub async fn serve(
         .add_service(runs)
         .add_service(items)
         .add_service(objects)
+        .add_service(budgets)
         .add_service(node)
         .serve_with_incoming_shutdown(
             ReceiverStream::new(accepted),

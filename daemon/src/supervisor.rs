@@ -16,6 +16,7 @@
 
 mod admission;
 mod asked;
+mod budget;
 mod cancel_file;
 mod ending;
 mod error;
@@ -41,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use self::admission::Admitted;
+pub use self::budget::AccountView;
 pub use self::error::Error;
 pub use self::execute::{Executed, Lookup, Step};
 pub use self::lineage::Reach;

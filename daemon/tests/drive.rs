@@ -15,7 +15,8 @@ use rye_core::clock::{Clock, Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{
-    Event, Failure, KillReceipt, Object, Outcome, Run, RunEvent, RunKind, Slot, Spec, Status,
+    Budget, Event, Failure, KillReceipt, Object, Outcome, Run, RunEvent, RunKind, Slot, Spec,
+    Status,
 };
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
@@ -169,6 +170,7 @@ fn spec(id: &RunId, directory: &Path) -> Spec {
             RunKind::Tool,
             ItemRef::tool(ItemId::new("t/scripted").unwrap()),
             id.clone(),
+            Budget::open(id.clone()),
         )
     }
 }

@@ -89,7 +89,9 @@ async fn measure(world: &World) {
         append.add(appends);
         one.add(steps);
         walking.add(steps / appends);
-        crowd.add(f64::from(CROWD.0 * CROWD.1) / run_crowd(&client, world).await.as_secs_f64());
+        crowd.add(
+            f64::from(CROWD.0 * CROWD.1) / Box::pin(run_crowd(&client, world)).await.as_secs_f64(),
+        );
         let bare = milliseconds(spawn_and_sync(world.root(), bytes)) / f64::from(SHELL_STEPS);
         let ours = milliseconds(run(&client, world, "bench/bash", SHELL_STEPS).await)
             / f64::from(SHELL_STEPS);

@@ -17,6 +17,7 @@ mod readme;
 mod apart;
 mod bad_input;
 mod bounds;
+mod budget;
 mod capability;
 mod chain;
 mod environment;

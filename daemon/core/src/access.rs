@@ -76,6 +76,7 @@ impl<'a> Caller<'a> {
 mod tests {
     use super::*;
     use crate::id::{ItemId, ItemRef};
+    use crate::model::Budget;
 
     fn layer(name: &str) -> Layer {
         Layer {
@@ -97,6 +98,7 @@ mod tests {
                 kind,
                 ItemRef::tool(ItemId::new("t/item").unwrap()),
                 id(name),
+                Budget::open(id(name)),
             )
         }
     }

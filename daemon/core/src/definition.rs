@@ -42,6 +42,7 @@ use crate::capability::Primary;
 use crate::expr::{self, Condition};
 use crate::id::{ItemKind, ItemRef};
 use crate::model::{Durability, Effect, Failure, Object, Recovery};
+use crate::money::Usd;
 use crate::yaml;
 
 pub use crate::expr::Severity;
@@ -110,6 +111,8 @@ pub struct Graph {
     pub permissions: Option<Vec<String>>,
     /// What it takes.
     pub inputs: Inputs,
+    /// The most a run may spend, itself and all below it, if the graph says.
+    pub spend: Option<Usd>,
     /// The first node.
     pub start: String,
     /// All nodes.

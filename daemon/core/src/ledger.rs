@@ -29,7 +29,7 @@
 mod account;
 mod sheet;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -274,6 +274,8 @@ impl Rows {
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     accounts: HashMap<AccountId, Account>,
+    /// Those that draw on an account.
+    below: HashMap<AccountId, BTreeSet<AccountId>>,
     meters: BTreeMap<MeterId, Meter>,
 }
 
@@ -309,11 +311,58 @@ impl Ledger {
         })
     }
 
+    /// The open accounts that draw on `id`.
+    pub fn below(&self, id: &AccountId) -> impl Iterator<Item = &AccountId> {
+        self.below.get(id).into_iter().flatten()
+    }
+
+    /// What an open account and all below it have spent, settled, and how much of that is an estimate.
+    pub fn actual(&self, id: &AccountId) -> Option<(Usage, Usd)> {
+        let account = self.account(id)?;
+        let own = (account.total().ok()?, account.total_estimated());
+        self.below(id).try_fold(own, |(usage, estimated), below| {
+            let (more, guessed) = self.actual(below)?;
+            Some((usage.plus(&more)?, estimated.checked_add(guessed)?))
+        })
+    }
+
+    /// The limits that the accounts from `id` upwards need so that `id` may spend `to`: its own, and those of the accounts above
+    /// that would have too little. The topmost first.
+    pub fn raises(&self, id: &AccountId, to: Usd) -> Result<Vec<(AccountId, Usd)>, Misuse> {
+        let own = self.account(id).ok_or(Misuse::NoAccount)?;
+        let mut raises = vec![(id.clone(), to)];
+        let mut growth = to.saturating_sub(own.claim());
+        for (id, account) in self.path(id).skip(1) {
+            let used = account.used().checked_add(growth).ok_or(Misuse::Overflow)?;
+            if account.limit.is_some_and(|limit| used > limit) {
+                raises.insert(0, (id.clone(), used));
+                growth = used.saturating_sub(account.claim());
+                continue;
+            }
+            growth = used.max(account.reserved()).saturating_sub(account.claim());
+        }
+        Ok(raises)
+    }
+
     /// Makes what a sheet over this ledger came to, or came to before a restart, what is.
     pub fn enter(&mut self, rows: Rows) {
-        self.accounts.extend(rows.open);
-        for id in rows.closed.keys() {
-            self.accounts.remove(id);
+        for (id, account) in rows.open {
+            if let Some(parent) = &account.parent {
+                let siblings = self.below.entry(parent.clone()).or_default();
+                siblings.insert(id.clone());
+            }
+            self.accounts.insert(id, account);
+        }
+        for (id, account) in rows.closed {
+            self.accounts.remove(&id);
+            if let Some(parent) = account.parent
+                && let Some(siblings) = self.below.get_mut(&parent)
+            {
+                siblings.remove(&id);
+                if siblings.is_empty() {
+                    self.below.remove(&parent);
+                }
+            }
         }
         self.meters.extend(rows.meters);
     }

@@ -19,6 +19,7 @@
 //! **Failure.** An event that the run cannot take where it stands is [`Illegal`]; nothing of its commit is applied.
 
 mod attempt;
+mod budget;
 mod chunks;
 mod control;
 mod event;
@@ -37,9 +38,11 @@ use serde_json::{Map, Value};
 
 use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
+use crate::money::Usd;
 
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
+pub use self::budget::{Budget, Funding};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
@@ -117,6 +120,9 @@ pub struct Limits {
     /// How many levels of child runs it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
+    /// The most it may spend, itself and all below it. What is in force is the limit of its account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend: Option<Usd>,
 }
 
 /// What a graph run walks: the verified text, so that an edit of the file never changes a run that has started.
@@ -172,6 +178,8 @@ pub struct Spec {
     pub continuation_of: Option<RunId>,
     /// Limits given by the caller.
     pub limits: Limits,
+    /// The account that pays for it.
+    pub budget: Budget,
     /// What the run may do: every layer must allow an action.
     pub layers: Vec<Layer>,
     /// When a step counts as done.
@@ -193,7 +201,7 @@ pub struct Spec {
 
 impl Spec {
     /// A run of `item` that nobody owns, that belongs to no project and may do nothing: what it is beyond that is to be said.
-    pub fn new(kind: RunKind, item: ItemRef, chain_root: RunId) -> Self {
+    pub fn new(kind: RunKind, item: ItemRef, chain_root: RunId, budget: Budget) -> Self {
         Self {
             item,
             kind,
@@ -205,6 +213,7 @@ impl Spec {
             detached: false,
             effect_scope: None,
             start_from: None,
+            budget,
             chain_root,
             continuation_of: None,
             limits: Limits::default(),

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
 use crate::expr::nearest;
 use crate::model::{Failure, Object};
+use crate::money::Usd;
 
 pub use self::classify::Classification;
 use self::classify::Classifier;
@@ -47,7 +48,7 @@ const ITEM_KEYS: [&str; 6] = [
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
 
 /// Keys of `resilience` that concern threads only.
-const RESILIENCE_THREAD_KEYS: [&str; 3] = ["limits", "child_policy", "concurrency"];
+const RESILIENCE_THREAD_KEYS: [&str; 2] = ["child_policy", "concurrency"];
 
 /// Events that only threads have.
 const THREAD_EVENTS: [&str; 8] = [
@@ -66,6 +67,7 @@ const THREAD_EVENTS: [&str; 8] = [
 pub struct Policy {
     hooks: Vec<Hook>,
     classifier: Classifier,
+    default_spend: Option<Usd>,
 }
 
 impl Policy {
@@ -76,7 +78,13 @@ impl Policy {
         Ok(Self {
             hooks: hooks(&config[HOOKS], retries)?,
             classifier: Classifier::read(&config[CLASSIFICATION])?,
+            default_spend: default_spend(&config[RESILIENCE])?,
         })
+    }
+
+    /// The most a run may spend with whose account there is nothing above, if neither it nor its item says; `None`: no limit.
+    pub const fn default_spend(&self) -> Option<Usd> {
+        self.default_spend
     }
 
     /// The built-in hooks (layer 2), then those of the infrastructure (layer 3).
@@ -141,7 +149,9 @@ fn default_retries(config: &Value) -> Result<Option<u32>, String> {
     let Some(map) = section(RESILIENCE, config)? else {
         return Ok(None);
     };
-    let known = ["retry"].into_iter().chain(RESILIENCE_THREAD_KEYS);
+    let known = ["retry", "limits"]
+        .into_iter()
+        .chain(RESILIENCE_THREAD_KEYS);
     if let Some(problem) = unknown_key(map, known.chain(ITEM_KEYS)) {
         return Err(fault(RESILIENCE, None, &problem));
     }
@@ -162,6 +172,18 @@ fn default_retries(config: &Value) -> Result<Option<u32>, String> {
     let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
     number.map(Some).ok_or_else(|| {
         let problem = format!("`retry.max_retries` is a whole number from 0, not {given}");
+        fault(RESILIENCE, None, &problem)
+    })
+}
+
+/// `limits.defaults.spend` of `resilience`; `none` is no limit.
+fn default_spend(config: &Value) -> Result<Option<Usd>, String> {
+    let given = &config["limits"]["defaults"]["spend"];
+    if given.is_null() || given == "none" {
+        return Ok(None);
+    }
+    Usd::from_json(given).map(Some).map_err(|error| {
+        let problem = format!("`limits.defaults.spend`: {error}, and `none` is no limit");
         fault(RESILIENCE, None, &problem)
     })
 }

@@ -1,6 +1,6 @@
 //! What holds across runs: everything that the sequencer's lock protects, and the only way it changes.
 //!
-//! **Owns** the records of the runs in memory, the index of them by age and by parent, which of them run or may be asked to
+//! **Owns** the records of the runs in memory and their accounts ([`Ledger`]), the index of them by age and by parent, which of them run or may be asked to
 //! stop, and the start keys in use (those of evicted runs for a while longer). **Never** knows a lock, a clock or a disk, and
 //! never decides what happens: a [`Change`] is a fact, and [`Run::apply`] says whether it is a legal one.
 //!
@@ -26,10 +26,15 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::{RunId, Seq};
+use crate::ledger::{Account, AccountId, Denied, Ledger, Rows};
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
+mod accounts;
 #[cfg(test)]
 mod tests;
+
+use self::accounts::Accounts;
+pub use self::accounts::{Closed, untouched};
 
 /// Start keys of evicted runs that are kept. Whoever found a key unused in the index of ended runs may only now come to use
 /// it; meanwhile far fewer runs come and go.
@@ -92,6 +97,8 @@ pub enum Why {
     KeyTaken(RunId),
     /// The disk is full: nothing new begins.
     Full,
+    /// An account does not allow it.
+    Budget(Denied),
     /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
     Stale,
 }
@@ -105,6 +112,7 @@ impl fmt::Display for Refused {
             Why::Exists => write!(f, "run {run} exists already"),
             Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
             Why::Full => write!(f, "the disk that holds the log is full"),
+            Why::Budget(denied) => denied.fmt(f),
             Why::Stale => write!(f, "run {run} has changed meanwhile"),
         }
     }
@@ -117,6 +125,7 @@ impl Kinded for Refused {
             Why::NotLive => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
             Why::Full => ErrorKind::Exhausted,
+            Why::Budget(denied) => denied.kind(),
             Why::Stale => ErrorKind::Bug,
         }
     }
@@ -126,7 +135,12 @@ impl Error for Refused {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.why {
             Why::Illegal(source) => Some(source),
-            Why::NotLive | Why::Exists | Why::KeyTaken(_) | Why::Full | Why::Stale => None,
+            Why::NotLive
+            | Why::Exists
+            | Why::KeyTaken(_)
+            | Why::Full
+            | Why::Budget(_)
+            | Why::Stale => None,
         }
     }
 }
@@ -210,6 +224,10 @@ pub struct Applied {
     pub facts: Vec<Fact>,
     /// The records after the commit.
     pub runs: Vec<Arc<Run>>,
+    /// The accounts it closed.
+    pub closed: Closed,
+    /// What it did to accounts and meters.
+    pub rows: Rows,
     /// The records before it. Whoever drops the last pointer to one frees all it holds: not under the lock.
     pub replaced: Vec<Arc<Run>>,
 }
@@ -343,6 +361,7 @@ pub struct State {
     keys: HashMap<String, RunId>,
     /// Keys of evicted runs, the oldest first.
     late: VecDeque<String>,
+    accounts: Accounts,
 }
 
 /// Under what the start key of a run is found.
@@ -356,13 +375,14 @@ fn join(principal: &str, key: &str) -> String {
 }
 
 impl State {
-    /// A state of these runs.
-    pub fn new(runs: impl IntoIterator<Item = Arc<Run>>) -> Self {
+    /// A state of these runs; `rows` are those of their accounts on which something happened.
+    pub fn new(runs: impl IntoIterator<Item = Arc<Run>>, rows: Rows) -> Self {
         let mut state = Self::default();
         for run in runs {
             state.enter(None, &run);
             state.runs.insert(run.id.clone(), run);
         }
+        state.accounts = Accounts::new(state.runs.values(), rows);
         state
     }
 
@@ -377,8 +397,8 @@ impl State {
         }
     }
 
-    /// Whether `draft` can still happen.
-    pub fn check(&self, draft: &Draft, on: &Conditions) -> Result<(), Refused> {
+    /// Whether `draft` can still happen; answers with what it does to accounts.
+    pub fn check(&self, draft: &Draft, on: &Conditions) -> Result<Rows, Refused> {
         for (number, (change, fact)) in draft.facts().enumerate() {
             let refused = |why| {
                 Err(Refused {
@@ -405,11 +425,18 @@ impl State {
                 return refused(Why::KeyTaken(taken.clone()));
             }
         }
-        Ok(())
+        self.accounts.plan(draft)
     }
 
-    /// Makes `draft`, which was checked under the same lock, what is.
-    pub fn apply(&mut self, draft: Draft) -> Applied {
+    /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.
+    pub fn apply(&mut self, draft: Draft, rows: Rows) -> Applied {
+        let ends = |fact: &&Fact| {
+            let settled = fact.settled.as_ref();
+            settled.is_some_and(|run| run.status().is_terminal())
+        };
+        let ended = draft.facts.iter().find(ends);
+        let by = ended.map(|fact| &draft.runs[fact.run].record.id);
+        let closed = self.accounts.enter(rows.clone(), by);
         let mut runs = Vec::with_capacity(draft.runs.len());
         let mut replaced = Vec::with_capacity(draft.runs.len());
         for Drafted { base, record, .. } in draft.runs {
@@ -426,6 +453,8 @@ impl State {
             changes: draft.changes,
             facts: draft.facts,
             runs,
+            closed,
+            rows,
             replaced,
         }
     }
@@ -440,7 +469,8 @@ impl State {
             }
         }
         let draft = Base { runs }.draft(at, changes)?;
-        Ok(self.apply(draft))
+        let rows = self.accounts.plan(&draft)?;
+        Ok(self.apply(draft, rows))
     }
 
     /// The life of the daemon ended in good order: no run has brought it down.
@@ -485,6 +515,7 @@ impl State {
     /// Forgets a run that is kept elsewhere, and hands out its record; its start key stays for a while.
     pub fn evict(&mut self, id: &RunId) -> Option<Arc<Run>> {
         let run = self.runs.remove(id)?;
+        self.accounts.evict(id);
         let age = age(&run);
         self.by_age.remove(&age);
         if let Some(parent) = &run.spec.parent
@@ -507,6 +538,16 @@ impl State {
             }
         }
         Some(run)
+    }
+
+    /// The open accounts, and the meters.
+    pub const fn ledger(&self) -> &Ledger {
+        self.accounts.ledger()
+    }
+
+    /// An account that is closed, if a run in memory closed it.
+    pub fn closed(&self, id: &AccountId) -> Option<&Arc<Account>> {
+        self.accounts.closed(id)
     }
 
     /// The record of a run.

@@ -422,6 +422,9 @@ fn entry_of_run(event: &RunEvent) -> Option<String> {
             Some(node) => format!("warning at {}: {}", plain(node), plain(message)),
             None => format!("warning: {}", plain(message)),
         },
+        RunEvent::BudgetRaised { to, by, .. } => {
+            format!("limit raised to {to} USD by {}", plain(by))
+        }
         RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
         RunEvent::RunResumed { .. } => "resumed".to_owned(),

@@ -1,11 +1,13 @@
 //! What is to happen next: drawn up on a copy of the machine, and committed as a whole or not at all.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
-use rye_core::machine::{Call, Machine};
-use rye_core::model::{Effect, Event};
+use rye_core::ledger::Denied;
+use rye_core::machine::{Call, CallOutcome, Certainty, Machine};
+use rye_core::model::{Effect, Event, Failure};
 
 use super::{Job, Kind};
 use crate::journal::Change;
@@ -90,6 +92,18 @@ impl<K: Kind> Plan<K> {
                 });
             }
         }
+    }
+}
+
+/// What a call comes to whose child run cannot be paid for.
+pub(super) fn unpaid(denied: &Denied) -> CallOutcome {
+    let failure = Failure::permanent("hierarchical_budget_exceeded", denied.to_string());
+    CallOutcome {
+        result: Arc::default(),
+        failure: Some(failure),
+        certainty: Certainty::NeverStarted,
+        cached: false,
+        node_input_hash: None,
     }
 }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use rye_core::frame::{Frame, HEADER_BYTES, SegmentId};
 use rye_core::id::{Epoch, Lsn};
+use rye_core::ledger::Rows;
 use rye_core::model::Run;
+use rye_core::state::Closed;
 use serde::{Deserialize, Serialize};
 
 use super::log::size;
@@ -27,6 +29,9 @@ const BASE: SegmentId = SegmentId(u64::MAX - 1);
 pub(super) struct Stored {
     pub(super) run: Arc<Run>,
     pub(super) head: Head,
+    /// The accounts that its end closed.
+    #[serde(default, skip_serializing_if = "Closed::is_empty")]
+    pub(super) closed: Closed,
 }
 
 /// Where an archived record lies.
@@ -178,6 +183,9 @@ pub(super) struct Base {
     /// Length of the archive that goes with it.
     pub(super) archive: u64,
     pub(super) runs: Vec<Stored>,
+    /// Their accounts as far as their records do not tell them, those above them, and the meters.
+    #[serde(default, skip_serializing_if = "Rows::is_empty")]
+    pub(super) ledger: Rows,
 }
 
 impl Base {

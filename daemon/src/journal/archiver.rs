@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
+use rye_core::state::Closed;
 
 use super::archive::{ArchiveOffset, Base, Stored};
 use super::index::{Entry, Index, IndexError};
@@ -35,6 +36,8 @@ pub(super) struct Ended {
     pub(super) head: Head,
     /// Position of its last event.
     pub(super) lsn: Lsn,
+    /// The accounts that its end closed.
+    pub(super) closed: Closed,
 }
 
 /// What a lane says at a checkpoint.
@@ -163,9 +166,12 @@ impl Archiver {
         let records: Vec<(Lsn, Stored)> = fresh
             .iter()
             .map(|ended| {
-                let run = Arc::clone(&ended.run);
-                let head = ended.head;
-                (ended.lsn, Stored { run, head })
+                let stored = Stored {
+                    run: Arc::clone(&ended.run),
+                    head: ended.head,
+                    closed: ended.closed.clone(),
+                };
+                (ended.lsn, stored)
             })
             .collect();
         match self.shared.archive.append(&records) {
@@ -182,7 +188,7 @@ impl Archiver {
     }
 
     fn archived(&mut self, ended: Ended, offset: ArchiveOffset) {
-        let entry = Entry::new(&ended.run, offset);
+        let entry = Entry::new(&ended.run, &ended.closed, offset);
         self.unindexed.push((ended, entry));
     }
 
@@ -314,6 +320,7 @@ impl Archiver {
             .map(|live| Stored {
                 run: Arc::clone(&live.run),
                 head: live.head,
+                closed: Closed::default(),
             })
             .collect();
         let base = Base {
@@ -321,6 +328,7 @@ impl Archiver {
             epoch: job.epoch,
             archive: self.shared.archive.length()?,
             runs,
+            ledger: job.ledger.clone(),
         };
         base.write(&self.shared.dir)?;
         for live in &job.runs {

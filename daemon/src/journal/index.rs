@@ -6,11 +6,12 @@
 //! **Failure**: an index that panics, fails or contradicts the archive is set aside (`index.broken-<n>`) and built again.
 //!
 //! ```text
-//! applied/2                                                u64, big endian
+//! applied/3                                                u64, big endian
 //! r/<run id>                                               Entry as JSON
 //! c/<created at, u64 big endian><run id>                   (empty)
 //! p/<parent run id> NUL <created at, u64 big endian><run id>  (empty)
 //! k/<principal> NUL <start key>                            run id
+//! a/<account id>                                           id of the run whose record holds the account as it was closed
 //! ```
 
 use std::fs::{self, File};
@@ -21,18 +22,19 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
+use rye_core::ledger::AccountId;
 use rye_core::model::Run;
-use rye_core::state::Age;
+use rye_core::state::{Age, Closed};
 use serde::{Deserialize, Serialize};
 
 use super::Summary;
 use super::archive::{Archive, ArchiveOffset};
 
-/// Runs in one batch: four keys each at most, below the 500 keys after which a sync is due.
-const BATCH: usize = 120;
+/// Runs in one batch: five keys each, seldom more, below the 500 keys after which a sync is due.
+const BATCH: usize = 80;
 const CACHE_BYTES: u64 = 16 << 20;
 /// The number is that of the layout: an index of another one does not have it, and is filled again from the archive.
-const APPLIED: &[u8] = b"applied/2";
+const APPLIED: &[u8] = b"applied/3";
 
 /// What the index knows about an ended run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,15 +44,19 @@ pub(super) struct Entry {
     pub(super) offset: ArchiveOffset,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_key: Option<String>,
+    /// The accounts in its record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    accounts: Vec<AccountId>,
 }
 
 impl Entry {
-    pub(super) fn new(run: &Run, offset: ArchiveOffset) -> Self {
+    pub(super) fn new(run: &Run, closed: &Closed, offset: ArchiveOffset) -> Self {
         Self {
             version: 1,
             summary: Summary::of(run),
             offset,
             start_key: run.spec.start_key.clone(),
+            accounts: closed.keys().cloned().collect(),
         }
     }
 }
@@ -117,7 +123,7 @@ impl Index {
         }
         let mut batch = Vec::new();
         let end = archive.scan(applied, |offset, _, stored| {
-            batch.push(Entry::new(&stored.run, offset));
+            batch.push(Entry::new(&stored.run, &stored.closed, offset));
             if batch.len() == BATCH {
                 index.apply(&std::mem::take(&mut batch))?;
             }
@@ -172,6 +178,9 @@ impl Index {
                 if let Some(key) = &entry.start_key {
                     batch.insert(start_key(principal, key), id.as_str());
                 }
+                for account in &entry.accounts {
+                    batch.insert(account_key(account), id.as_str());
+                }
                 batch.insert(APPLIED, &entry.offset.end().to_be_bytes());
             }
             guarded(|| {
@@ -199,6 +208,14 @@ impl Index {
         key: &str,
     ) -> Result<Option<RunId>, IndexError> {
         let value = guarded(|| Ok(self.db.get(start_key(principal, key))?))?;
+        Ok(value
+            .and_then(|value| String::from_utf8(value.to_vec()).ok())
+            .and_then(|id| RunId::new(id).ok()))
+    }
+
+    /// The run whose record holds `account` as it was last closed.
+    pub(super) fn closed_by(&self, account: &AccountId) -> Result<Option<RunId>, IndexError> {
+        let value = guarded(|| Ok(self.db.get(account_key(account))?))?;
         Ok(value
             .and_then(|value| String::from_utf8(value.to_vec()).ok())
             .and_then(|id| RunId::new(id).ok()))
@@ -263,6 +280,10 @@ fn created_key(prefix: &[u8], at: Timestamp, id: &str) -> Vec<u8> {
 
 fn start_key(principal: &str, key: &str) -> Vec<u8> {
     [b"k/", principal.as_bytes(), b"\0", key.as_bytes()].concat()
+}
+
+fn account_key(account: &AccountId) -> Vec<u8> {
+    format!("a/{account}").into_bytes()
 }
 
 pub(super) fn directory(state: &Path) -> PathBuf {

@@ -281,7 +281,7 @@ impl Journal {
         id: &RunId,
         first: Seq,
     ) -> Result<Vec<Line>, Error> {
-        let Some(Stored { run, head }) = self.archived(id).await? else {
+        let Some(Stored { run, head, .. }) = self.archived(id).await? else {
             return Err(Error::Unknown { run: id.clone() });
         };
         task::blocking("read a history", move || {
@@ -295,7 +295,7 @@ impl Journal {
         self.look_up(move |index| index.run(&id)).await
     }
 
-    async fn archived(&self, id: &RunId) -> Result<Option<Stored>, Error> {
+    pub(super) async fn archived(&self, id: &RunId) -> Result<Option<Stored>, Error> {
         let Some(entry) = self.indexed(id).await? else {
             return Ok(None);
         };
@@ -325,7 +325,7 @@ impl Journal {
     }
 
     /// Asks the index; if it fails, has it built anew and asks once more.
-    async fn look_up<T: Send + 'static>(
+    pub(super) async fn look_up<T: Send + 'static>(
         &self,
         question: impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static,
     ) -> Result<T, Error> {

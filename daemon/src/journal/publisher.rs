@@ -13,8 +13,9 @@ use std::sync::mpsc::Receiver;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
+use rye_core::ledger::{Ledger, Rows};
 use rye_core::model::{Event, Pages, Run};
-use rye_core::state;
+use rye_core::state::{self, Closed};
 use tokio::sync::oneshot;
 
 use super::archiver::Ended;
@@ -55,36 +56,69 @@ pub(super) struct CheckpointJob {
     pub(super) lsn: Lsn,
     pub(super) epoch: Epoch,
     pub(super) runs: Vec<CheckpointRun>,
+    /// The accounts on which something happened, and the meters.
+    pub(super) ledger: Rows,
     /// Told when it is done, or has failed.
     pub(super) reply: Option<oneshot::Sender<()>>,
 }
 
-/// The runs that have not ended, each with its stream and its record at one position of the log.
+/// The runs that have not ended, each with its stream and its record, and the open accounts, at one position of the log.
 #[derive(Debug, Default)]
-pub(super) struct LiveRuns(HashMap<RunId, (Arc<RunStream>, Arc<Run>)>);
+pub(super) struct LiveRuns {
+    runs: HashMap<RunId, (Arc<RunStream>, Arc<Run>)>,
+    ledger: Ledger,
+}
 
 impl LiveRuns {
+    /// No runs yet, and these accounts.
+    pub(super) fn new(ledger: Ledger) -> Self {
+        Self {
+            runs: HashMap::new(),
+            ledger,
+        }
+    }
+
     /// Takes in the record of a run at a later position.
     pub(super) fn enter(&mut self, stream: Arc<RunStream>, run: Arc<Run>) {
         if run.status().is_terminal() {
-            self.0.remove(&run.id);
+            self.runs.remove(&run.id);
             return;
         }
-        match self.0.get_mut(&run.id) {
+        match self.runs.get_mut(&run.id) {
             Some((_, known)) => *known = run,
             None => {
-                self.0.insert(run.id.clone(), (stream, run));
+                self.runs.insert(run.id.clone(), (stream, run));
             }
         }
     }
 
     fn checkpoint(&self) -> Vec<CheckpointRun> {
-        let live = self.0.values().map(|(stream, run)| CheckpointRun {
+        let live = self.runs.values().map(|(stream, run)| CheckpointRun {
             run: Arc::clone(run),
             stream: Arc::clone(stream),
             head: stream.head(),
         });
         live.collect()
+    }
+
+    /// The meters, and the accounts that the records of the runs do not tell.
+    fn accounts(&self) -> Rows {
+        let untouched: HashMap<_, _> = self
+            .runs
+            .values()
+            .filter_map(|(_, run)| Some((&run.spec.budget.account, state::untouched(run)?)))
+            .collect();
+        let open = self
+            .ledger
+            .accounts()
+            .filter(|(id, account)| untouched.get(id) != Some(account));
+        Rows {
+            open: open
+                .map(|(id, account)| (id.clone(), account.clone()))
+                .collect(),
+            meters: self.ledger.meters().clone(),
+            ..Rows::default()
+        }
     }
 }
 
@@ -96,6 +130,10 @@ pub(super) struct Commit {
     pub(super) entries: Vec<Entry>,
     /// The records after it; none if they are known to be older than those that are live.
     pub(super) records: Vec<(Arc<RunStream>, Arc<Run>)>,
+    /// What it did to accounts and meters; nothing if that is known to be older than what is.
+    pub(super) rows: Rows,
+    /// The accounts it closed.
+    pub(super) closed: Closed,
 }
 
 /// One event of a commit.
@@ -172,6 +210,7 @@ pub(super) fn run(
                     lsn,
                     epoch,
                     runs,
+                    ledger: live.accounts(),
                     reply,
                 };
                 let lanes = shared.lanes.mark(shared, lsn, &checkpoint.runs);
@@ -195,10 +234,13 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         at,
         entries,
         records,
+        rows,
+        mut closed,
     } = commit;
     for (stream, run) in records {
         live.enter(stream, run);
     }
+    live.ledger.enter(rows);
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
     for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {
         let rest = entry.rest();
@@ -219,6 +261,8 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
                 stream: Arc::clone(&entry.stream),
                 head: end,
                 lsn,
+                // They are kept with the first run of the commit that ended.
+                closed: std::mem::take(&mut closed),
             };
             shared.keeping.post(|inbox| inbox.ended.push(ended));
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::ledger::Rows;
 use rye_core::state::{Change, State};
 
 use super::archive::{Archive, ArchiveOffset, Base, Stored};
@@ -244,7 +245,7 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(base: Base, objects: &'a object::Store) -> Self {
         let mut positions = Positions::default();
-        for Stored { run, head } in &base.runs {
+        for Stored { run, head, .. } in &base.runs {
             positions.restore(run, *head, base.lsn);
         }
         Self {
@@ -254,7 +255,7 @@ impl<'a> Replay<'a> {
             epoch: base.epoch,
             closed: false,
             positions,
-            state: State::new(base.runs.into_iter().map(|stored| stored.run)),
+            state: State::new(base.runs.into_iter().map(|stored| stored.run), base.ledger),
             backlog: Vec::new(),
             places: Places {
                 first: base.lsn.next(),
@@ -300,13 +301,8 @@ impl<'a> Replay<'a> {
             }
             Body::Closed { .. } => self.closed = true,
             Body::Commit { at, records } => {
-                let entries = self.commit(frame.lsn, at, &records);
-                self.backlog.push(Commit {
-                    lsn: frame.lsn,
-                    at,
-                    entries: entries.map_err(unreadable)?,
-                    records: Vec::new(),
-                });
+                let commit = self.commit(frame.lsn, at, &records);
+                self.backlog.push(commit.map_err(unreadable)?);
             }
         }
         Ok(())
@@ -317,7 +313,7 @@ impl<'a> Replay<'a> {
         lsn: Lsn,
         at: Timestamp,
         records: &[Record],
-    ) -> Result<Vec<Entry>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Commit, Box<dyn std::error::Error + Send + Sync>> {
         let mut changes = Vec::with_capacity(records.len());
         for record in records {
             let event = record.event.event(self.objects)?;
@@ -340,6 +336,13 @@ impl<'a> Replay<'a> {
             let stream = &streams[fact.run];
             entries.push(Entry::new(stream, &change.event, fact, text));
         }
-        Ok(entries)
+        Ok(Commit {
+            lsn,
+            at,
+            entries,
+            records: Vec::new(),
+            rows: Rows::default(),
+            closed: applied.closed,
+        })
     }
 }

@@ -17,6 +17,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, MutexGuard};
 
 use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::ledger::Rows;
 use rye_core::model::{Run, Syncing};
 use rye_core::state::{Change, Conditions, Draft, State, Why};
 use tokio::sync::oneshot;
@@ -203,7 +204,7 @@ impl Shared {
         match checked {
             // What it is now is for the commit itself to find out.
             Err(refused) if refused.why != Why::Stale => Err(refused.into()),
-            Ok(()) | Err(_) => Ok(draft.into_changes()),
+            Ok(_) | Err(_) => Ok(draft.into_changes()),
         }
     }
 
@@ -224,7 +225,7 @@ impl Shared {
             let drafted = Drafted::new(draft, &texts);
             let sequencer = self.accepting()?;
             match sequencer.state.check(&drafted.draft, &self.conditions()) {
-                Ok(()) => return Ok(self.seal(sequencer, drafted, texts, permit)),
+                Ok(rows) => return Ok(self.seal(sequencer, drafted, rows, texts, permit)),
                 Err(refused) if refused.why == Why::Stale => {
                     drop(sequencer);
                     changes = drafted.draft.into_changes();
@@ -235,22 +236,23 @@ impl Shared {
         let sequencer = self.accepting()?;
         let base = sequencer.state.base(&changes);
         let drafted = Drafted::new(base.draft(self.clock.now(), changes)?, &texts);
-        sequencer.state.check(&drafted.draft, &self.conditions())?;
-        Ok(self.seal(sequencer, drafted, texts, permit))
+        let rows = sequencer.state.check(&drafted.draft, &self.conditions())?;
+        Ok(self.seal(sequencer, drafted, rows, texts, permit))
     }
 
-    /// Applies what was checked under this very lock.
+    /// Applies what was checked under this very lock, and does `rows` to accounts.
     fn seal(
         &self,
         mut sequencer: MutexGuard<'_, Sequencer>,
         drafted: Drafted,
+        rows: Rows,
         texts: Vec<Rendered>,
         permit: Permit,
     ) -> Committed {
         let Drafted { draft, body, sync } = drafted;
         let at = draft.at();
         let lsn = sequencer.advance();
-        let applied = sequencer.state.apply(draft);
+        let applied = sequencer.state.apply(draft, rows);
         let streams: Vec<Arc<RunStream>> = applied
             .runs
             .iter()
@@ -266,6 +268,8 @@ impl Shared {
             at,
             entries,
             records: records.collect(),
+            rows: applied.rows,
+            closed: applied.closed,
         };
         self.log
             .queue

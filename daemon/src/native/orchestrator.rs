@@ -201,6 +201,7 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
     }
     let request = Resume {
         by: format!("the run {}", session.run),
+        spend: None,
         max_steps: asked.max_steps,
         verdicts,
         layers: session.spec.layers.clone(),

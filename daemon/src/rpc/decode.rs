@@ -8,6 +8,7 @@ use rye_core::definition::show::Format;
 use rye_core::expr::parse_json;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::model::{Durability, Limits, Object, Status, Verdict};
+use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 use tonic::{Request, Status as Refusal};
@@ -132,19 +133,26 @@ pub(super) fn durability(durability: i32) -> Result<Option<Durability>, Refusal>
     })
 }
 
-pub(super) fn limits(limits: Option<v1::Limits>) -> Limits {
+pub(super) fn limits(limits: Option<v1::Limits>) -> Result<Limits, Refusal> {
     let limits = limits.unwrap_or_default();
-    Limits {
+    let spend = limits.spend.map(|spend| amount("limits.spend", &spend));
+    Ok(Limits {
         steps: limits.steps,
         depth: limits.depth,
-    }
+        spend: spend.transpose()?,
+    })
 }
 
-/// The new limit of steps of a run that is resumed; no other can be raised.
-pub(super) fn raise(raise: Option<v1::Limits>) -> Result<Option<u32>, Refusal> {
-    let raise = limits(raise);
+/// An amount of money.
+pub(super) fn amount(field: &str, text: &str) -> Result<Usd, Refusal> {
+    Usd::parse(text).map_err(|error| invalid(field, error))
+}
+
+/// The new limits of steps and of money of a run that is resumed; no other can be raised.
+pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Option<u32>, Option<Usd>), Refusal> {
+    let raise = limits(raise)?;
     match raise.depth {
-        None => Ok(raise.steps),
+        None => Ok((raise.steps, raise.spend)),
         Some(_) => Err(invalid(
             "raise.depth",
             "the depth of a run is fixed when it starts",

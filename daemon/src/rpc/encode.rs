@@ -5,6 +5,7 @@ use rye_core::definition::Finding;
 use rye_core::error::beginning;
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
+use rye_core::ledger::{Meter, MeterId, Usage};
 use rye_core::model::{Chunks, Failure, KillReceipt, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
@@ -14,6 +15,7 @@ use crate::cache::Entry;
 use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
+use crate::supervisor::AccountView;
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
@@ -100,10 +102,7 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
         parent_id: text(run.parent.as_ref()),
         project: run.project.clone(),
         steps: run.steps,
-        cost: Some(v1::Cost {
-            spend: Usd::ZERO.to_string(),
-            ..v1::Cost::default()
-        }),
+        cost: Some(cost(&Usage::default(), Usd::ZERO)),
         created_at: Some(timestamp(run.created_at)),
         started_at: run.started_at.map(timestamp),
         ended_at: run.ended_at.map(timestamp),
@@ -224,6 +223,61 @@ pub(super) fn cache_entry(entry: Entry) -> v1::CacheEntry {
         result_hash: entry.node_result_hash,
         cached_at: entry.cached_at.map(timestamp),
         trusted: entry.trusted,
+    }
+}
+
+/// An account as it is now.
+pub(super) fn budget(view: &AccountView) -> v1::Budget {
+    let account = &view.row.account;
+    v1::Budget {
+        run_id: view.run.to_string(),
+        account: view.id.to_string(),
+        parent: account
+            .parent
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        max: account.limit.map(|limit| limit.to_string()),
+        reserved: account.reserved().to_string(),
+        held: account.held().to_string(),
+        own: account.own.money.to_string(),
+        actual: view.actual.money.to_string(),
+        remaining: account.remaining().map(|remaining| remaining.to_string()),
+        overrun: account.overrun().to_string(),
+        estimated: view.estimated > Usd::ZERO,
+        state: if view.row.closed {
+            "closed"
+        } else if account.ended {
+            "ended"
+        } else {
+            "open"
+        }
+        .to_owned(),
+        cost: Some(cost(&view.actual, view.estimated)),
+        used: account.used().to_string(),
+    }
+}
+
+fn cost(usage: &Usage, estimated: Usd) -> v1::Cost {
+    v1::Cost {
+        turns: usage.turns.into(),
+        input_tokens: usage.input,
+        output_tokens: usage.output,
+        spend: usage.money.to_string(),
+        cache_read_tokens: usage.cache_read,
+        cache_write_tokens: usage.cache_write,
+        reasoning_tokens: usage.reasoning,
+        estimated: estimated > Usd::ZERO,
+    }
+}
+
+/// What the node has spent in a day or a month.
+pub(super) fn meter(id: &MeterId, meter: &Meter) -> v1::Meter {
+    v1::Meter {
+        id: id.to_string(),
+        max: None,
+        spent: meter.spent.to_string(),
+        held: meter.held.to_string(),
     }
 }
 

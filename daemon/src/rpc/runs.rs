@@ -97,7 +97,7 @@ impl Runs for RunsService {
         start.inputs = decode::object("inputs_json", &request.inputs_json)?;
         start.text_inputs = request.text_inputs.into_iter().collect();
         start.capabilities = request.has_capabilities.then_some(request.capabilities);
-        start.limits = decode::limits(request.limits);
+        start.limits = decode::limits(request.limits)?;
         start.durability = durability;
         start.start_key = decode::given(&request.idempotency_key);
         let answer = match decode::optional_run_id("resume_run_id", &request.resume_run_id)? {
@@ -187,9 +187,11 @@ impl Runs for RunsService {
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Answer<v1::ResumeResponse> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
+        let (max_steps, spend) = decode::raise(request.raise)?;
         let resume = Resume {
             by: decode::cause(&caller, &request.reason)?,
-            max_steps: decode::raise(request.raise)?,
+            max_steps,
+            spend,
             verdicts: request
                 .answers
                 .into_iter()

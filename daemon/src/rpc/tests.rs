@@ -6,11 +6,13 @@ use std::future::Future;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use rye_core::capability::Layer;
+use rye_proto::v1::budgets_server::Budgets as _;
 use rye_proto::v1::items_server::Items as _;
 use rye_proto::v1::runs_server::Runs as _;
 use rye_proto::v1::{self, ItemRef};
 use tonic::{Code, Request, Response, Status};
 
+use super::budgets::BudgetsService;
 use super::items::ItemsService;
 use super::runs::RunsService;
 use crate::access::Access;
@@ -84,6 +86,7 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let run_id = run.to_string();
     let (item, project) = (Some(short()), project.display().to_string());
     let access = Access::new(daemon.supervisor.clone());
+    let budgets = BudgetsService::new(access.clone());
     let (runs, items) = (RunsService::new(access.clone()), ItemsService::new(access));
     let mut asked = Asked::default();
     macro_rules! refused {
@@ -107,6 +110,16 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     refused!("Runs.Steps", runs.steps: StepsRequest);
     refused!("Runs.State", runs.state: StateRequest);
     refused!("Runs.Stream", runs.stream: StreamRequest);
+    refused!("Budgets.Get", budgets.get: GetBudgetRequest);
+    refused!("Budgets.Tree", budgets.tree: BudgetTreeRequest);
+    let raise = v1::RaiseBudgetRequest {
+        run_id: run_id.clone(),
+        spend: "2".to_owned(),
+        through: true,
+    };
+    asked
+        .refused("Budgets.Raise", budgets.raise(by_another(raise)))
+        .await;
     let wait = v1::WaitRequest {
         run_ids: vec![run_id.clone()],
         ..v1::WaitRequest::default()

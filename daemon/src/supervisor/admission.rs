@@ -16,7 +16,9 @@ use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
-use rye_core::model::{Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom};
+use rye_core::model::{
+    Budget, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
+};
 use rye_item::Library;
 
 use super::{Error, Start, StartAt, Supervisor};
@@ -45,8 +47,9 @@ impl Supervisor {
             services: Arc::clone(&self.shared.services),
             config: Arc::clone(&self.shared.config),
         };
-        let (id, directory) = (id.clone(), request.directory.clone());
-        let work = move |inside: &Inside<'_>| admission.admit(inside, &id, item, request);
+        let budget = self.budget(id, &request).await?;
+        let directory = request.directory.clone();
+        let work = move |inside: &Inside<'_>| admission.admit(inside, budget, item, request);
         self.projects().visit(&directory, "admit a run", work).await
     }
 }
@@ -61,7 +64,7 @@ impl Admission {
     fn admit(
         &self,
         inside: &Inside<'_>,
-        id: &RunId,
+        budget: Budget,
         item: ItemRef,
         request: Start,
     ) -> Result<Admitted, Error> {
@@ -79,7 +82,7 @@ impl Admission {
         } else {
             RunKind::Tool
         };
-        let chain_root = continued.map_or(id, |run| &run.spec.chain_root);
+        let chain_root = continued.map_or(&budget.account.0, |run| &run.spec.chain_root);
         let spec = Spec {
             project: project.directory.to_string_lossy().into_owned(),
             files: project.files.to_string_lossy().into_owned(),
@@ -100,7 +103,7 @@ impl Admission {
             content_hash: resolved.tool().content_hash.clone(),
             start_key: request.start_key.clone(),
             start_digest: request.start_key.is_some().then(|| request.digest()),
-            ..Spec::new(kind, item, chain_root.clone())
+            ..Spec::new(kind, item, chain_root.clone(), budget)
         };
         if !is_graph && !matches!(request.start_at, StartAt::Start) {
             return Err(Error::NotAGraph { item: spec.item });
@@ -148,7 +151,7 @@ impl Admission {
         let snapshot = library
             .snapshot()
             .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
-        self.services.projects.read_policy(&snapshot.policy)?;
+        let policy = self.services.projects.read_policy(&snapshot.policy)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
         spec.graph = Some(GraphSource {
             text,
@@ -167,6 +170,7 @@ impl Admission {
                 .as_ref()
                 .map(|lineage| lineage.spec.durability))
             .unwrap_or(spec.durability);
+        spec.budget.limit_by(graph.spend, policy.default_spend());
         let default_steps = graph
             .max_steps
             .unwrap_or(self.config.limits.max_steps.get());

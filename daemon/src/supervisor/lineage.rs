@@ -75,6 +75,7 @@ impl Supervisor {
             limits: Limits {
                 steps: asked.max_steps,
                 depth: Some(depth),
+                spend: None,
             },
             durability: None,
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),

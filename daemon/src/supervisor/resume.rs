@@ -103,6 +103,7 @@ impl Supervisor {
         let resume = Resume {
             by: request.caller.source.clone(),
             max_steps: request.limits.steps,
+            spend: request.limits.spend,
             verdicts: Vec::new(),
             layers: vec![request.caller],
         };
@@ -212,6 +213,7 @@ impl Supervisor {
             capabilities: None,
             limits: Limits {
                 steps: request.max_steps,
+                spend: request.spend,
                 ..run.spec.limits.clone()
             },
             durability: Some(run.spec.durability),
@@ -347,6 +349,13 @@ impl Supervisor {
 fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
     check_raise(run, request)?;
     let mut events = verdicts(run, request)?;
+    events.extend(request.spend.map(|to| {
+        Event::Run(RunEvent::BudgetRaised {
+            account: run.spec.budget.account.clone(),
+            to,
+            by: request.by.clone(),
+        })
+    }));
     events.push(Event::Run(RunEvent::RunResumed {
         epoch,
         max_steps: request.max_steps,

@@ -11,6 +11,7 @@ use super::{Graph, Hook, Inputs, Nodes, OnError, keys};
 use crate::capability;
 use crate::expr;
 use crate::model::{Durability, Object, Recovery};
+use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
 
 impl<'d> Reader<'d> {
@@ -32,6 +33,7 @@ impl<'d> Reader<'d> {
         let permissions = self.permissions(&root);
         let env_requires = self.env_requires(&root);
         let inputs = self.inputs(&root);
+        let spend = self.spend(&root);
         let Some(config) = root.child("config") else {
             self.error(
                 "missing_key",
@@ -69,6 +71,7 @@ impl<'d> Reader<'d> {
                 .unwrap_or_default(),
             permissions,
             inputs: inputs?,
+            spend,
             start: start?,
             nodes: nodes?,
             max_steps,
@@ -101,12 +104,29 @@ impl<'d> Reader<'d> {
         if let Some(tags) = root.child("tags") {
             self.texts(&tags);
         }
-        if let Some(limits) = root.child("limits") {
-            self.key_warn(
-                "no_effect",
-                &limits,
-                "`limits` binds threads; a graph run has `config.max_steps`",
-            );
+    }
+
+    /// `limits.spend`, if it is there; the other limits are those of threads.
+    fn spend(&mut self, root: &At<'d>) -> Option<Usd> {
+        let limits = root.given("limits")?;
+        let Value::Object(map) = limits.value else {
+            self.wrong_type(&limits, "a map such as {spend: 0.50}");
+            return None;
+        };
+        for key in map.keys().filter(|key| *key != "spend") {
+            if let Some(at) = limits.child(key) {
+                let message = "of `limits`, `spend` binds a graph; its steps are `config.max_steps`, its time is `config.timeout`";
+                self.key_warn("no_effect", &at, message);
+            }
+        }
+        let spend = limits.given("spend")?;
+        match Usd::from_json(spend.value) {
+            Ok(spend) => Some(spend),
+            Err(error) => {
+                let message = format!("`limits.spend`: {error}");
+                self.error("bad_amount", &spend, message);
+                None
+            }
         }
     }
 

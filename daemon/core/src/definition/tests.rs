@@ -533,10 +533,10 @@ fn doubtful_graphs_run_with_a_warning() {
     for (from, to, code, place, part) in [
         (
             "config:\n",
-            "limits: {turns: 3}\nconfig:\n",
+            "limits: {turns: 3, spend: 0.5}\nconfig:\n",
             "no_effect",
-            (6, 1),
-            "binds threads",
+            (6, 10),
+            "`spend` binds a graph",
         ),
         (
             "rye.execute.tool.*",

@@ -270,6 +270,56 @@ fn a_limit_is_raised_only_upwards_and_only_with_room_above() {
 }
 
 #[test]
+fn what_a_raise_needs_above_is_named_from_the_top_and_no_more() {
+    let mut book = Book::default();
+    book.open("root", None, Some("1")).unwrap();
+    book.open("mid", Some("root"), Some("0.6")).unwrap();
+    book.open("leaf", Some("mid"), Some("0.2")).unwrap();
+    book.pay("root", "0.3");
+    let raises = |to: &str| {
+        let raises = book.0.raises(&id("leaf"), usd(to)).unwrap();
+        let named = raises.into_iter().map(|(id, to)| format!("{id} {to}"));
+        named.collect::<Vec<_>>().join(", ")
+    };
+    let [root, mid, leaf] = ["root", "mid", "leaf"].map(id);
+    assert_eq!(raises("0.5"), format!("{leaf} 0.500000000"));
+    assert_eq!(
+        raises("0.7"),
+        format!("{mid} 0.700000000, {leaf} 0.700000000")
+    );
+    assert_eq!(
+        raises("0.8"),
+        format!("{root} 1.100000000, {mid} 0.800000000, {leaf} 0.800000000")
+    );
+    let mut sheet = Sheet::new(&book.0);
+    for (id, to) in book.0.raises(&leaf, usd("0.8")).unwrap() {
+        sheet.perform(&id, &Operation::Raise { to }).unwrap();
+    }
+    assert_eq!(
+        book.0.raises(&id("nobody"), usd("1")),
+        Err(Misuse::NoAccount)
+    );
+}
+
+#[test]
+fn what_was_spent_below_counts_while_it_is_open_and_after() {
+    let mut book = Book::default();
+    book.open("root", None, Some("1")).unwrap();
+    book.open("mid", Some("root"), Some("0.6")).unwrap();
+    book.open("leaf", Some("mid"), None).unwrap();
+    book.pay("leaf", "0.1");
+    book.pay("mid", "0.2");
+    book.hold("mid", "0.05").unwrap();
+    let actual = |book: &Book| book.0.actual(&id("root")).unwrap().0.money;
+    assert_eq!(actual(&book), usd("0.3"));
+    book.settle("mid", "0").unwrap();
+    book.end("leaf");
+    book.end("mid");
+    assert_eq!(actual(&book), usd("0.3"));
+    assert_eq!(book.0.below(&id("root")).count(), 0);
+}
+
+#[test]
 fn a_child_of_a_pool_that_is_raised_gets_a_share_of_its_own() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();

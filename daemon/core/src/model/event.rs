@@ -17,6 +17,8 @@ use super::{
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId};
+use crate::ledger::{AccountId, Operation};
+use crate::money::Usd;
 
 /// A fact about a run. Its serialised form is the `event_type` and `payload` of the log, the transcript and the
 /// event stream alike; names are unique over all kinds.
@@ -114,6 +116,20 @@ impl Event {
             Self::Run(event) => event.facets(),
             Self::Graph(event) => event.facets(),
             Self::Tool(event) => event.facets(),
+        }
+    }
+
+    /// What it does to an account: the event is the operation, and no money moves without one. That the end of a run ends its
+    /// account is no part of this.
+    pub fn money(&self) -> Option<(&AccountId, Operation)> {
+        match self {
+            Self::Run(RunEvent::RunCreated(spec)) => {
+                Some((&spec.budget.account, spec.budget.operation()))
+            }
+            Self::Run(RunEvent::BudgetRaised { account, to, .. }) => {
+                Some((account, Operation::Raise { to: *to }))
+            }
+            Self::Run(_) | Self::Graph(_) | Self::Tool(_) => None,
         }
     }
 
@@ -341,6 +357,15 @@ pub enum RunEvent {
         /// `_now` of their templates: the same in every try.
         now: Timestamp,
     },
+    /// The limit of an account became a higher one: that of the run's own account, or of one above it.
+    BudgetRaised {
+        /// The account.
+        account: AccountId,
+        /// Its limit from now on.
+        to: Usd,
+        /// Who asked.
+        by: String,
+    },
     /// The action of a hook is attempted.
     HookStarted {
         /// Steps taken.
@@ -401,7 +426,7 @@ impl RunEvent {
                 ..Facets::ENDS
             },
             Self::RunKilled { .. } => Facets::ENDS,
-            Self::CancelRequested { .. } => Facets {
+            Self::CancelRequested { .. } | Self::BudgetRaised { .. } => Facets {
                 allowed: While::Live,
                 ..Facets::PLAIN
             },
@@ -435,6 +460,7 @@ impl RunEvent {
             | Self::RunSuspended(_)
             | Self::RunResumed { .. }
             | Self::CancelRequested { .. }
+            | Self::BudgetRaised { .. }
             | Self::Emitted { .. }
             | Self::Warning { .. }
             | Self::StepStarted { .. }

@@ -346,7 +346,10 @@ impl Run {
                 let round = self.work.state_mut().round_mut();
                 return round.is_some_and(|round| Round::take(round, event));
             }
-            RunEvent::Emitted { .. } | RunEvent::Warning { .. } | RunEvent::RunKilled { .. } => {}
+            RunEvent::Emitted { .. }
+            | RunEvent::Warning { .. }
+            | RunEvent::BudgetRaised { .. }
+            | RunEvent::RunKilled { .. } => {}
         }
         true
     }

@@ -11,6 +11,8 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, Seq};
+use crate::ledger::AccountId;
+use crate::money::Usd;
 
 fn spec(kind: RunKind) -> Arc<Spec> {
     let id = RunId::new("x-1-a").unwrap();
@@ -18,7 +20,12 @@ fn spec(kind: RunKind) -> Arc<Spec> {
         project: "/p".into(),
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
-        ..Spec::new(kind, ItemRef::tool(ItemId::new("a/b").unwrap()), id)
+        ..Spec::new(
+            kind,
+            ItemRef::tool(ItemId::new("a/b").unwrap()),
+            id.clone(),
+            Budget::open(id),
+        )
     })
 }
 
@@ -254,6 +261,14 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("done", completed(Some("m"))),
         ("left", completed(None)),
         (
+            "raise",
+            Event::Run(RunEvent::BudgetRaised {
+                account: AccountId(RunId::new("x-1-a").unwrap()),
+                to: Usd::from_nanos(2_000_000_000),
+                by: "uid:0".into(),
+            }),
+        ),
+        (
             "cancel",
             Event::Run(RunEvent::CancelRequested { cause: "u".into() }),
         ),
@@ -341,8 +356,8 @@ fn suspended_after(events: &[Event]) -> Run {
 }
 
 /// What every live run of a kind takes, and what every running one takes besides.
-const GRAPH: &str = "cancel killed completed error cancelled";
-const TOOL: &str = "cancel killed tool tool_cancelled";
+const GRAPH: &str = "cancel raise killed completed error cancelled";
+const TOOL: &str = "cancel raise killed tool tool_cancelled";
 const RUNNING: &str = "run emitted warning suspended";
 
 /// Every place a run may stand at, and which of [`every_event`] it takes there.

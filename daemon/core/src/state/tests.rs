@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
-use crate::model::{KillReceipt, RunKind, SuspendReason, Suspension};
+use crate::model::{Budget, KillReceipt, RunKind, SuspendReason, Suspension};
 
 fn id(name: &str) -> RunId {
     RunId::new(name).unwrap()
@@ -14,7 +14,9 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms)
 }
 
-fn spec() -> Spec {
+mod budget;
+
+fn spec(run: &str) -> Spec {
     Spec {
         project: "/p".into(),
         files: "/p/.ai".into(),
@@ -22,19 +24,20 @@ fn spec() -> Spec {
         ..Spec::new(
             RunKind::Graph,
             ItemRef::tool(ItemId::new("a/b").unwrap()),
-            id("root"),
+            id(run),
+            Budget::open(id(run)),
         )
     }
 }
 
 fn create(run: &str) -> Change {
-    Change::create(&id(run), Arc::new(spec()))
+    Change::create(&id(run), Arc::new(spec(run)))
 }
 
 fn keyed(run: &str, key: &str) -> Change {
     let spec = Spec {
         start_key: Some(key.to_owned()),
-        ..spec()
+        ..spec(run)
     };
     Change::create(&id(run), Arc::new(spec))
 }
@@ -75,8 +78,8 @@ const ROOM: Conditions = Conditions { full: false };
 impl State {
     fn commit(&mut self, ms: i64, changes: Vec<Change>) -> Result<Applied, Refused> {
         let draft = self.base(&changes).draft(at(ms), changes)?;
-        self.check(&draft, &ROOM)?;
-        Ok(self.apply(draft))
+        let rows = self.check(&draft, &ROOM)?;
+        Ok(self.apply(draft, rows))
     }
 
     /// What the state says about its runs, the indexes counted once more from the records.
@@ -216,7 +219,7 @@ fn a_full_disk_refuses_what_begins_and_lets_runs_rest_and_end() {
     let _applied = state.commit(1, changes).unwrap();
     let check = |changes: Vec<Change>| {
         let draft = state.base(&changes).draft(at(2), changes).unwrap();
-        state.check(&draft, &Conditions { full: true })
+        state.check(&draft, &Conditions { full: true }).map(drop)
     };
     let refused = |change, run| {
         Err(Refused {
@@ -245,14 +248,14 @@ fn a_draft_holds_only_while_its_runs_stand_where_they_stood() {
     let fresh = draft(&state, vec![create("n")]);
     let _applied = state.commit(3, vec![cancel("a")]).unwrap();
     // The run it does not touch may do what it likes.
-    assert_eq!(state.check(&other, &ROOM), Ok(()));
+    assert!(state.check(&other, &ROOM).is_ok());
     let refused = state.check(&both, &ROOM).unwrap_err();
     assert_eq!((refused.change, &refused.run), (1, &id("a")));
     assert_eq!(refused.why, Why::Stale);
     // Drafted once more, it holds what happened in between too.
     let again = draft(&state, both.into_changes());
-    assert_eq!(state.check(&again, &ROOM), Ok(()));
-    let _applied = state.apply(again);
+    let rows = state.check(&again, &ROOM).unwrap();
+    let _applied = state.apply(again, rows);
     let run = state.run(&id("a")).unwrap();
     assert_eq!((run.status(), run.seq), (Status::Suspended, Seq(4)));
     assert!(run.cancel.is_some());
@@ -273,7 +276,7 @@ fn what_is_held_under_the_lock_is_pointers_however_many_readers_there_are() {
     assert!(Arc::ptr_eq(&base.runs[&id("a")], &reader));
     let draft = base.draft(at(2), changes).unwrap();
     let copy = Arc::as_ptr(&draft.runs[0].record);
-    let applied = state.apply(draft);
+    let applied = state.apply(draft, Rows::default());
     // The very copy that the draft made is the record now, and the record that was is handed out, to be freed elsewhere.
     assert_eq!(Arc::as_ptr(state.run(&id("a")).unwrap()), copy);
     assert!(Arc::ptr_eq(&applied.replaced[0], &reader));
@@ -282,7 +285,10 @@ fn what_is_held_under_the_lock_is_pointers_however_many_readers_there_are() {
 
 #[test]
 fn a_replay_copies_nothing() {
-    let mut state = State::new([Arc::new(Run::create(id("a"), at(1), Arc::new(spec())))]);
+    let mut state = State::new(
+        [Arc::new(Run::create(id("a"), at(1), Arc::new(spec("a"))))],
+        Rows::default(),
+    );
     let record = Arc::as_ptr(state.run(&id("a")).unwrap());
     let applied = state.replay(at(2), vec![start("a"), cancel("a")]).unwrap();
     assert_eq!(Arc::as_ptr(&applied.runs[0]), record);
@@ -334,7 +340,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             parent: parent.map(id),
             detached,
             start_key: key.map(|key| format!("key-{key}")),
-            ..spec()
+            ..spec(run)
         };
         Change::create(&id(run), Arc::new(spec))
     });
@@ -386,7 +392,7 @@ proptest! {
                             // What would have come after it has nothing to do with it.
                             let rest = changes[..=refused.change].to_vec();
                             let draft = state.base(&rest).draft(at(ms), rest);
-                            let again = draft.and_then(|draft| state.check(&draft, &ROOM));
+                            let again = draft.and_then(|draft| state.check(&draft, &ROOM).map(drop));
                             prop_assert_eq!(again, Err(refused));
                         }
                     }
@@ -394,17 +400,19 @@ proptest! {
                 Act::Race(one, other) => {
                     let first = state.base(&one).draft(at(ms), one.clone());
                     let second = state.base(&other).draft(at(ms), other.clone());
-                    let first = first.and_then(|draft| state.check(&draft, &ROOM).map(|()| draft));
-                    if let Ok(draft) = first {
-                        let _applied = state.apply(draft);
+                    let first = first.and_then(|draft| {
+                        state.check(&draft, &ROOM).map(|rows| (draft, rows))
+                    });
+                    if let Ok((draft, rows)) = first {
+                        let _applied = state.apply(draft, rows);
                         log.push((at(ms), one.clone()));
                         if let Ok(draft) = second {
                             let shared = runs_of(&one).intersection(&runs_of(&other)).count() > 0;
                             let checked = state.check(&draft, &ROOM);
                             // It holds if nobody touched its runs or took its keys.
                             prop_assert!(!shared || checked.is_err());
-                            if checked.is_ok() {
-                                let _applied = state.apply(draft);
+                            if let Ok(rows) = checked {
+                                let _applied = state.apply(draft, rows);
                                 log.push((at(ms), other));
                             }
                         }

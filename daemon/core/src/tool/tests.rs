@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
 use crate::machine::{Certainty, Observe as _};
-use crate::model::{Object, Outcome, RunKind, Spec, Status, SuspendReason};
+use crate::model::{Budget, Object, Outcome, RunKind, Spec, Status, SuspendReason};
 
 fn tick(ms: i64) -> Tick {
     Tick {
@@ -27,6 +27,7 @@ fn machine() -> ToolMachine {
             RunKind::Tool,
             ItemRef::tool(ItemId::new("t/echo").unwrap()),
             id.clone(),
+            Budget::open(id.clone()),
         )
     };
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));

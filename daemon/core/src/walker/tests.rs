@@ -19,7 +19,7 @@ use crate::definition;
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::machine::{Certainty, Observe as _};
 use crate::model::{
-    AttemptId, Extent, GraphSource, Left, Limits, Object, RunKind, Spec, StartFrom, Status,
+    AttemptId, Budget, Extent, GraphSource, Left, Limits, Object, RunKind, Spec, StartFrom, Status,
     SuspendReason, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
@@ -43,7 +43,10 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
         project: "/p".into(),
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
-        limits: Limits { steps, depth: None },
+        limits: Limits {
+            steps,
+            ..Limits::default()
+        },
         inputs,
         graph: Some(GraphSource {
             text: String::new(),
@@ -56,7 +59,8 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
         ..Spec::new(
             RunKind::Graph,
             ItemRef::tool(ItemId::new("t/g").unwrap()),
-            id,
+            id.clone(),
+            Budget::open(id),
         )
     }
 }

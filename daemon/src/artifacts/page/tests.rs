@@ -1,7 +1,7 @@
-use rye_core::model::{Effect, Failure, Object};
+use rye_core::id::{ItemId, ItemRef};
+use rye_core::model::{Budget, Effect, Failure, GraphEvent, Object, RunEvent, RunKind};
 
 use super::*;
-use rye_core::model::{GraphEvent, RunEvent};
 
 fn outline(names: &[&str]) -> Vec<Outline> {
     let outline = |name: &&str| Outline {
@@ -12,13 +12,15 @@ fn outline(names: &[&str]) -> Vec<Outline> {
 }
 
 fn spec() -> Spec {
-    serde_json::from_value(json!({
-        "item": {"kind": "tool", "id": "demo/graph"}, "kind": "graph", "project": "/p", "files": "/p/.ai", "principal": "uid:0",
-        "parent": null, "chain_root": "run-a", "continuation_of": null, "limits": {}, "layers": [],
-        "durability": "strict", "recovery": "resume", "inputs": {}, "content_hash": "00", "graph": null,
-        "start_key": null
-    }))
-    .unwrap()
+    let (run, item) = (
+        RunId::new("run-a").unwrap(),
+        ItemId::new("demo/graph").unwrap(),
+    );
+    let budget = Budget::open(run.clone());
+    Spec {
+        content_hash: "00".into(),
+        ..Spec::new(RunKind::Graph, ItemRef::tool(item), run, budget)
+    }
 }
 
 fn page(names: &[&str]) -> Page {

@@ -357,7 +357,7 @@ async fn the_log_is_kept_until_a_transcript_that_could_not_be_synced_is_on_disk(
     let other = id("run-b");
     let spec = Spec {
         files: elsewhere.path().display().to_string(),
-        ..rig.spec()
+        ..rig.spec(&other)
     };
     let created = Change::create(&other, Arc::new(spec));
     journal.put([vec![created], begin(&other)].concat()).await;

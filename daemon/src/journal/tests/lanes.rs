@@ -26,7 +26,7 @@ async fn begun(journal: &Journal, rig: &Rig, files: &Path, name: &str) -> RunId 
     let spec = Spec {
         files: files.display().to_string(),
         chain_root: run.clone(),
-        ..rig.spec()
+        ..rig.spec(&run)
     };
     let created = Change::create(&run, Arc::new(spec));
     journal.put([vec![created], begin(&run)].concat()).await;

@@ -12,8 +12,8 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::model::{
-    Effect, Event, GraphEvent, GraphSource, Object, ProcessIdentity, Run, RunEvent, RunKind, Slot,
-    Spec, Status, StepStatus,
+    Budget, Effect, Event, GraphEvent, GraphSource, Object, ProcessIdentity, Run, RunEvent,
+    RunKind, Slot, Spec, Status, StepStatus,
 };
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ impl Rig {
         self.try_open().await.unwrap().0
     }
 
-    pub(super) fn spec(&self) -> Spec {
+    pub(super) fn spec(&self, run: &RunId) -> Spec {
         Spec {
             project: self.root.path().display().to_string(),
             files: self.ai().display().to_string(),
@@ -168,12 +168,13 @@ impl Rig {
                 RunKind::Graph,
                 ItemRef::tool(ItemId::new("demo/graph").unwrap()),
                 id("run-a"),
+                Budget::open(run.clone()),
             )
         }
     }
 
     pub(super) fn create(&self, run: &RunId) -> Change {
-        Change::create(run, Arc::new(self.spec()))
+        Change::create(run, Arc::new(self.spec(run)))
     }
 
     pub(super) fn transcript_path(&self, run: &RunId) -> PathBuf {

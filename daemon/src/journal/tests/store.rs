@@ -18,7 +18,7 @@ async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
         let spec = Arc::new(Spec {
             parent: Some(id(parent)),
             start_key: Some(format!("key-{number}")),
-            ..rig.spec()
+            ..rig.spec(&run)
         });
         let mut changes = vec![Change::create(&run, spec)];
         changes.extend(begin(&run));
@@ -77,7 +77,7 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
             let db = sled::open(&index).unwrap();
             let new = db.scan_prefix(b"p/").keys().map(Result::unwrap);
             new.for_each(|key| assert!(db.remove(key).unwrap().is_some()));
-            let applied = db.remove(b"applied/2").unwrap().unwrap();
+            let applied = db.remove(b"applied/3").unwrap().unwrap();
             db.insert(b"applied", applied).unwrap();
             db.flush().unwrap();
         }),
@@ -140,7 +140,7 @@ async fn lists_are_filtered_and_come_in_pages() {
     let journal = rig.open().await;
     end_runs(&rig, &journal, 7).await;
     journal.put_run(&rig, "run-live", 1).await;
-    let mut child = rig.spec();
+    let mut child = rig.spec(&id("run-child"));
     child.parent = Some(id("run-live"));
     child.project = "/elsewhere".into();
     journal
@@ -208,7 +208,7 @@ async fn a_start_key_is_used_once() {
     let keyed = |name: &str| {
         let spec = Spec {
             start_key: Some("again".into()),
-            ..rig.spec()
+            ..rig.spec(&id(name))
         };
         Change::create(&id(name), Arc::new(spec))
     };
@@ -230,7 +230,7 @@ async fn a_start_key_is_used_once_though_its_run_leaves_memory_between_look_and_
     let runs = end_runs(&rig, &journal, 1).await;
     let spec = Spec {
         start_key: Some("key-0".into()),
-        ..rig.spec()
+        ..rig.spec(&id("run-late"))
     };
     let late = Change::create(&id("run-late"), Arc::new(spec));
     let refused = refusal(journal.commit(vec![late]).await);
@@ -292,7 +292,7 @@ async fn runs_in_memory_are_all_found_however_many_slices_they_make() {
         let spec = Spec {
             // Every third one belongs to nobody.
             parent: (number % 3 != 0).then(|| parent.clone()),
-            ..rig.spec()
+            ..rig.spec(&run)
         };
         let mut changes = vec![Change::create(&run, Arc::new(spec))];
         if number % 5 == 0 {

@@ -10,7 +10,10 @@ use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn};
+use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Rows, Usage};
 use rye_core::model::{Event, Extent, Run, RunKind, Spec, StartFrom};
+use rye_core::money::Usd;
+use rye_core::state::Closed;
 use serde_json::{Value, json};
 
 use super::super::archive::{Base, Stored};
@@ -32,8 +35,10 @@ fn spec(kind: RunKind) -> Spec {
         kind,
         project: "/p".into(),
         files: "/p/.ai".into(),
-        graph: (kind == RunKind::Graph).then(|| rig.spec().graph).flatten(),
-        ..rig.spec()
+        graph: (kind == RunKind::Graph)
+            .then(|| rig.spec(&id("run-a")).graph)
+            .flatten(),
+        ..rig.spec(&id("run-a"))
     }
 }
 
@@ -53,7 +58,11 @@ fn record(spec: Spec, events: &[Event]) -> Stored {
         ..Head::default()
     };
     let run = Arc::new(run);
-    Stored { run, head }
+    Stored {
+        run,
+        head,
+        closed: Closed::default(),
+    }
 }
 
 fn owned() -> Event {
@@ -220,6 +229,52 @@ fn assert_form<T: serde::de::DeserializeOwned + std::fmt::Debug>(
     assert_eq!(format!("{read:?}"), format!("{record:?}"), "{name}");
 }
 
+/// An account of which everything is stored.
+fn account() -> Account {
+    let usage = |nanos| Usage {
+        money: Usd::from_nanos(nanos),
+        calls: 2,
+        turns: 1,
+        input: 30,
+        output: 4,
+        cache_read: 5,
+        cache_write: 6,
+        reasoning: 3,
+    };
+    Account {
+        parent: Some(AccountId(id("run-0"))),
+        limit: Some(Usd::from_nanos(1_000_000_000)),
+        own: usage(250_000_000),
+        estimated: Usd::from_nanos(1),
+        closed: usage(100_000_000),
+        closed_estimated: Usd::from_nanos(2),
+        hold: Some(Hold {
+            call: CallNo(3),
+            amount: Usd::from_nanos(50_000_000),
+            meters: vec![MeterId("day/2026-11-22".to_owned())],
+        }),
+        calls: CallNo(3),
+        below: 1,
+        open: Usd::from_nanos(10_000_000),
+        open_floor: Usd::from_nanos(5_000_000),
+        ended: true,
+    }
+}
+
+fn meter() -> Meter {
+    Meter {
+        spent: Usd::from_nanos(350_000_000),
+        held: Usd::from_nanos(50_000_000),
+    }
+}
+
+#[test]
+fn an_ended_run_is_stored_with_the_accounts_its_end_closed() {
+    let mut record = run(RunKind::Tool, &[]);
+    record.closed = [(AccountId(id("run-a")), account())].into();
+    assert_form("closes_accounts", &record, &stored::write(&record).unwrap());
+}
+
 #[test]
 fn what_is_stored_of_a_run_is_what_was_promised() {
     for (name, record) in records() {
@@ -230,6 +285,11 @@ fn what_is_stored_of_a_run_is_what_was_promised() {
         epoch: Epoch(3),
         archive: 4096,
         runs: vec![run(RunKind::Graph, &[owned()])],
+        ledger: Rows {
+            open: [(AccountId(id("run-a")), account())].into(),
+            meters: [(MeterId("day/2026-11-22".to_owned()), meter())].into(),
+            ..Rows::default()
+        },
     };
     assert_form("base", &base, &stored::write(&base).unwrap());
 }

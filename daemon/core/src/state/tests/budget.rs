@@ -1,0 +1,200 @@
+//! What commits do to accounts.
+
+use super::*;
+use crate::ledger::{Lacking, Misuse, Shortfall};
+use crate::model::Funding;
+use crate::money::Usd;
+
+fn usd(text: &str) -> Usd {
+    Usd::parse(text).unwrap()
+}
+
+fn account(run: &str) -> AccountId {
+    AccountId(id(run))
+}
+
+/// `run`, with an account below that of `parent`.
+fn open(run: &str, parent: Option<&str>, limit: Option<&str>) -> Change {
+    let funding = Funding::Open {
+        parent: parent.map(account),
+        limit: limit.map(usd),
+    };
+    funded(run, run, parent, funding)
+}
+
+fn funded(run: &str, account_of: &str, parent: Option<&str>, funding: Funding) -> Change {
+    let spec = Spec {
+        parent: parent.map(id),
+        budget: Budget {
+            account: account(account_of),
+            funding,
+        },
+        ..spec(run)
+    };
+    Change::create(&id(run), Arc::new(spec))
+}
+
+fn raise(run: &str, to: &str) -> Change {
+    let event = RunEvent::BudgetRaised {
+        account: account(run),
+        to: usd(to),
+        by: "uid:0".to_owned(),
+    };
+    Change::event(&id(run), Event::Run(event))
+}
+
+/// A root with a limit of 1.00.
+fn root() -> State {
+    let mut state = State::default();
+    let changes = vec![open("a", None, Some("1")), start("a")];
+    let _applied = state.commit(1, changes).unwrap();
+    state
+}
+
+fn used(state: &State, run: &str) -> Usd {
+    state.ledger().account(&account(run)).unwrap().used()
+}
+
+#[test]
+fn a_child_is_created_with_its_share_or_not_at_all() {
+    let mut state = root();
+    let changes = vec![cancel("a"), open("b", Some("a"), Some("0.6"))];
+    let _applied = state.commit(2, changes).unwrap();
+    assert_eq!(used(&state, "a"), usd("0.6"));
+    let before = state.run(&id("a")).unwrap().seq;
+    let changes = vec![suspend("a"), open("c", Some("a"), Some("0.6"))];
+    let refused = state.commit(3, changes).unwrap_err();
+    let lacking = Shortfall {
+        asked: usd("0.6"),
+        lacking: Lacking::Account(account("a")),
+        limit: usd("1"),
+        used: usd("0.6"),
+        wait: false,
+    };
+    assert_eq!((refused.change, refused.run), (1, id("c")));
+    assert_eq!(refused.why, Why::Budget(Denied::Short(lacking)));
+    assert_eq!(state.run(&id("a")).unwrap().seq, before, "all or nothing");
+    assert!(state.run(&id("c")).is_none());
+    // The share is free as soon as the child has ended, within one commit even.
+    let changes = vec![kill("b"), open("c", Some("a"), Some("0.6"))];
+    let _applied = state.commit(4, changes).unwrap();
+    assert_eq!(used(&state, "a"), usd("0.6"));
+}
+
+#[test]
+fn two_drafts_that_each_fit_do_not_both_hold() {
+    let mut state = root();
+    let draft = |change: Change| {
+        let changes = vec![change];
+        state.base(&changes).draft(at(2), changes).unwrap()
+    };
+    let (one, other) = (
+        draft(open("b", Some("a"), Some("0.6"))),
+        draft(open("c", Some("a"), Some("0.6"))),
+    );
+    let rows = state.check(&one, &ROOM).unwrap();
+    assert!(state.check(&other, &ROOM).is_ok());
+    let _applied = state.apply(one, rows);
+    let refused = state.check(&other, &ROOM).unwrap_err();
+    assert!(matches!(refused.why, Why::Budget(Denied::Short(_))));
+}
+
+#[test]
+fn the_end_of_a_run_closes_its_account_and_says_so() {
+    let mut state = root();
+    let changes = vec![open("b", Some("a"), Some("0.6"))];
+    let _applied = state.commit(2, changes).unwrap();
+    // The parent ends first: its account stays until that of the child is closed.
+    let applied = state.commit(3, vec![kill("a")]).unwrap();
+    assert!(applied.closed.is_empty());
+    assert!(state.ledger().account(&account("a")).unwrap().ended);
+    let applied = state.commit(4, vec![kill("b")]).unwrap();
+    let closed: Vec<_> = applied.closed.keys().cloned().collect();
+    assert_eq!(closed, [account("a"), account("b")]);
+    assert_eq!(state.ledger().accounts().count(), 0);
+    assert!(state.closed(&account("a")).is_some());
+    // They are kept with the run whose end closed them.
+    assert!(state.evict(&id("a")).is_some());
+    assert!(state.closed(&account("a")).is_some());
+    assert!(state.evict(&id("b")).is_some());
+    assert!(state.closed(&account("a")).is_none());
+}
+
+#[test]
+fn a_limit_is_raised_while_the_run_lives() {
+    let mut state = root();
+    let _applied = state.commit(2, vec![raise("a", "2")]).unwrap();
+    let refused = state.commit(3, vec![raise("a", "1.5")]).unwrap_err();
+    assert_eq!(refused.why, Why::Budget(Denied::Misuse(Misuse::NotARaise)));
+    let _applied = state.commit(4, vec![kill("a")]).unwrap();
+    let refused = state.commit(5, vec![raise("a", "3")]).unwrap_err();
+    assert!(matches!(refused.why, Why::Illegal(_)));
+}
+
+#[test]
+fn a_chain_keeps_its_account() {
+    let mut state = root();
+    let changes = vec![open("below", Some("a"), None)];
+    let _applied = state.commit(2, changes).unwrap();
+    let _applied = state.commit(3, vec![kill("a")]).unwrap();
+    let adopts = funded("b", "a", None, Funding::Adopt);
+    let _applied = state.commit(4, vec![adopts]).unwrap();
+    assert!(!state.ledger().account(&account("a")).unwrap().ended);
+    let _applied = state.commit(5, vec![kill("below"), kill("b")]).unwrap();
+    let closed = Account::clone(state.closed(&account("a")).unwrap());
+    let adopts = funded("c", "a", None, Funding::Adopt);
+    let refused = state.commit(6, vec![adopts]).unwrap_err();
+    assert_eq!(refused.why, Why::Budget(Denied::Misuse(Misuse::NoAccount)));
+    let reopens = Funding::Reopen {
+        closed: Box::new(closed),
+        limit: Some(usd("1.5")),
+    };
+    let reopens = funded("c", "a", None, reopens);
+    let _applied = state.commit(7, vec![reopens]).unwrap();
+    let again = state.ledger().account(&account("a")).unwrap();
+    assert_eq!(again.limit, Some(usd("1.5")));
+    assert!(state.closed(&account("a")).is_none());
+}
+
+#[test]
+fn accounts_come_back_from_what_was_stored_and_from_the_log_alike() {
+    let mut state = root();
+    let mut again = root();
+    let log = [
+        vec![open("b", Some("a"), Some("0.6")), start("b")],
+        vec![open("c", Some("a"), None)],
+        vec![raise("a", "2")],
+        vec![kill("b")],
+    ];
+    for (changes, ms) in log.into_iter().zip(2..) {
+        let _applied = state.commit(ms, changes.clone()).unwrap();
+        let _applied = again.replay(at(ms), changes).unwrap();
+    }
+    // Only what the records of the runs do not tell has to be stored.
+    let live: Vec<_> = state
+        .runs()
+        .filter(|run| !run.status().is_terminal())
+        .map(Arc::clone)
+        .collect();
+    let told = |id: &AccountId| {
+        let run = live.iter().find(|run| run.spec.budget.account == *id);
+        run.and_then(|run| untouched(run))
+    };
+    let open = state
+        .ledger()
+        .accounts()
+        .filter(|(id, account)| told(id).as_ref() != Some(*account))
+        .map(|(id, account)| (id.clone(), account.clone()));
+    let rows = Rows {
+        open: open.collect(),
+        ..Rows::default()
+    };
+    assert_eq!(rows.open.keys().collect::<Vec<_>>(), [&account("a")]);
+    let stored = State::new(live.iter().map(Arc::clone), rows);
+    for name in ["a", "b", "c"] {
+        let account = account(name);
+        let now = state.ledger().account(&account);
+        assert_eq!(now, again.ledger().account(&account), "{name}");
+        assert_eq!(now, stored.ledger().account(&account), "{name}");
+    }
+}

@@ -1,0 +1,94 @@
+//! Accounts as readers get them: the open ones from memory, the closed ones from the record of the run whose end closed them.
+
+use std::sync::Arc;
+
+use rye_core::ledger::{Account, AccountId, Meter, MeterId, Usage};
+use rye_core::money::Usd;
+
+use super::{Error, Journal, Ticket};
+
+/// An account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountRow {
+    /// What is stored of it.
+    pub account: Arc<Account>,
+    /// Whether it is closed: nothing will be spent on it unless its chain continues.
+    pub closed: bool,
+}
+
+impl Journal {
+    /// An account, as far as it is durable; `None` if there is none of that name.
+    pub async fn account(&self, id: &AccountId) -> Result<Option<AccountRow>, Error> {
+        let (known, lsn) = {
+            let sequencer = self.shared.sequencer();
+            let open = sequencer.state.ledger().account(id);
+            let row = match (open, sequencer.state.closed(id)) {
+                (Some(open), _) => Some(AccountRow {
+                    account: Arc::new(open.clone()),
+                    closed: false,
+                }),
+                (None, closed) => closed.map(|account| AccountRow {
+                    account: Arc::clone(account),
+                    closed: true,
+                }),
+            };
+            (row, sequencer.last)
+        };
+        if known.is_some() {
+            self.durable(Ticket { lsn }).await?;
+            return Ok(known);
+        }
+        let account = id.clone();
+        let by = self.look_up(move |index| index.closed_by(&account)).await?;
+        let Some(by) = by else { return Ok(None) };
+        let mut stored = self.archived(&by).await?;
+        let closed = stored.as_mut().and_then(|stored| stored.closed.remove(id));
+        Ok(closed.map(|account| AccountRow {
+            account: Arc::new(account),
+            closed: true,
+        }))
+    }
+
+    /// The account and those above it, up to the root of its tree.
+    pub async fn account_path(
+        &self,
+        id: &AccountId,
+    ) -> Result<Vec<(AccountId, AccountRow)>, Error> {
+        let mut path = Vec::new();
+        let mut next = Some(id.clone());
+        while let Some(id) = next.take() {
+            let Some(row) = self.account(&id).await? else {
+                break;
+            };
+            next.clone_from(&row.account.parent);
+            path.push((id, row));
+        }
+        Ok(path)
+    }
+
+    /// What an account and all below it have spent, settled, and how much of that is an estimate.
+    pub fn spent(&self, id: &AccountId, row: &AccountRow) -> (Usage, Usd) {
+        let open = self.shared.sequencer().state.ledger().actual(id);
+        open.unwrap_or_else(|| {
+            let total = row.account.total().unwrap_or_default();
+            (total, row.account.total_estimated())
+        })
+    }
+
+    /// The limits that the accounts from `id` upwards need so that it may spend `to`, the topmost first.
+    pub fn raises(&self, id: &AccountId, to: Usd) -> Vec<(AccountId, Usd)> {
+        let raises = self.shared.sequencer().state.ledger().raises(id, to);
+        // What is wrong with it is for the commit to say.
+        raises.unwrap_or_else(|_| vec![(id.clone(), to)])
+    }
+
+    /// The meters in which something counts, or has counted.
+    pub fn meters(&self) -> Vec<(MeterId, Meter)> {
+        let sequencer = self.shared.sequencer();
+        let meters = sequencer.state.ledger().meters();
+        meters
+            .iter()
+            .map(|(id, meter)| (id.clone(), *meter))
+            .collect()
+    }
+}

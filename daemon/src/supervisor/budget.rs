@@ -1,0 +1,207 @@
+//! Who pays for a run that is to be accepted, and what people see and raise of budgets.
+//!
+//! A run that nobody's run asks for has an account of its own; a child run has one below that of its parent; a run that
+//! continues another one has the account of that chain, as long as what is above it is still open: no run reaches money outside its
+//! tree by continuing one whose parents are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rye_core::id::RunId;
+use rye_core::ledger::{AccountId, Usage};
+use rye_core::model::{Budget, Funding, Run, RunEvent};
+use rye_core::money::Usd;
+
+use super::{Error, Reach, Start, StartAt, Supervisor};
+use crate::journal::{AccountRow, Change};
+
+impl Supervisor {
+    /// The account of the run `id` that `start` asks for, with the limit that the request names.
+    pub(super) async fn budget(&self, id: &RunId, start: &Start) -> Result<Budget, Error> {
+        if let StartAt::Continue { run, .. } = &start.start_at {
+            return self.budget_of_continuation(id, run, start).await;
+        }
+        Ok(Budget {
+            account: AccountId(id.clone()),
+            funding: Funding::Open {
+                parent: parent(start),
+                limit: start.limits.spend,
+            },
+        })
+    }
+
+    async fn budget_of_continuation(
+        &self,
+        id: &RunId,
+        run: &Run,
+        start: &Start,
+    ) -> Result<Budget, Error> {
+        let account = run.spec.budget.account.clone();
+        let closed = match self.journal().account(&account).await? {
+            Some(row) if row.closed => row.account,
+            Some(_) if start.limits.spend.is_some() => {
+                return Err(Error::Unfit {
+                    run: run.id.clone(),
+                    problem: "runs below it are not over, so its limit cannot be set with its continuation; continue it, \
+                              and raise the limit with `ryectl budget raise`"
+                        .to_owned(),
+                });
+            }
+            Some(_) => {
+                let funding = Funding::Adopt;
+                return Ok(Budget { account, funding });
+            }
+            None => {
+                return Err(Error::Unfit {
+                    run: run.id.clone(),
+                    problem: "what it has spent is not on record any more".to_owned(),
+                });
+            }
+        };
+        if self.is_open(closed.parent.as_ref()).await? {
+            let closed = Box::new(closed.as_ref().clone());
+            let limit = start.limits.spend;
+            let funding = Funding::Reopen { closed, limit };
+            return Ok(Budget { account, funding });
+        }
+        // Its total counts for accounts that are closed too. What is left of its limit is that of a new one.
+        let spent = closed.total().map_or(Usd::ZERO, |total| total.money);
+        Ok(Budget {
+            account: AccountId(id.clone()),
+            funding: Funding::Open {
+                parent: match parent(start) {
+                    Some(parent) => Some(parent),
+                    None => self.nearest_open(closed.parent.as_ref()).await?,
+                },
+                limit: start
+                    .limits
+                    .spend
+                    .or(closed.limit.map(|limit| limit.saturating_sub(spent))),
+            },
+        })
+    }
+
+    /// Whether an account above another one is not closed; nothing above it is as good.
+    async fn is_open(&self, above: Option<&AccountId>) -> Result<bool, Error> {
+        let Some(id) = above else { return Ok(true) };
+        let row = self.journal().account(id).await?;
+        Ok(row.is_some_and(|row| !row.closed))
+    }
+
+    /// The first account that is not closed, from `above` on upwards.
+    async fn nearest_open(&self, above: Option<&AccountId>) -> Result<Option<AccountId>, Error> {
+        let Some(id) = above else { return Ok(None) };
+        let path = self.journal().account_path(id).await?;
+        let open = path.into_iter().find(|(_, row)| !row.closed);
+        Ok(open.map(|(id, _)| id))
+    }
+}
+
+/// The account of the run that asks for another one.
+fn parent(start: &Start) -> Option<AccountId> {
+    let lineage = start.lineage.as_ref()?;
+    Some(lineage.spec.budget.account.clone())
+}
+
+/// An account as people see it.
+#[derive(Debug, Clone)]
+pub struct AccountView {
+    /// Its name.
+    pub id: AccountId,
+    /// The newest of the runs that have it.
+    pub run: RunId,
+    /// What is stored of it.
+    pub row: AccountRow,
+    /// What it and all below it have spent.
+    pub actual: Usage,
+    /// How much of that money is an estimate.
+    pub estimated: Usd,
+}
+
+impl Supervisor {
+    async fn account_view(&self, id: AccountId, row: AccountRow) -> Result<AccountView, Error> {
+        let (actual, estimated) = self.journal().spent(&id, &row);
+        let run = self.newest(&id.0).await?.id.clone();
+        Ok(AccountView {
+            id,
+            run,
+            row,
+            actual,
+            estimated,
+        })
+    }
+
+    /// The account of `run` and those above it, up to the root of its tree.
+    pub async fn budget_path(&self, run: &Run) -> Result<Vec<AccountView>, Error> {
+        let path = self
+            .journal()
+            .account_path(&run.spec.budget.account)
+            .await?;
+        let mut views = Vec::with_capacity(path.len());
+        for (id, row) in path {
+            views.push(self.account_view(id, row).await?);
+        }
+        Ok(views)
+    }
+
+    /// The account of `run` and all below it, each behind the one that it draws on, with how many lie above it.
+    pub async fn budget_tree(&self, run: &Run) -> Result<Vec<(u32, AccountView)>, Error> {
+        let mut rows = BTreeMap::new();
+        let runs = self.below(&run.id, Reach::Tree).await?;
+        let accounts = runs.iter().map(|run| &run.spec.budget.account);
+        let accounts = std::iter::once(&run.spec.budget.account).chain(accounts);
+        for id in accounts.collect::<BTreeSet<_>>() {
+            if let Some(row) = self.journal().account(id).await? {
+                rows.insert(id.clone(), row);
+            }
+        }
+        let mut tree = Vec::with_capacity(rows.len());
+        let mut open = vec![(0, run.spec.budget.account.clone())];
+        while let Some((depth, id)) = open.pop() {
+            let Some(row) = rows.remove(&id) else {
+                continue;
+            };
+            let below = rows
+                .iter()
+                .rev()
+                .filter(|(_, row)| row.account.parent.as_ref() == Some(&id))
+                .map(|(id, _)| (depth + 1, id.clone()));
+            open.extend(below);
+            tree.push((depth, self.account_view(id, row).await?));
+        }
+        Ok(tree)
+    }
+
+    /// Gives `run` more to spend, and with `through` also those above that would have too little for it; answers with the
+    /// accounts that were raised, the topmost first.
+    pub async fn raise_budget(
+        &self,
+        run: &Run,
+        to: Usd,
+        through: bool,
+        by: &str,
+    ) -> Result<Vec<AccountView>, Error> {
+        let account = &run.spec.budget.account;
+        let raises = if through {
+            self.journal().raises(account, to)
+        } else {
+            vec![(account.clone(), to)]
+        };
+        let changes = raises.iter().map(|(account, to)| {
+            let event = RunEvent::BudgetRaised {
+                account: account.clone(),
+                to: *to,
+                by: by.to_owned(),
+            };
+            Change::event(&run.id, event.into())
+        });
+        let committed = self.journal().commit(changes.collect()).await?;
+        self.journal().published(committed.ticket).await?;
+        let mut views = Vec::with_capacity(raises.len());
+        for (id, _) in raises {
+            if let Some(row) = self.journal().account(&id).await? {
+                views.push(self.account_view(id, row).await?);
+            }
+        }
+        Ok(views)
+    }
+}

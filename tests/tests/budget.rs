@@ -1,0 +1,190 @@
+//! What a run may spend: accounts, shares of child runs, refusals that say who lacks how much, and that no crash forgets any.
+
+use rye_tests::{World, until};
+use serde_json::Value;
+
+/// A parent that calls the graph `t/child` once for each of two shares, at the same time.
+const TWO: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: [one, two]\n    parallel: true\n    \
+    on_item_error: collect\n    action: {item_id: t/child, params: {name: \"${item}\"}}\n    collect: got\n    next: out\n  \
+    out: {type: return, output: \"${state.got}\"}";
+
+/// Waits for the file `go`.
+const WAITS: &str = "start: work\nnodes:\n  work:\n    action:\n      item_id: rye/bash\n      params:\n        \
+    command: \"until [ -e go ]; do sleep 0.01; done\"\n    next: out\n  out: {type: return, output: done}";
+
+/// Permissions of both, and what a child reserves.
+fn head(spend: Option<&str>) -> String {
+    let limits = spend.map_or_else(String::new, |spend| format!("\nlimits: {{spend: {spend}}}"));
+    format!("permissions: [\"rye.execute.tool.*\"]{limits}")
+}
+
+/// A world with `t/parent`, and `t/child` that reserves `spend` and waits.
+fn world(spend: Option<&str>) -> World {
+    let world = World::new();
+    world.graph_with("t/child", &head(spend), WAITS);
+    world.graph_with("t/parent", &head(None), TWO);
+    world
+}
+
+fn tree(world: &World, run: &str) -> Value {
+    world.ryectl("budget tree --json").arg(run).ok().json()
+}
+
+fn show(world: &World, run: &str) -> Value {
+    world.ryectl("budget show --json").arg(run).ok().json()
+}
+
+/// The account of `run` once `below` accounts below it are open.
+fn with_open(world: &World, run: &str, below: usize) -> Value {
+    until("the accounts of the children", || {
+        let tree = tree(world, run);
+        let children = tree["children"].as_array().unwrap();
+        let open = children.iter().filter(|child| child["state"] == "open");
+        (open.count() == below).then_some(tree)
+    })
+}
+
+fn start(world: &World, limit: &str) -> String {
+    let out = world
+        .ryectl("run t/parent --detach --limit")
+        .arg(format!("spend={limit}"))
+        .ok();
+    out.line()
+}
+
+#[test]
+fn child_runs_reserve_their_share_and_give_it_back() {
+    let world = world(Some("0.40"));
+    let _daemon = world.start("");
+    let run = start(&world, "1.00");
+    let open = with_open(&world, &run, 2);
+    assert_eq!(open["max"], "1.000000000");
+    assert_eq!(open["remaining"], "0.200000000");
+    assert_eq!(open["actual"], "0.000000000");
+    for child in open["children"].as_array().unwrap() {
+        assert_eq!(child["reserved"], "0.400000000");
+        let path = show(&world, child["run_id"].as_str().unwrap());
+        assert_eq!(path["path"][1]["run_id"], run.as_str());
+    }
+    world.write("go", "");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    let closed = tree(&world, &run);
+    assert_eq!(
+        (&closed["state"], &closed["remaining"]),
+        (&"closed".into(), &"1.000000000".into())
+    );
+    let told = world.ryectl("budget show").arg(&run).ok();
+    assert!(told.stdout().contains(&run), "{}", told.stdout());
+}
+
+#[test]
+fn a_share_that_does_not_fit_is_refused_by_name_and_the_others_go_on() {
+    let world = world(Some("0.60"));
+    let _daemon = world.start("");
+    let run = start(&world, "1.00");
+    with_open(&world, &run, 1);
+    world.write("go", "");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed_with_errors", "{record}");
+    let errors = record["errors"].to_string();
+    assert!(
+        errors.contains(&run) && errors.contains("1.000000000") && errors.contains("0.600000000"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_crash_forgets_no_share() {
+    let world = world(Some("0.40"));
+    let daemon = world.start("");
+    let run = start(&world, "1.00");
+    let before = with_open(&world, &run, 2);
+    daemon.kill_both();
+    drop(daemon);
+    let _daemon = world.start("");
+    let after = with_open(&world, &run, 2);
+    assert_eq!(before, after);
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+#[test]
+fn a_limit_is_raised_with_room_above_or_through_to_the_root() {
+    let world = world(Some("0.40"));
+    let _daemon = world.start("");
+    let run = start(&world, "1.00");
+    let open = with_open(&world, &run, 2);
+    let child = open["children"][0]["run_id"].as_str().unwrap().to_owned();
+    let raise = |run: &str, more: &str| {
+        let raise = world.ryectl("budget raise --json").arg(run);
+        raise.words(more).run()
+    };
+    let raised = raise(&child, "--spend 0.60").code(0).json();
+    assert_eq!(raised[0]["max"], "0.600000000");
+    let refused = |run: &str, more: &str, why: &str| {
+        let told = raise(run, more).code(5).stdout();
+        assert!(told.contains(why), "{told}");
+    };
+    refused(&child, "--spend 0.70", &run);
+    refused(&child, "--spend 0.50", "not above");
+    let raised = raise(&child, "--spend 0.90 --through").code(0).json();
+    let told = |place: usize| {
+        (
+            raised[place]["run_id"].as_str(),
+            raised[place]["max"].as_str(),
+        )
+    };
+    assert_eq!(told(0), (Some(run.as_str()), Some("1.300000000")));
+    assert_eq!(told(1), (Some(child.as_str()), Some("0.900000000")));
+    world.write("go", "");
+    world.settled(&run);
+    refused(&run, "--spend 9", &run);
+}
+
+#[test]
+fn a_run_that_is_continued_keeps_its_account() {
+    let world = World::new();
+    world.graph_with("t/fails", &head(Some("0.75")), "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e go ]\"}}\n    next: out\n  out: {type: return, output: 7}");
+    let _daemon = world.start("");
+    let failed = world.start_run("t/fails");
+    assert_eq!(world.settled(&failed)["status"], "error");
+    assert_eq!(show(&world, &failed)["path"][0]["state"], "closed");
+    world.write("go", "");
+    let out = world
+        .ryectl("resume --json --raise spend=0.80")
+        .arg(&failed)
+        .ok();
+    let record = out.json();
+    assert_eq!(record["status"], "completed", "{record}");
+    let next = record["run_id"].as_str().unwrap();
+    assert_ne!(next, failed);
+    let path = show(&world, next);
+    assert_eq!(path["path"][0]["account"], failed.as_str());
+    assert_eq!(path["path"][0]["max"], "0.800000000");
+}
+
+#[test]
+fn amounts_that_are_none_are_refused_before_anything_starts() {
+    let world = World::new();
+    world.graph("t/plain", "start: a\nnodes:\n  a: {type: return}");
+    let _daemon = world.start("");
+    for amount in ["-1", "NaN", "1e30", "0.0000000001", "a lot", ""] {
+        let out = world
+            .ryectl("run t/plain --limit")
+            .arg(format!("spend={amount}"))
+            .run();
+        let _refused = out.code(2).prints_nothing();
+    }
+    world.graph_with(
+        "t/odd",
+        &head(Some("-0.5")),
+        "start: a\nnodes:\n  a: {type: return}",
+    );
+    let out = world.ryectl("graph validate t/odd").run().code(1);
+    assert!(out.stdout().contains("limits.spend"), "{}", out.stdout());
+    // Neither the request nor the graph says: the shipped default.
+    let run = world.start_run("t/plain");
+    world.settled(&run);
+    assert_eq!(show(&world, &run)["path"][0]["max"], "1.000000000");
+}
