@@ -1,5 +1,6 @@
 //! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
 
+mod budget;
 mod graph;
 mod values;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::Status;
 
+pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
@@ -184,6 +186,12 @@ pub(crate) enum Verb {
     /// Show the runs that a run continues and is continued by, oldest first
     #[command(after_help = "Example:\n  ryectl chain app-deploy-1767225600-abcdefghij --json")]
     Chain(OneRun),
+    /// Show and raise what runs may spend
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl budget show app-deploy-1767225600-abcdefghij"
+    )]
+    Budget(BudgetVerb),
     /// Look into the cache of node results
     #[command(subcommand, after_help = "Example:\n  ryectl cache ls")]
     Cache(CacheVerb),
@@ -470,6 +478,21 @@ mod tests {
         };
         let spend = Usd::from_nanos(2_500_000_000);
         assert_eq!(resume.raises, [Raise::Spend(spend)]);
+        let words = [
+            "budget",
+            "raise",
+            "r",
+            "--spend",
+            "0.000000001",
+            "--through",
+        ];
+        let Verb::Budget(BudgetVerb::Raise(raise)) = parse(&words).unwrap().verb else {
+            panic!("not a raise");
+        };
+        assert_eq!((raise.spend, raise.through), (Usd::from_nanos(1), true));
+        for words in [["budget", "show", "r"], ["budget", "tree", "r"]] {
+            assert!(parse(&words).is_ok(), "{words:?}");
+        }
     }
 
     #[test]
@@ -484,6 +507,7 @@ mod tests {
             for words in [
                 &["run", "a", "--limit", &pair][..],
                 &["resume", "r", "--raise", &pair],
+                &["budget", "raise", "r", "--spend", amount],
             ] {
                 let error = parse(words).unwrap_err().to_string();
                 assert!(error.contains(told), "{error}");
@@ -539,6 +563,12 @@ mod tests {
             "resume r --raise spend=much",
             "run a --limit spend",
             "run a --limit spend=",
+            "budget",
+            "budget show",
+            "budget tree",
+            "budget raise r",
+            "budget raise r --spend -1",
+            "budget raise --spend 1",
             "resume r --uncertain charge",
             "resume r --uncertain charge=maybe",
             "graph step g",

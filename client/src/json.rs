@@ -1,5 +1,7 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
+pub mod budget;
+
 use std::collections::{HashMap, HashSet};
 
 use rye_core::model::{Object, Status};
