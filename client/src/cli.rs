@@ -1,5 +1,6 @@
 //! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
 
+mod budget;
 mod graph;
 mod values;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::Status;
 
+pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
@@ -184,6 +186,12 @@ pub(crate) enum Verb {
     /// Show the runs that a run continues and is continued by, oldest first
     #[command(after_help = "Example:\n  ryectl chain app-deploy-1767225600-abcdefghij --json")]
     Chain(OneRun),
+    /// Show and raise what runs may spend
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl budget show app-deploy-1767225600-abcdefghij"
+    )]
+    Budget(BudgetVerb),
     /// Look into the cache of node results
     #[command(subcommand, after_help = "Example:\n  ryectl cache ls")]
     Cache(CacheVerb),
@@ -343,8 +351,8 @@ pub(crate) struct Resume {
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: RunId,
-    /// Give it a new limit: `steps=N`.
-    #[arg(long = "raise", value_name = "KEY=N")]
+    /// Give it a new limit: `steps=N`, `spend=USD`.
+    #[arg(long = "raise", value_name = "KEY=VALUE")]
     pub(crate) raises: Vec<Raise>,
     /// Say what became of an attempt whose outcome nobody knows: retry it, it is done, or it failed.
     #[arg(long = "uncertain", value_name = "ITEM=retry|done|fail")]
@@ -397,6 +405,7 @@ mod tests {
     use super::values::Durability;
     use super::*;
     use clap::CommandFactory as _;
+    use rye_core::money::Usd;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("ryectl").chain(arguments.iter().copied()))
@@ -427,7 +436,7 @@ mod tests {
     #[test]
     fn run_takes_everything_that_is_promised() {
         let line = "graph run tool:a/b -i k=v -i j:=[1] --input - --cap rye.execute.tool.* --limit steps=5 --limit depth=0 \
-                    --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
+                    --limit spend=0.25 --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
                     --project p --no-autostart";
         let cli = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
         let Verb::Graph(GraphVerb::Run(run)) = cli.verb else {
@@ -435,7 +444,11 @@ mod tests {
         };
         assert_eq!(run.item.to_string(), "tool:a/b");
         assert_eq!((run.inputs.len(), run.input), (2, Some(Source::Stdin)));
-        assert_eq!(run.limits, [Limit::Steps(5), Limit::Depth(0)]);
+        let quarter = Usd::from_nanos(250_000_000);
+        assert_eq!(
+            run.limits,
+            [Limit::Steps(5), Limit::Depth(0), Limit::Spend(quarter)]
+        );
         assert_eq!(run.durability, Some(Durability::Relaxed));
         assert!(run.attach.detach && run.attach.quiet && !run.attach.cancel_on_interrupt);
         assert!(cli.global.json && cli.global.no_autostart);
@@ -453,6 +466,53 @@ mod tests {
         assert!(raise.contains("steps=N"), "{raise}");
         let none = message("run a --limit luck=3");
         assert!(none.contains("no limit `luck`"), "{none}");
+    }
+
+    #[test]
+    fn money_is_read_to_the_last_decimal() {
+        let Verb::Resume(resume) = parse(&["resume", "r", "--raise", "spend=2.5"])
+            .unwrap()
+            .verb
+        else {
+            panic!("not a resume");
+        };
+        let spend = Usd::from_nanos(2_500_000_000);
+        assert_eq!(resume.raises, [Raise::Spend(spend)]);
+        let words = [
+            "budget",
+            "raise",
+            "r",
+            "--spend",
+            "0.000000001",
+            "--through",
+        ];
+        let Verb::Budget(BudgetVerb::Raise(raise)) = parse(&words).unwrap().verb else {
+            panic!("not a raise");
+        };
+        assert_eq!((raise.spend, raise.through), (Usd::from_nanos(1), true));
+        for words in [["budget", "show", "r"], ["budget", "tree", "r"]] {
+            assert!(parse(&words).is_ok(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_money_is_refused_in_words() {
+        for (amount, told) in [
+            ("much", "`much` is not an amount in US dollars such as 0.25"),
+            ("-1", "`-1` is less than zero"),
+            ("0.0000000001", "`0.0000000001` has more than nine decimals"),
+            ("1000001", "`1000001` is more than 1000000 US dollars"),
+        ] {
+            let pair = format!("spend={amount}");
+            for words in [
+                &["run", "a", "--limit", &pair][..],
+                &["resume", "r", "--raise", &pair],
+                &["budget", "raise", "r", "--spend", amount],
+            ] {
+                let error = parse(words).unwrap_err().to_string();
+                assert!(error.contains(told), "{error}");
+            }
+        }
     }
 
     #[test]
@@ -500,7 +560,15 @@ mod tests {
             "get ../r",
             "resume",
             "resume r --raise steps=0",
-            "resume r --raise spend=1",
+            "resume r --raise spend=much",
+            "run a --limit spend",
+            "run a --limit spend=",
+            "budget",
+            "budget show",
+            "budget tree",
+            "budget raise r",
+            "budget raise r --spend -1",
+            "budget raise --spend 1",
             "resume r --uncertain charge",
             "resume r --uncertain charge=maybe",
             "graph step g",

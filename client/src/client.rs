@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use prost::Message;
 use rye_core::model::Status;
 use rye_proto::v1;
+use rye_proto::v1::budgets_client::BudgetsClient;
 use rye_proto::v1::items_client::ItemsClient;
 use rye_proto::v1::node_client::NodeClient;
 use rye_proto::v1::objects_client::ObjectsClient;
@@ -284,6 +285,30 @@ impl Client {
             .dropped)
     }
 
+    /// The account of a run and those above it, and what the node has spent as a whole.
+    pub async fn budget(&self, run_id: &str) -> Result<v1::GetBudgetResponse, Error> {
+        let request = v1::GetBudgetRequest {
+            run_id: run_id.to_owned(),
+        };
+        self.prompt(self.budgets().get(request)).await
+    }
+
+    /// The account of a run and all below it: each behind the one that it draws on.
+    pub async fn budget_tree(&self, run_id: &str) -> Result<Vec<v1::BudgetNode>, Error> {
+        let request = v1::BudgetTreeRequest {
+            run_id: run_id.to_owned(),
+        };
+        Ok(self.prompt(self.budgets().tree(request)).await?.accounts)
+    }
+
+    /// Gives a run more to spend; answers with the accounts that were raised, the topmost first.
+    pub async fn raise_budget(
+        &self,
+        request: v1::RaiseBudgetRequest,
+    ) -> Result<Vec<v1::Budget>, Error> {
+        Ok(self.prompt(self.budgets().raise(request)).await?.raised)
+    }
+
     /// The record of a run.
     pub async fn get(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::GetRequest {
@@ -376,6 +401,10 @@ impl Client {
 
     fn objects(&self) -> ObjectsClient<Channel> {
         ObjectsClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+    }
+
+    fn budgets(&self) -> BudgetsClient<Channel> {
+        BudgetsClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
     fn node(&self) -> NodeClient<Channel> {

@@ -1,10 +1,13 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
+pub mod budget;
+
 use std::collections::{HashMap, HashSet};
 
 use rye_core::model::{Object, Status};
+use rye_core::money::Usd;
 use rye_proto::v1;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::{Error, wire};
@@ -46,6 +49,8 @@ pub struct Run {
     pub suspend: Option<Suspension>,
     /// What it has cost.
     pub cost: Cost,
+    /// How many runs it has started, itself and the runs it continues.
+    pub spawn_count: u64,
     /// When it started, RFC 3339.
     pub started_at: Option<String>,
     /// When it ended, RFC 3339.
@@ -107,12 +112,37 @@ pub struct Suspension {
 pub struct Cost {
     /// Turns of a model.
     pub turns: u64,
-    /// Tokens sent.
+    /// Tokens sent that were not cached.
     pub input_tokens: u64,
-    /// Tokens received.
+    /// Tokens received, reasoning included.
     pub output_tokens: u64,
-    /// US dollars as decimal text with nine places.
-    pub spend: String,
+    /// Tokens sent that were read from a cache.
+    pub cache_read_tokens: u64,
+    /// Tokens sent that were written to a cache.
+    pub cache_write_tokens: u64,
+    /// Tokens received that were reasoning.
+    pub reasoning_tokens: u64,
+    /// The money.
+    pub spend: Dollars,
+    /// Whether a part of the money is an estimate.
+    pub estimated: bool,
+}
+
+/// Money: US dollars as decimal text with nine places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Dollars(pub Usd);
+
+impl Dollars {
+    /// From a text of the contract. `name` is the field.
+    fn read(name: &str, text: &str) -> Result<Self, Error> {
+        wire::usd(name, text).map(Self)
+    }
+}
+
+impl Serialize for Dollars {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
 }
 
 /// An element of `steps --json`.
@@ -286,7 +316,6 @@ impl Run {
     /// From the record the daemon answered with.
     pub fn new(run: &v1::Run) -> Result<Self, Error> {
         let status = wire::status_of(run)?;
-        let cost = run.cost.clone().unwrap_or_default();
         Ok(Self {
             run_id: run.run_id.clone(),
             item_id: wire::item_id(run).to_owned(),
@@ -304,16 +333,8 @@ impl Run {
             errors_suppressed: run.errors.len(),
             errors: suppressed(run),
             suspend: run.suspend.as_ref().map(Suspension::new),
-            cost: Cost {
-                turns: cost.turns,
-                input_tokens: cost.input_tokens,
-                output_tokens: cost.output_tokens,
-                spend: if cost.spend.is_empty() {
-                    rye_core::money::Usd::ZERO.to_string()
-                } else {
-                    cost.spend
-                },
-            },
+            cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
+            spawn_count: run.spawn_count,
             started_at: time(run.started_at.as_ref()),
             ended_at: time(run.ended_at.as_ref()),
             continuation_of: some(&run.continuation_of),
@@ -350,6 +371,21 @@ pub fn result(run: &v1::Run) -> Result<Value, Error> {
         put("suspend", json!(suspend));
     }
     Ok(Value::Object(result))
+}
+
+impl Cost {
+    fn new(cost: &v1::Cost) -> Result<Self, Error> {
+        Ok(Self {
+            turns: cost.turns,
+            input_tokens: cost.input_tokens,
+            output_tokens: cost.output_tokens,
+            cache_read_tokens: cost.cache_read_tokens,
+            cache_write_tokens: cost.cache_write_tokens,
+            reasoning_tokens: cost.reasoning_tokens,
+            spend: Dollars::read("spend", &cost.spend)?,
+            estimated: cost.estimated,
+        })
+    }
 }
 
 impl RunError {
@@ -539,7 +575,8 @@ mod tests {
                 r#""project":"/p","success":true,"state":{"z":1,"a":18446744073709551615,"inputs":{}},"#,
                 r#""output":{"n":1},"steps":3,"outputs":null,"result":null,"error":null,"errors_suppressed":0,"#,
                 r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
-                r#""spend":"0.000000000"},"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
+                r#""cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"spend":"0.000000000","#,
+                r#""estimated":false},"spawn_count":0,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
                 r#""continuation_of":null,"continued_by":null}"#
             )
         );

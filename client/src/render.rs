@@ -1,5 +1,6 @@
 //! Text for people. Pure: every function takes what it shows and gives back the text.
 
+pub(crate) mod budget;
 pub(crate) mod screen;
 pub(crate) mod steps;
 
@@ -151,6 +152,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("suspended", run.suspend.as_ref().map(suspension)),
         ("error", error),
         ("steps", Some(run.steps.to_string())),
+        ("cost", budget::cost(&run.cost)),
         ("project", run.project.clone()),
         ("parent", run.parent_id.clone()),
         ("started", run.started_at.clone()),

@@ -1,6 +1,7 @@
 //! One function per verb: take the arguments, make the calls, print.
 
 mod attach;
+mod budget;
 mod daemon;
 mod execute;
 mod graph;
@@ -21,7 +22,7 @@ use rye_client::environment::Environment;
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
-use crate::cli::{CacheVerb, Global, GraphVerb, ObjectsVerb, Verb};
+use crate::cli::{BudgetVerb, CacheVerb, Global, GraphVerb, ObjectsVerb, Verb};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
@@ -130,6 +131,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Resume(resume) => run::resume(resume, session).await,
         Verb::Tree(one) => runs::tree(&one.run, session).await,
         Verb::Chain(one) => runs::chain(&one.run, session).await,
+        Verb::Budget(BudgetVerb::Show(one)) => budget::show(&one.run, session).await,
+        Verb::Budget(BudgetVerb::Tree(one)) => budget::tree(&one.run, session).await,
+        Verb::Budget(BudgetVerb::Raise(raise)) => budget::raise(&raise, session).await,
         Verb::Cache(CacheVerb::Ls) => objects::list_cache(session).await,
         Verb::Cache(CacheVerb::Drop(drop)) => objects::drop_cache(drop, session).await,
         Verb::Objects(ObjectsVerb::Get { hash }) => objects::get(&hash, session).await,

@@ -3,6 +3,7 @@
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::model::{self, Durability, RunKind, Status, Verdict};
+use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 
@@ -101,6 +102,21 @@ pub fn fact(event: &v1::Event) -> Option<model::Event> {
     model::Event::read(&event.event_type, &event.payload_json).ok()
 }
 
+/// Money as the contract has it, with nine decimals and as much as it comes to; empty means none. `name` is the field.
+pub fn usd(name: &str, text: &str) -> Result<Usd, Error> {
+    if text.is_empty() {
+        return Ok(Usd::ZERO);
+    }
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('.')
+        .filter(|(dollars, nanos)| is_number(dollars) && is_number(nanos) && nanos.len() == 9)
+        .and_then(|(dollars, nanos)| format!("{dollars}{nanos}").parse().ok())
+        .map(Usd::from_nanos)
+        .ok_or_else(|| Error::Malformed {
+            what: format!("a malformed amount of money in `{name}`"),
+        })
+}
+
 /// A JSON text of the contract, where empty means none. `name` is the field.
 pub fn json(name: &str, text: &str) -> Result<Option<Value>, Error> {
     if text.is_empty() {
@@ -128,6 +144,27 @@ mod tests {
             assert_eq!(status_of(&run).unwrap(), status);
         }
         assert!(status_of(&v1::Run::default()).is_err());
+    }
+
+    #[test]
+    fn money_survives_the_wire_and_nothing_else_is_taken_for_it() {
+        for nanos in [0, 1, 1_000_000_000, u64::MAX] {
+            let amount = Usd::from_nanos(nanos);
+            assert_eq!(usd("own", &amount.to_string()).unwrap(), amount);
+        }
+        assert_eq!(usd("own", "").unwrap(), Usd::ZERO);
+        for text in [
+            "1",
+            "1.5",
+            "-1.000000000",
+            "1.0000000000",
+            ".000000001",
+            "99999999999.000000000",
+            "1.00000000x",
+        ] {
+            let error = usd("own", text).unwrap_err().to_string();
+            assert!(error.contains("`own`"), "{error}");
+        }
     }
 
     #[test]

@@ -253,6 +253,7 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
             "errors",
             "suspend",
             "cost",
+            "spawn_count",
             "started_at",
             "ended_at",
             "continuation_of",
@@ -261,7 +262,8 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
     );
     assert_eq!(
         run["cost"],
-        json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "spend": "0.000000000"})
+        json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0,
+               "reasoning_tokens": 0, "spend": "0.000000000", "estimated": false})
     );
     let id = run["run_id"].as_str().unwrap();
     assert_eq!(world.record(id), run);

@@ -7,9 +7,14 @@ use clap::ValueEnum;
 use rye_core::capability;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{self, Status, Verdict};
+use rye_core::money::Usd;
 
-/// Limits of threads and budgets.
-const NOT_YET: [&str; 5] = ["turns", "tokens", "spend", "spawns", "duration"];
+/// Limits of threads.
+const NOT_YET: [&str; 4] = ["turns", "tokens", "spawns", "duration"];
+/// The limits that a run may be given.
+const LIMITS: &str = "steps=N, depth=N or spend=USD";
+/// The limits that may be raised.
+const RAISES: &str = "steps=N or spend=USD";
 
 /// A limit of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,20 +23,23 @@ pub(crate) enum Limit {
     Steps(u32),
     /// How many levels of runs may lie below it.
     Depth(u32),
+    /// The most that it and all below it may spend.
+    Spend(Usd),
 }
 
 impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = limit(text, "steps=N or depth=N")?;
+        let (key, value) = limit(text, LIMITS)?;
         match key {
             "steps" => steps(value).map(Self::Steps),
             "depth" => match value.parse() {
                 Ok(depth) => Ok(Self::Depth(depth)),
                 Err(_) => Err(format!("`{value}` is not a number of levels")),
             },
-            _ => Err(no_limit(key, "steps=N or depth=N")),
+            "spend" => usd(value).map(Self::Spend),
+            _ => Err(no_limit(key, LIMITS)),
         }
     }
 }
@@ -41,16 +49,21 @@ impl FromStr for Limit {
 pub(crate) enum Raise {
     /// Most steps a graph run may take, those taken included.
     Steps(u32),
+    /// The most that it and all below it may spend, what is used included.
+    Spend(Usd),
 }
 
 impl FromStr for Raise {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match limit(text, "steps=N")? {
+        match limit(text, RAISES)? {
             ("steps", value) => steps(value).map(Self::Steps),
-            ("depth", _) => Err("the depth of a run is fixed when it starts; use steps=N".into()),
-            (key, _) => Err(no_limit(key, "steps=N")),
+            ("spend", value) => usd(value).map(Self::Spend),
+            ("depth", _) => Err(format!(
+                "the depth of a run is fixed when it starts; use {RAISES}"
+            )),
+            (key, _) => Err(no_limit(key, RAISES)),
         }
     }
 }
@@ -65,6 +78,11 @@ fn steps(value: &str) -> Result<u32, String> {
         Ok(steps) if steps > 0 => Ok(steps),
         Ok(_) | Err(_) => Err(format!("`{value}` is not a number of steps")),
     }
+}
+
+/// An amount of money in US dollars.
+pub(super) fn usd(text: &str) -> Result<Usd, String> {
+    Usd::parse(text).map_err(|error| error.to_string())
 }
 
 fn no_limit(key: &str, usage: &str) -> String {

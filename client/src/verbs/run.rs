@@ -42,6 +42,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
         match limit {
             Limit::Steps(steps) => limits.steps = Some(steps),
             Limit::Depth(depth) => limits.depth = Some(depth),
+            Limit::Spend(spend) => limits.spend = Some(spend.to_string()),
         }
     }
     Ok(v1::StartRequest {
@@ -67,6 +68,7 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
     for limit in resume.raises {
         match limit {
             Raise::Steps(steps) => raise.steps = Some(steps),
+            Raise::Spend(spend) => raise.spend = Some(spend.to_string()),
         }
     }
     let mut seen = HashSet::new();

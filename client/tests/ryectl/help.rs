@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 39] = [
+const VERBS: [&str; 43] = [
     "",
     "init",
     "key",
@@ -35,6 +35,10 @@ const VERBS: [&str; 39] = [
     "resume",
     "tree",
     "chain",
+    "budget",
+    "budget show",
+    "budget tree",
+    "budget raise",
     "cache",
     "cache ls",
     "cache drop",

@@ -7,6 +7,7 @@
     reason = "whatever goes wrong here is the end of the test"
 )]
 
+mod budget;
 mod help;
 mod scripted;
 mod steering;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use rye_proto::v1;
+use rye_proto::v1::budgets_server::{Budgets, BudgetsServer};
 use rye_proto::v1::items_server::{Items, ItemsServer};
 use rye_proto::v1::node_server::{Node, NodeServer};
 use rye_proto::v1::objects_server::{Objects, ObjectsServer};
@@ -54,6 +55,8 @@ pub(crate) struct Script {
     pub(crate) others: Vec<v1::Run>,
     /// The last request to resume a run.
     pub(crate) resumed: Mutex<Option<v1::ResumeRequest>>,
+    /// The last request to raise a budget.
+    pub(crate) raised: Mutex<Option<v1::RaiseBudgetRequest>>,
     /// The last request to run one node.
     pub(crate) stepped: Mutex<Option<v1::StepRequest>>,
     /// What `Step` answers.
@@ -182,6 +185,7 @@ pub(crate) fn serve_on(socket: &Path, script: &Arc<Script>) -> JoinSet<()> {
             .add_service(RunsServer::new(Answers(Arc::clone(&script))))
             .add_service(ItemsServer::new(Answers(Arc::clone(&script))))
             .add_service(ObjectsServer::new(Answers(Arc::clone(&script))))
+            .add_service(BudgetsServer::new(Answers(Arc::clone(&script))))
             .add_service(NodeServer::new(Answers(script)))
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
@@ -486,6 +490,68 @@ impl Objects for Answers {
             .see(format!("drop {:?} {}", request.keys, request.all));
         let dropped = if request.all { 2 } else { 1 };
         Ok(Response::new(v1::DropCacheResponse { dropped }))
+    }
+}
+
+/// The account of `run_id`, of which half is used.
+fn budget(run_id: &str, max: Option<&str>) -> v1::Budget {
+    let amount = |text: &str| text.to_owned();
+    v1::Budget {
+        run_id: run_id.to_owned(),
+        account: run_id.to_owned(),
+        max: max.map(amount),
+        reserved: amount("0.000000000"),
+        held: amount("0.000000000"),
+        own: amount("0.500000000"),
+        actual: amount("0.500000000"),
+        remaining: max.map(|_| amount("0.500000000")),
+        overrun: amount("0.000000000"),
+        state: amount("open"),
+        used: amount("0.500000000"),
+        ..v1::Budget::default()
+    }
+}
+
+#[tonic::async_trait]
+impl Budgets for Answers {
+    async fn get(
+        &self,
+        request: Request<v1::GetBudgetRequest>,
+    ) -> Result<Response<v1::GetBudgetResponse>, Status> {
+        self.0.record(&request.into_inner().run_id)?;
+        Ok(Response::new(v1::GetBudgetResponse {
+            path: vec![budget(RUN, None), budget("above", Some("1.000000000"))],
+            meters: vec![],
+        }))
+    }
+
+    async fn tree(
+        &self,
+        request: Request<v1::BudgetTreeRequest>,
+    ) -> Result<Response<v1::BudgetTreeResponse>, Status> {
+        self.0.record(&request.into_inner().run_id)?;
+        let node = |run_id, depth| v1::BudgetNode {
+            budget: Some(budget(run_id, None)),
+            depth,
+        };
+        Ok(Response::new(v1::BudgetTreeResponse {
+            accounts: vec![node(RUN, 0), node("below", 1)],
+        }))
+    }
+
+    async fn raise(
+        &self,
+        request: Request<v1::RaiseBudgetRequest>,
+    ) -> Result<Response<v1::RaiseBudgetResponse>, Status> {
+        let request = request.into_inner();
+        *self.0.raised.lock().unwrap() = Some(request.clone());
+        if let Some(refusal) = self.0.refusal.lock().unwrap().clone() {
+            return Err(refusal);
+        }
+        let raised = ["above", RUN].map(|run_id| budget(run_id, Some(&request.spend)));
+        Ok(Response::new(v1::RaiseBudgetResponse {
+            raised: raised.into(),
+        }))
     }
 }
 

@@ -14,6 +14,8 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
         RUN,
         "--raise",
         "steps=9",
+        "--raise",
+        "spend=2.5",
         "--uncertain",
         "charge[1]=done",
         "--uncertain",
@@ -26,7 +28,9 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
     assert_eq!(ended.stderr, "[graph:x/g] step 2/2 two ✓ 1.2s (+two)\n");
     assert_eq!(daemon.seen(), ["resume", "stream from `c2`"]);
     let request = daemon.script.resumed.lock().unwrap().clone().unwrap();
-    assert_eq!(request.raise.unwrap().steps, Some(9));
+    let raise = request.raise.unwrap();
+    assert_eq!(raise.steps, Some(9));
+    assert_eq!(raise.spend.as_deref(), Some("2.500000000"));
     let answers: Vec<_> = request
         .answers
         .iter()
@@ -57,13 +61,24 @@ async fn run_takes_up_an_old_run() {
     let daemon = Daemon::serve(good());
     let ended = ask(
         &daemon,
-        &["run", "x/g", "--resume", RUN, "--limit", "depth=2"],
+        &[
+            "run",
+            "x/g",
+            "--resume",
+            RUN,
+            "--limit",
+            "depth=2",
+            "--limit",
+            "spend=0.25",
+        ],
     )
     .await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let request = daemon.script.started.lock().unwrap().clone().unwrap();
     assert_eq!(request.resume_run_id, RUN);
-    assert_eq!(request.limits.unwrap().depth, Some(2));
+    let limits = request.limits.unwrap();
+    assert_eq!(limits.depth, Some(2));
+    assert_eq!(limits.spend.as_deref(), Some("0.250000000"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,64 @@
+//! `budget show`, `budget tree` and `budget raise`.
+
+use rye_client::exit::Exit;
+use rye_client::json::budget::{Budget, Path, Tree};
+use rye_core::id::RunId;
+use rye_proto::v1;
+
+use super::Session;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render::budget as render;
+
+pub(super) async fn show(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let answer = session.client().await?.budget(run.as_str()).await?;
+    let path = Path::new(&answer)?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&path)?,
+        Format::Text => output.line(&render::path(&path))?,
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn tree(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let nodes = session.client().await?.budget_tree(run.as_str()).await?;
+    let tree = Tree::grow(&nodes)?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&tree)?,
+        Format::Text => output.line(&render::tree(&tree))?,
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn raise(
+    raise: &cli::RaiseBudget,
+    session: &mut Session,
+) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let output = &mut session.output;
+    // Only people are told what it was before.
+    let before = match output.format() {
+        Format::Json => Vec::new(),
+        Format::Text => Budget::list(&client.budget(raise.run.as_str()).await?.path)?,
+    };
+    let request = v1::RaiseBudgetRequest {
+        run_id: raise.run.to_string(),
+        spend: raise.spend.to_string(),
+        through: raise.through,
+    };
+    let raised = Budget::list(&client.raise_budget(request).await?)?;
+    if output.format() == Format::Json {
+        output.json(&raised)?;
+        return Ok(Exit::Done);
+    }
+    for budget in &raised {
+        let before = before
+            .iter()
+            .find(|before| before.account == budget.account);
+        output.line(&render::raised(budget, before))?;
+    }
+    Ok(Exit::Done)
+}
