@@ -49,8 +49,6 @@ pub struct Run {
     pub suspend: Option<Suspension>,
     /// What it has cost.
     pub cost: Cost,
-    /// How many runs it has started, itself and the runs it continues.
-    pub spawn_count: u64,
     /// When it started, RFC 3339.
     pub started_at: Option<String>,
     /// When it ended, RFC 3339.
@@ -334,7 +332,6 @@ impl Run {
             errors: suppressed(run),
             suspend: run.suspend.as_ref().map(Suspension::new),
             cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
-            spawn_count: run.spawn_count,
             started_at: time(run.started_at.as_ref()),
             ended_at: time(run.ended_at.as_ref()),
             continuation_of: some(&run.continuation_of),
@@ -576,7 +573,7 @@ mod tests {
                 r#""output":{"n":1},"steps":3,"outputs":null,"result":null,"error":null,"errors_suppressed":0,"#,
                 r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
                 r#""cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"spend":"0.000000000","#,
-                r#""estimated":false},"spawn_count":0,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
+                r#""estimated":false},"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
                 r#""continuation_of":null,"continued_by":null}"#
             )
         );

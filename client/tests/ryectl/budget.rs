@@ -103,7 +103,6 @@ async fn a_record_tells_people_its_cost_only_if_there_is_one() {
     assert!(!ended.stdout.contains("cost"), "{}", ended.stdout);
     let daemon = Daemon::serve(Script {
         run: v1::Run {
-            spawn_count: 2,
             cost: Some(v1::Cost {
                 turns: 3,
                 input_tokens: 1200,
@@ -122,7 +121,6 @@ async fn a_record_tells_people_its_cost_only_if_there_is_one() {
     let line = "cost          0.0215 USD, partly an estimate, turns 3, tokens 1200 in, 300 out\n";
     assert!(ended.stdout.contains(line), "{}", ended.stdout);
     let record = ask(&daemon, &["get", RUN, "--json"]).await.json();
-    assert_eq!(record["spawn_count"], 2);
     assert_eq!(
         record["cost"].to_string(),
         concat!(

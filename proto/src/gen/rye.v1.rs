@@ -490,9 +490,6 @@ pub struct Run {
     /// Whether its parent does not wait for it.
     #[prost(bool, tag = "25")]
     pub detached: bool,
-    /// How many runs it has started, those included that were started by the runs it continues.
-    #[prost(uint64, tag = "26")]
-    pub spawn_count: u64,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
