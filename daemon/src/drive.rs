@@ -21,6 +21,7 @@
 //! **Failure.** On ENOSPC the run is suspended; what its calls came to stays in memory and is committed on resume, so that none of
 //! them is repeated. A journal that refuses the run's events (it was killed meanwhile), or that failed, ends the loop with that error.
 
+mod ahead;
 mod attempt;
 mod context;
 mod plan;
@@ -29,7 +30,9 @@ mod space;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
@@ -40,6 +43,7 @@ use rye_core::model::{
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
+use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
 use self::attempt::{Attempts, attempt};
 pub use self::context::RunContext;
@@ -108,6 +112,13 @@ pub enum Ended {
     Stopped(KillReceipt),
     /// The run that carries it out is suspended; the leaf of the suspended ones.
     Suspended(RunId),
+}
+
+/// No call takes longer than what is `left` of the time of its run.
+fn limit(call: &mut Call, left: Option<Duration>) {
+    if let Some(left) = left {
+        call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
+    }
 }
 
 /// Drives `run` to its end, until it is suspended, or until the daemon stops.
@@ -243,17 +254,23 @@ impl<'a, K: Kind> Drive<'a, K> {
         if *self.commits.borrow() == self.base {
             return Ok(());
         }
-        let record = if self.facts.is_empty() {
-            self.services.journal.snapshot(&self.id)
-        } else {
-            self.commit(Vec::new()).await?.run(&self.id).cloned()
+        if !self.facts.is_empty() {
+            let committed = self.commit(Vec::new()).await?;
+            self.rebase(committed.run(&self.id));
+            return Ok(());
+        }
+        let Some(record) = self.services.journal.snapshot(&self.id) else {
+            // Somebody else has ended it, and it has left memory.
+            let run = self.id.clone();
+            return Err(journal::Error::Unknown { run });
         };
-        self.rebase(record.as_ref());
+        self.rebase(Some(&record));
         Ok(())
     }
 
     /// Asks the machine for its moves until there is something to wait for.
     async fn draw_up(&mut self, plan: &mut Plan<K>) -> Then {
+        let mut ahead = Ahead::new();
         loop {
             match plan.machine.next(self.services.clock.tick()) {
                 Move::Note(events) => {
@@ -262,7 +279,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                 }
                 Move::Call(events, call) => {
                     plan.note(events);
-                    let admitted = self.admit(plan, call).await;
+                    let admitted = self.admit(plan, &mut ahead, call).await;
                     if !admitted || plan.changes.len() >= MOST_PLANNED {
                         return Then::Ask;
                     }
@@ -281,17 +298,32 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// Looks a call up and plans it, or concludes it on the spot; `false` if something was asked of the run meanwhile, which is
     /// heeded before the call is looked up again.
-    async fn admit(&mut self, plan: &mut Plan<K>, mut call: Box<Call>) -> bool {
+    async fn admit(
+        &mut self,
+        plan: &mut Plan<K>,
+        ahead: &mut Ahead<K::Plan>,
+        mut call: Box<Call>,
+    ) -> bool {
+        let now = self.services.clock.tick();
         if let Some(outcome) = self.unpaid.get(&call.slot) {
             let known = Job::Known(outcome.clone(), false);
-            plan.admit(self.services.clock.tick(), call, known);
+            plan.admit(now, call, known);
             return true;
         }
-        if let Some(left) = plan.machine.time_left() {
-            call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
+        let left = plan.machine.time_left();
+        limit(&mut call, left);
+        if let Some(job) = ahead.take(&call) {
+            plan.admit(now, call, job);
+            return true;
         }
-        let job = tokio::select! {
-            job = self.kind.look_up(plan.machine.run(), &call) => job,
+        let mut following = following(&plan.machine, now, &call);
+        for call in &mut following {
+            limit(call, left);
+        }
+        let calls = std::iter::once(&*call).chain(&following);
+        let look_ups = calls.map(|call| self.kind.look_up(plan.machine.run(), call));
+        let mut jobs = tokio::select! {
+            jobs = join_all(look_ups) => jobs.into_iter(),
             // Its project may hang.
             () = self.signal.changed() => return false,
             () = self.stop.due() => {
@@ -299,6 +331,8 @@ impl<'a, K: Kind> Drive<'a, K> {
                 return true;
             }
         };
+        let job = jobs.next().expect("the call itself was looked up");
+        ahead.extend(following.into_iter().zip(jobs));
         plan.admit(self.services.clock.tick(), call, job);
         true
     }

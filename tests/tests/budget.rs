@@ -123,8 +123,7 @@ fn a_limit_is_raised_with_room_above_or_through_to_the_root() {
     let raised = raise(&child, "--spend 0.60").code(0).json();
     assert_eq!(raised[0]["max"], "0.600000000");
     let refused = |run: &str, more: &str, why: &str| {
-        let told = raise(run, more).code(5).stdout();
-        assert!(told.contains(why), "{told}");
+        let _told = raise(run, more).code(5).tells(&[why]);
     };
     refused(&child, "--spend 0.70", &run);
     refused(&child, "--spend 0.50", "not above");

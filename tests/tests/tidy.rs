@@ -53,6 +53,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("yaml", 1),
     ("expr", 1),
     ("capability", 1),
+    ("ledger", 1),
     ("model", 1),
     ("access", 1),
     ("state", 1),

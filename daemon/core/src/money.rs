@@ -3,9 +3,11 @@
 //! Amounts in files and requests are read through their decimal text, so that `0.1` is a tenth of a dollar and nothing else.
 //! All sums are checked; one that does not fit is the error of whoever wanted it.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::error::{ErrorKind, Kinded, excerpt};
@@ -20,11 +22,8 @@ const DECIMALS: i64 = 9;
 /// The largest amount that is read from a file or a request, in dollars: sums of millions of them fit.
 pub const MOST_DOLLARS: u64 = 1_000_000;
 
-/// An amount of US dollars in nano-dollars (10⁻⁹ USD).
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
-)]
-#[serde(transparent)]
+/// An amount of US dollars in nano-dollars (10⁻⁹ USD). Records and events hold it as it is shown: a text with nine decimals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Usd {
     nanos: u64,
 }
@@ -123,6 +122,27 @@ impl fmt::Display for Usd {
     /// Dollars with all nine decimals, as the wire and the `--json` output carry them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:09}", self.nanos / NANOS, self.nanos % NANOS)
+    }
+}
+
+impl Serialize for Usd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Usd {
+    /// The amount exactly as it is shown, however large: sums are larger than what anybody may ask for.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let shown = || {
+            let (dollars, nanos) = text.split_once('.')?;
+            let digits = nanos.len() == 9 && nanos.bytes().all(|byte| byte.is_ascii_digit());
+            let nanos = nanos.parse::<u64>().ok().filter(|_| digits)?;
+            let whole = dollars.parse::<u64>().ok()?.checked_mul(NANOS)?;
+            whole.checked_add(nanos).map(Self::from_nanos)
+        };
+        shown().ok_or_else(|| D::Error::custom(InvalidUsd::NotANumber(text.clone().into_owned())))
     }
 }
 

@@ -57,6 +57,29 @@ impl Asked {
         self.0.insert(method.to_owned());
     }
 
+    /// Asks the methods about budgets.
+    async fn of_budgets(&mut self, access: &Access, run_id: &str) {
+        let budgets = BudgetsService::new(access.clone());
+        let run_id = run_id.to_owned();
+        let get = v1::GetBudgetRequest {
+            run_id: run_id.clone(),
+        };
+        let tree = v1::BudgetTreeRequest {
+            run_id: run_id.clone(),
+        };
+        let raise = v1::RaiseBudgetRequest {
+            run_id,
+            spend: "2".to_owned(),
+            through: true,
+        };
+        self.refused("Budgets.Get", budgets.get(by_another(get)))
+            .await;
+        self.refused("Budgets.Tree", budgets.tree(by_another(tree)))
+            .await;
+        self.refused("Budgets.Raise", budgets.raise(by_another(raise)))
+            .await;
+    }
+
     /// Asserts that every method of the contract was asked here, but for those of no run and `others`.
     fn cover_all_but(mut self, others: &[&str]) {
         let others = OF_NO_RUN.iter().chain(others);
@@ -86,8 +109,8 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let run_id = run.to_string();
     let (item, project) = (Some(short()), project.display().to_string());
     let access = Access::new(daemon.supervisor.clone());
-    let budgets = BudgetsService::new(access.clone());
-    let (runs, items) = (RunsService::new(access.clone()), ItemsService::new(access));
+    let runs = RunsService::new(access.clone());
+    let items = ItemsService::new(access.clone());
     let mut asked = Asked::default();
     macro_rules! refused {
         ($name:literal, $service:ident . $method:ident : $message:ident) => {
@@ -110,23 +133,13 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     refused!("Runs.Steps", runs.steps: StepsRequest);
     refused!("Runs.State", runs.state: StateRequest);
     refused!("Runs.Stream", runs.stream: StreamRequest);
-    refused!("Budgets.Get", budgets.get: GetBudgetRequest);
-    refused!("Budgets.Tree", budgets.tree: BudgetTreeRequest);
-    let raise = v1::RaiseBudgetRequest {
-        run_id: run_id.clone(),
-        spend: "2".to_owned(),
-        through: true,
-    };
-    asked
-        .refused("Budgets.Raise", budgets.raise(by_another(raise)))
-        .await;
+    asked.of_budgets(&access, &run_id).await;
     let wait = v1::WaitRequest {
         run_ids: vec![run_id.clone()],
         ..v1::WaitRequest::default()
     };
-    asked
-        .refused("Runs.Wait", runs.wait(by_another(wait)))
-        .await;
+    let waited = runs.wait(by_another(wait));
+    asked.refused("Runs.Wait", waited).await;
     let start = v1::StartRequest {
         item: item.clone(),
         project: project.clone(),
@@ -143,9 +156,8 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
         resume_from: run_id.clone(),
         ..v1::StepRequest::default()
     };
-    asked
-        .refused("Runs.Step", runs.step(by_another(step)))
-        .await;
+    let stepped = runs.step(by_another(step));
+    asked.refused("Runs.Step", stepped).await;
     let show = v1::ShowRequest {
         item: item.clone(),
         project: project.clone(),

@@ -68,11 +68,33 @@ fn numbers_of_files_are_read_through_their_text() {
     }
 }
 
+#[test]
+fn what_was_not_stored_by_us_is_refused() {
+    for text in [
+        "1",
+        "\"1\"",
+        "\"1.0\"",
+        "\"1.+00000000\"",
+        "\"-1.000000000\"",
+        "\"99999999999.000000000\"",
+    ] {
+        assert!(serde_json::from_str::<Usd>(text).is_err(), "{text}");
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_shown_reads_back(nanos in 0..=MOST_DOLLARS * NANOS) {
         let amount = Usd::from_nanos(nanos);
         prop_assert_eq!(Usd::parse(&amount.to_string()), Ok(amount));
+    }
+
+    #[test]
+    fn what_is_stored_reads_back(nanos: u64) {
+        let amount = Usd::from_nanos(nanos);
+        let text = serde_json::to_string(&amount).unwrap();
+        prop_assert_eq!(&text, &format!("\"{amount}\""));
+        prop_assert_eq!(serde_json::from_str::<Usd>(&text).unwrap(), amount);
     }
 
     #[test]

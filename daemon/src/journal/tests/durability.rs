@@ -382,7 +382,7 @@ async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the
         assert_eq!(pair[0].lsn, pair[1].lsn, "a commit was torn");
         assert_eq!(pair[0].timestamp, pair[1].timestamp);
         assert_eq!(pair[0].payload, pair[1].payload);
-        assert!(numbers.insert(payload(&pair[0])["content"].as_u64()));
+        assert!(numbers.insert(payload(pair[0])["content"].as_u64()));
     }
     assert!(lines.windows(2).all(|pair| pair[0].lsn <= pair[1].lsn));
     assert!(

@@ -1,0 +1,60 @@
+//! Calls of one turn that are looked up together: each look-up goes to the files of the project and back, and the items of a foreach
+//! node need not wait for one another there.
+
+use std::collections::VecDeque;
+
+use rye_core::clock::Tick;
+use rye_core::machine::{Call, Machine, Move};
+use rye_core::model::Slot;
+
+use super::Job;
+
+/// Calls that are looked up together at most.
+const MOST: usize = 64;
+
+/// What was looked up before the machine offered it, in the order in which it will be.
+pub(super) struct Ahead<P>(VecDeque<(Call, Job<P>)>);
+
+impl<P> Ahead<P> {
+    pub(super) const fn new() -> Self {
+        Self(VecDeque::new())
+    }
+
+    pub(super) fn extend(&mut self, looked_up: impl Iterator<Item = (Call, Job<P>)>) {
+        self.0.extend(looked_up);
+    }
+
+    /// What `call` needs, if it is the one that comes next; what comes instead of it makes the rest worthless.
+    pub(super) fn take(&mut self, call: &Call) -> Option<Job<P>> {
+        let (known, job) = self.0.pop_front()?;
+        if is_same(&known, call) {
+            return Some(job);
+        }
+        self.0.clear();
+        None
+    }
+}
+
+/// Whether `known` was looked up for what `call` asks; the time it may take goes down meanwhile.
+fn is_same(known: &Call, call: &Call) -> bool {
+    let place = |call: &Call| (call.slot, call.step, call.visit, call.attempt);
+    place(known) == place(call) && known.key == call.key && known.params == call.params
+}
+
+/// The items that `machine` is going to offer after the item `call`, as far as none has to end first.
+pub(super) fn following<M: Machine>(machine: &M, now: Tick, call: &Call) -> Vec<Call> {
+    let mut calls = Vec::new();
+    if !matches!(call.slot, Slot::Part(_)) {
+        return calls;
+    }
+    let mut scout = machine.clone();
+    drop(scout.start(now, call, None, None));
+    while calls.len() + 1 < MOST {
+        let Move::Call(_, call) = scout.next(now) else {
+            break;
+        };
+        drop(scout.start(now, &call, None, None));
+        calls.push(*call);
+    }
+    calls
+}
