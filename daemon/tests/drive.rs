@@ -24,7 +24,7 @@ use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
 use ryed::drive::{self, Ended, Job, Kind, Reports};
 use ryed::graphs::Graphs;
-use ryed::journal::{Filter, Journal, Options, Signer, Summary};
+use ryed::journal::{Error, Filter, Journal, Options, Signer, Summary};
 use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
@@ -365,4 +365,41 @@ async fn a_recovered_run_is_on_record_before_its_first_move() {
     let stop = Stop::new();
     let driven = drive::drive(&services, Arc::new(kind), &run, &stop);
     assert_eq!(in_time(driven).await.unwrap(), DriverExit::Ended);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_whose_run_was_ended_and_has_left_memory_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join(".ai")).unwrap();
+    let services = services(directory.path()).await;
+    let run = run(&services, directory.path(), services.epoch).await;
+    // Its one call waits for a look-up that never comes.
+    let kind = Entangled {
+        calls: vec![(0, 0)],
+        ..Entangled::default()
+    };
+    let (journal, id) = (Arc::clone(&services.journal), run.id.clone());
+    let mut driven = Box::pin(async move {
+        let stop = Stop::new();
+        drive::drive(&services, Arc::new(kind), &run, &stop).await
+    });
+    for _ in 0..64 {
+        assert!(driven.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    let killed = RunEvent::RunKilled {
+        cause: "a test".to_owned(),
+        receipt: KillReceipt::default(),
+    };
+    let killed = Change::event(&id, killed.into());
+    journal.commit(vec![killed]).await.unwrap();
+    in_time(async {
+        while journal.snapshot(&id).is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // A task of its own: one that runs in circles would not let the time run out.
+    let left = in_time(tokio::spawn(driven)).await.unwrap().unwrap_err();
+    assert!(matches!(left, Error::Unknown { run } if run == id));
 }
