@@ -29,6 +29,7 @@ use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
 use ryed::stop::{DriverExit, Stop};
+use ryed::task::Group;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -400,6 +401,8 @@ async fn a_driver_whose_run_was_ended_and_has_left_memory_ends() {
     })
     .await;
     // A task of its own: one that runs in circles would not let the time run out.
-    let left = in_time(tokio::spawn(driven)).await.unwrap().unwrap_err();
+    let mut group = Group::new();
+    group.spawn(driven);
+    let left = in_time(group.next()).await.unwrap().unwrap_err();
     assert!(matches!(left, Error::Unknown { run } if run == id));
 }

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::ledger::{AccountId, Usage};
 use rye_core::model::{Budget, Funding, Run, RunEvent};
 use rye_core::money::Usd;
 
 use super::{Error, Reach, Start, StartAt, Supervisor};
-use crate::journal::{AccountRow, Change};
+use crate::journal::{self, AccountRow, Change};
 
 impl Supervisor {
     /// The account of the run `id` that `start` asks for, with the limit that the request names.
@@ -194,7 +195,15 @@ impl Supervisor {
             };
             Change::event(&run.id, event.into())
         });
-        let committed = self.journal().commit(changes.collect()).await?;
+        let committed = match self.journal().commit(changes.collect()).await {
+            Err(journal::Error::Refused(refused)) => {
+                return Err(Error::Unfit {
+                    run: run.id.clone(),
+                    problem: with_sources(&refused),
+                });
+            }
+            committed => committed?,
+        };
         self.journal().published(committed.ticket).await?;
         let mut views = Vec::with_capacity(raises.len());
         for (id, _) in raises {
