@@ -1,5 +1,6 @@
 //! The journal on real files. `rig` holds what the tests share.
 
+mod accounts;
 mod durability;
 mod feeds;
 mod files;
