@@ -26,6 +26,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
+use tonic::{Request, Status};
 
 use self::budgets::BudgetsService;
 use self::caller::Peer;
@@ -33,12 +34,23 @@ use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
 use self::runs::RunsService;
-use crate::access::Access;
+use crate::access::{Access, Visible};
 
 pub use self::node::Facts as NodeFacts;
 
 /// Connections accepted and not yet handled by the server.
 const ACCEPT_QUEUE: usize = 64;
+
+/// The run that a request names, if the caller sees it.
+async fn visible<T>(
+    access: &Access,
+    request: Request<T>,
+    named: impl FnOnce(T) -> String,
+) -> Result<Visible, Status> {
+    let (caller, request) = decode::open(request)?;
+    let id = decode::run_id(&named(request))?;
+    Ok(access.visible(&caller, &id).await?)
+}
 
 /// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(

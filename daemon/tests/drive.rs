@@ -31,10 +31,10 @@ use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
 use ryed::stop::{DriverExit, Stop};
 use ryed::task::Group;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Barrier, Notify};
 
 /// Longest time a test takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 struct Key(SigningKey);
 
@@ -266,13 +266,26 @@ impl Machine for Script {
     }
 }
 
-/// Part 0 ends only after part 2 has begun to be looked up, and part 2 is looked up only once part 0 has ended.
-#[derive(Default)]
+/// Part 0 ends only after part 2 has begun to be looked up, and part 2 is looked up only once part 0 has ended. Parts 10 and 11
+/// are looked up only together.
 struct Entangled {
+    pair: Barrier,
     looks: Notify,
     ended: Notify,
     calls: Vec<(u32, usize)>,
     first: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Default for Entangled {
+    fn default() -> Self {
+        Self {
+            pair: Barrier::new(2),
+            looks: Notify::new(),
+            ended: Notify::new(),
+            calls: Vec::new(),
+            first: None,
+        }
+    }
 }
 
 impl Kind for Entangled {
@@ -293,6 +306,9 @@ impl Kind for Entangled {
         if call.slot == Slot::Part(2) {
             self.looks.notify_one();
             self.ended.notified().await;
+        }
+        if matches!(call.slot, Slot::Part(10 | 11)) {
+            self.pair.wait().await;
         }
         Job::Begin {
             plan: (),
@@ -344,6 +360,20 @@ async fn attempts_continue_while_the_driver_waits_for_something_else() {
     assert_eq!(exit, DriverExit::Ended);
     let record = services.journal.run(&run.id).await.unwrap().unwrap();
     assert_eq!(record.status(), Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_that_may_begin_at_once_are_looked_up_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let services = services(directory.path()).await;
+    let run = run(&services, directory.path(), services.epoch).await;
+    let kind = Entangled {
+        calls: vec![(10, 0), (11, 0), (12, 1)],
+        ..Entangled::default()
+    };
+    let stop = Stop::new();
+    let driven = drive::drive(&services, Arc::new(kind), &run, &stop);
+    assert_eq!(in_time(driven).await.unwrap(), DriverExit::Ended);
 }
 
 #[tokio::test(flavor = "multi_thread")]

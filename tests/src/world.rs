@@ -17,7 +17,7 @@ use crate::processes;
 const SEGMENT_BYTES: &str = "262144";
 
 /// How long the daemon of a world may take to end when it is asked to.
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Everything one test needs; nothing of it is shared with another test.
 ///

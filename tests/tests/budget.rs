@@ -163,6 +163,61 @@ fn a_run_that_is_continued_keeps_its_account() {
     assert_eq!(path["path"][0]["max"], "0.800000000");
 }
 
+/// Starts `child`, which the file `go` lets through, and fails unless the file `ok` is there.
+fn detaching(child: &str) -> String {
+    format!(
+        "start: below\nnodes:\n  below:\n    action: {{item_id: {child}, params: {{async: true}}}}\n    next: check\n  \
+         check:\n    action: {{item_id: rye/bash, params: {{command: \"[ -e ok ]\"}}}}\n    next: out\n  out: {{type: return}}"
+    )
+}
+
+#[test]
+fn a_run_that_is_continued_while_one_below_it_goes_on_adopts_its_account() {
+    let world = world(Some("0.40"));
+    world.graph_with("t/detaching", &head(None), &detaching("t/child"));
+    let _daemon = world.start("");
+    let failed = world.start_run("t/detaching");
+    assert_eq!(world.settled(&failed)["status"], "error");
+    assert_eq!(show(&world, &failed)["path"][0]["state"], "ended");
+    let resume = |more: &str| world.ryectl("resume --json").arg(&failed).words(more).run();
+    let _refused = resume("--raise spend=2")
+        .code(5)
+        .tells(&["runs below it are not over"]);
+    world.write("ok", "");
+    let record = resume("").code(0).json();
+    let next = record["run_id"].as_str().unwrap();
+    let path = show(&world, next);
+    assert_eq!(path["path"][0]["account"], failed.as_str());
+    assert_eq!(path["path"][0]["remaining"], "0.600000000", "{path}");
+    world.write("go", "");
+    until("the account to be closed", || {
+        let path = show(&world, next);
+        (path["path"][0]["state"] == "closed").then_some(())
+    });
+}
+
+#[test]
+fn a_child_run_that_is_continued_after_its_parent_has_an_account_of_its_own() {
+    let world = World::new();
+    let fails = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e go ]\"}}\n    next: out\n  \
+                 out: {type: return, output: 7}";
+    let calls = "start: a\nnodes:\n  a: {action: {item_id: t/fails, params: {}}, next: out}\n  out: {type: return}";
+    world.graph_with("t/fails", &head(Some("0.25")), fails);
+    world.graph_with("t/calls", &head(None), calls);
+    let _daemon = world.start("");
+    let parent = world.start_run("t/calls");
+    assert_eq!(world.settled(&parent)["status"], "error");
+    let tree = tree(&world, &parent);
+    let child = tree["children"][0]["run_id"].as_str().unwrap();
+    world.write("go", "");
+    let record = world.ryectl("resume --json").arg(child).ok().json();
+    let next = record["run_id"].as_str().unwrap();
+    let path = show(&world, next);
+    assert_eq!(path["path"].as_array().unwrap().len(), 1, "{path}");
+    assert_eq!(path["path"][0]["account"], next);
+    assert_eq!(path["path"][0]["max"], "0.250000000");
+}
+
 #[test]
 fn amounts_that_are_none_are_refused_before_anything_starts() {
     let world = World::new();

@@ -39,7 +39,7 @@ pub(super) async fn raise(
 ) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let output = &mut session.output;
-    // Only people are told what it was before.
+    // The JSON form has no place for what it was before.
     let before = match output.format() {
         Format::Json => Vec::new(),
         Format::Text => Budget::list(&client.budget(raise.run.as_str()).await?.path)?,

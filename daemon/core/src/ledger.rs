@@ -1,7 +1,7 @@
 //! The hierarchical budget ledger: who may still spend how much, and what was spent.
 //!
 //! **Owns** the open accounts, the meters of the node, and every rule by which they change ([`Sheet::perform`]). **Never** knows
-//! a run, a tool, the time or a price: money comes in as amounts, and whose they are is said by whoever asks.
+//! a run, a tool, the time or a price: money comes in as amounts, and the caller says of which account.
 //!
 //! Every chain of runs has one account, named by its first run. Of an account, from what it stores:
 //!
@@ -76,7 +76,7 @@ impl fmt::Display for MeterId {
     }
 }
 
-/// What the node has spent in a day or a month, and has on hold; its limit is that of whoever asks.
+/// What the node has spent in a day or a month, and has on hold; its limit is named by each hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Meter {
     /// Settled.

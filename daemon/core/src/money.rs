@@ -1,7 +1,7 @@
 //! Money as whole nano-dollars: no float ever holds an amount.
 //!
 //! Amounts in files and requests are read through their decimal text, so that `0.1` is a tenth of a dollar and nothing else.
-//! All sums are checked; one that does not fit is the error of whoever wanted it.
+//! All sums are checked; one that does not fit is an error.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -50,6 +50,17 @@ const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_ite
 /// Keys of `resilience` that concern threads only.
 const RESILIENCE_THREAD_KEYS: [&str; 2] = ["child_policy", "concurrency"];
 
+/// Keys of `limits.defaults` in `resilience`; all but `spend` concern threads only.
+const DEFAULT_LIMITS: [&str; 7] = [
+    "spend",
+    "spend_currency",
+    "turns",
+    "tokens",
+    "spawns",
+    "depth",
+    "duration_seconds",
+];
+
 /// Events that only threads have.
 const THREAD_EVENTS: [&str; 8] = [
     "resolve_extends",
@@ -74,11 +85,11 @@ impl Policy {
     /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
     /// says what is wrong, where, and how to fix it.
     pub fn from_config(config: &Value) -> Result<Self, String> {
-        let retries = default_retries(&config[RESILIENCE])?;
+        let (retries, default_spend) = resilience(&config[RESILIENCE])?;
         Ok(Self {
             hooks: hooks(&config[HOOKS], retries)?,
             classifier: Classifier::read(&config[CLASSIFICATION])?,
-            default_spend: default_spend(&config[RESILIENCE])?,
+            default_spend,
         })
     }
 
@@ -144,10 +155,10 @@ fn unknown_key<'k>(map: &Object, known: impl Iterator<Item = &'k str> + Clone) -
     Some(format!("unknown key `{key}`{hint}"))
 }
 
-/// `retry.max_retries` of `resilience`, if it is set.
-fn default_retries(config: &Value) -> Result<Option<u32>, String> {
+/// The numbers in `resilience`: what `retry.max_retries` and `limits.defaults.spend` say.
+fn resilience(config: &Value) -> Result<(Option<u32>, Option<Usd>), String> {
     let Some(map) = section(RESILIENCE, config)? else {
-        return Ok(None);
+        return Ok((None, None));
     };
     let known = ["retry", "limits"]
         .into_iter()
@@ -155,18 +166,35 @@ fn default_retries(config: &Value) -> Result<Option<u32>, String> {
     if let Some(problem) = unknown_key(map, known.chain(ITEM_KEYS)) {
         return Err(fault(RESILIENCE, None, &problem));
     }
-    let retry = match map.get("retry") {
+    Ok((default_retries(map)?, default_spend(map)?))
+}
+
+/// The map `key` of `map`, which is found at `path` in `resilience` and knows only these keys; null and absent are none.
+fn part<'c>(
+    map: &'c Object,
+    key: &str,
+    path: &str,
+    known: &[&str],
+) -> Result<Option<&'c Object>, String> {
+    let part = match map.get(key) {
         None | Some(Value::Null) => return Ok(None),
-        Some(Value::Object(retry)) => retry,
+        Some(Value::Object(part)) => part,
         Some(other) => {
-            let problem = format!("`retry` is a map like {{max_retries: 3}}, not {other}");
+            let problem = format!("`{path}` is a map with {}, not {other}", known.join(", "));
             return Err(fault(RESILIENCE, None, &problem));
         }
     };
-    if let Some(problem) = unknown_key(retry, ["max_retries"].into_iter()) {
-        return Err(fault(RESILIENCE, None, &format!("`retry`: {problem}")));
+    match unknown_key(part, known.iter().copied()) {
+        Some(problem) => Err(fault(RESILIENCE, None, &format!("`{path}`: {problem}"))),
+        None => Ok(Some(part)),
     }
-    let Some(given) = retry.get("max_retries").filter(|given| !given.is_null()) else {
+}
+
+/// `retry.max_retries`, if it is set.
+fn default_retries(map: &Object) -> Result<Option<u32>, String> {
+    let retry = part(map, "retry", "retry", &["max_retries"])?;
+    let given = retry.and_then(|retry| retry.get("max_retries"));
+    let Some(given) = given.filter(|given| !given.is_null()) else {
         return Ok(None);
     };
     let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
@@ -176,12 +204,16 @@ fn default_retries(config: &Value) -> Result<Option<u32>, String> {
     })
 }
 
-/// `limits.defaults.spend` of `resilience`; `none` is no limit.
-fn default_spend(config: &Value) -> Result<Option<Usd>, String> {
-    let given = &config["limits"]["defaults"]["spend"];
-    if given.is_null() || given == "none" {
+/// `limits.defaults.spend`; `none` is no limit.
+fn default_spend(map: &Object) -> Result<Option<Usd>, String> {
+    let defaults = match part(map, "limits", "limits", &["defaults"])? {
+        Some(limits) => part(limits, "defaults", "limits.defaults", &DEFAULT_LIMITS)?,
+        None => None,
+    };
+    let given = defaults.and_then(|defaults| defaults.get("spend"));
+    let Some(given) = given.filter(|given| !given.is_null() && **given != "none") else {
         return Ok(None);
-    }
+    };
     Usd::from_json(given).map(Some).map_err(|error| {
         let problem = format!("`limits.defaults.spend`: {error}, and `none` is no limit");
         fault(RESILIENCE, None, &problem)

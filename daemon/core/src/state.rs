@@ -34,7 +34,7 @@ mod accounts;
 mod tests;
 
 use self::accounts::Accounts;
-pub use self::accounts::{Closed, untouched};
+pub use self::accounts::{Closed, to_store};
 
 /// Start keys of evicted runs that are kept. Whoever found a key unused in the index of ended runs may only now come to use
 /// it; meanwhile far fewer runs come and go.
@@ -215,6 +215,14 @@ pub struct Fact {
     pub settled: Option<Arc<Run>>,
 }
 
+impl Fact {
+    /// The record right after the event, if the run was ended by it.
+    fn ended(&self) -> Option<&Run> {
+        let settled = self.settled.as_deref();
+        settled.filter(|run| run.status().is_terminal())
+    }
+}
+
 /// What a commit led to.
 #[derive(Debug)]
 pub struct Applied {
@@ -224,8 +232,6 @@ pub struct Applied {
     pub facts: Vec<Fact>,
     /// The records after the commit.
     pub runs: Vec<Arc<Run>>,
-    /// The accounts it closed.
-    pub closed: Closed,
     /// What it did to accounts and meters.
     pub rows: Rows,
     /// The records before it. Whoever drops the last pointer to one frees all it holds: not under the lock.
@@ -430,13 +436,7 @@ impl State {
 
     /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.
     pub fn apply(&mut self, draft: Draft, rows: Rows) -> Applied {
-        let ends = |fact: &&Fact| {
-            let settled = fact.settled.as_ref();
-            settled.is_some_and(|run| run.status().is_terminal())
-        };
-        let ended = draft.facts.iter().find(ends);
-        let by = ended.map(|fact| &draft.runs[fact.run].record.id);
-        let closed = self.accounts.enter(rows.clone(), by);
+        self.accounts.enter(&draft, rows.clone());
         let mut runs = Vec::with_capacity(draft.runs.len());
         let mut replaced = Vec::with_capacity(draft.runs.len());
         for Drafted { base, record, .. } in draft.runs {
@@ -453,7 +453,6 @@ impl State {
             changes: draft.changes,
             facts: draft.facts,
             runs,
-            closed,
             rows,
             replaced,
         }

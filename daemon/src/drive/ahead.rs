@@ -58,3 +58,69 @@ pub(super) fn following<M: Machine>(machine: &M, now: Tick, call: &Call) -> Vec<
     }
     calls
 }
+
+#[cfg(test)]
+mod tests {
+    use rye_core::clock::Timestamp;
+    use rye_core::id::{ItemId, ItemRef};
+    use rye_core::model::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    fn part(number: u32) -> Call {
+        let item = ItemRef::tool(ItemId::new("t/tool").unwrap());
+        let params = Object::from_iter([("n".to_owned(), json!(number))]);
+        Call::new(Slot::Part(number), item, params, Timestamp::default())
+    }
+
+    fn ahead(numbers: [u32; 3]) -> Ahead<u32> {
+        let job = |number| Job::Begin {
+            plan: number,
+            child: None,
+            creates: Vec::new(),
+            node_input_hash: None,
+        };
+        let mut ahead = Ahead::new();
+        ahead.extend(
+            numbers
+                .map(|number| (part(number), job(number)))
+                .into_iter(),
+        );
+        ahead
+    }
+
+    fn plan(job: Option<Job<u32>>) -> Option<u32> {
+        match job? {
+            Job::Begin { plan, .. } => Some(plan),
+            Job::Known(..) => None,
+        }
+    }
+
+    #[test]
+    fn what_was_looked_up_is_handed_out_in_order() {
+        let mut ahead = ahead([1, 2, 3]);
+        assert_eq!(plan(ahead.take(&part(1))), Some(1));
+        assert_eq!(plan(ahead.take(&part(2))), Some(2));
+        assert_eq!(plan(ahead.take(&part(3))), Some(3));
+        assert_eq!(plan(ahead.take(&part(4))), None);
+    }
+
+    #[test]
+    fn another_call_than_the_next_makes_the_rest_worthless() {
+        let other: [fn(&mut Call); 5] = [
+            |call| call.slot = Slot::Part(7),
+            |call| call.attempt += 1,
+            |call| call.visit += 1,
+            |call| call.step += 1,
+            |call| call.params = Object::new(),
+        ];
+        for change in other {
+            let mut ahead = ahead([1, 2, 3]);
+            let mut call = part(1);
+            change(&mut call);
+            assert_eq!(plan(ahead.take(&call)), None);
+            assert_eq!(plan(ahead.take(&part(2))), None);
+        }
+    }
+}

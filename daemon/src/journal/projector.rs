@@ -380,6 +380,8 @@ impl Projector {
             Some(run) => Arc::clone(run),
             None => match self.shared.snapshot(&stream.id) {
                 None => return Ok(()),
+                // It ended meanwhile: its files are written once, when the event that says so is reached.
+                Some((run, _)) if run.status().is_terminal() => return Ok(()),
                 Some((run, lsn)) => {
                     // The record may be ahead of the event that brought us here, never of the disk.
                     self.shared

@@ -103,22 +103,8 @@ impl LiveRuns {
 
     /// The meters, and the accounts that the records of the runs do not tell.
     fn accounts(&self) -> Rows {
-        let untouched: HashMap<_, _> = self
-            .runs
-            .values()
-            .filter_map(|(_, run)| Some((&run.spec.budget.account, state::untouched(run)?)))
-            .collect();
-        let open = self
-            .ledger
-            .accounts()
-            .filter(|(id, account)| untouched.get(id) != Some(account));
-        Rows {
-            open: open
-                .map(|(id, account)| (id.clone(), account.clone()))
-                .collect(),
-            meters: self.ledger.meters().clone(),
-            ..Rows::default()
-        }
+        let runs = self.runs.values().map(|(_, run)| run.as_ref());
+        state::to_store(&self.ledger, runs)
     }
 }
 

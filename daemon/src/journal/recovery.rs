@@ -342,7 +342,7 @@ impl<'a> Replay<'a> {
             entries,
             records: Vec::new(),
             rows: Rows::default(),
-            closed: applied.closed,
+            closed: applied.rows.closed,
         })
     }
 }

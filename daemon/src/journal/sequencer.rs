@@ -268,8 +268,8 @@ impl Shared {
             at,
             entries,
             records: records.collect(),
+            closed: applied.rows.closed.clone(),
             rows: applied.rows,
-            closed: applied.closed,
         };
         self.log
             .queue

@@ -4,7 +4,7 @@ use rye_proto::v1;
 use rye_proto::v1::budgets_server::Budgets;
 use tonic::{Request, Response, Status};
 
-use super::{decode, encode};
+use super::{decode, encode, visible};
 use crate::access::Access;
 
 #[derive(Debug)]
@@ -24,9 +24,7 @@ impl Budgets for BudgetsService {
         &self,
         request: Request<v1::GetBudgetRequest>,
     ) -> Result<Response<v1::GetBudgetResponse>, Status> {
-        let (caller, request) = decode::open(request)?;
-        let id = decode::run_id(&request.run_id)?;
-        let run = self.access.visible(&caller, &id).await?;
+        let run = visible(&self.access, request, |request| request.run_id).await?;
         let path = run.budget_path().await?;
         let meters = run.meters();
         let meters = meters.iter().map(|(id, meter)| encode::meter(id, meter));
@@ -40,9 +38,7 @@ impl Budgets for BudgetsService {
         &self,
         request: Request<v1::BudgetTreeRequest>,
     ) -> Result<Response<v1::BudgetTreeResponse>, Status> {
-        let (caller, request) = decode::open(request)?;
-        let id = decode::run_id(&request.run_id)?;
-        let run = self.access.visible(&caller, &id).await?;
+        let run = visible(&self.access, request, |request| request.run_id).await?;
         let accounts = run.budget_tree().await?.into_iter();
         let accounts = accounts.map(|(depth, account)| v1::BudgetNode {
             budget: Some(encode::budget(&account)),

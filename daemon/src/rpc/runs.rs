@@ -12,7 +12,7 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
-use super::{decode, encode};
+use super::{decode, encode, visible};
 use crate::access::{Access, Actionable, Visible};
 use crate::journal::Filter;
 use crate::port::Resume;
@@ -39,18 +39,7 @@ impl RunsService {
         Self { access }
     }
 
-    /// The run that a request names, if the caller sees it.
-    async fn visible<T>(
-        &self,
-        request: Request<T>,
-        named: impl FnOnce(T) -> String,
-    ) -> Result<Visible, Status> {
-        let (caller, request) = decode::open(request)?;
-        let id = decode::run_id(&named(request))?;
-        Ok(self.access.visible(&caller, &id).await?)
-    }
-
-    /// The same, if the caller may stop, resume and answer it.
+    /// The run that a request names, if the caller may stop, resume and answer it.
     async fn actionable<T>(
         &self,
         request: Request<T>,
@@ -262,7 +251,7 @@ impl Runs for RunsService {
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
-        let run = self.visible(request, |request| request.run_id).await?;
+        let run = visible(&self.access, request, |request| request.run_id).await?;
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::GetResponse { run }))
     }
@@ -321,13 +310,13 @@ impl Runs for RunsService {
     }
 
     async fn steps(&self, request: Request<v1::StepsRequest>) -> Answer<v1::StepsResponse> {
-        let run = self.visible(request, |request| request.run_id).await?;
+        let run = visible(&self.access, request, |request| request.run_id).await?;
         let steps = run.steps().await?.into_iter().map(encode::step).collect();
         Ok(Response::new(v1::StepsResponse { steps }))
     }
 
     async fn state(&self, request: Request<v1::StateRequest>) -> Answer<v1::StateResponse> {
-        let run = self.visible(request, |request| request.run_id).await?;
+        let run = visible(&self.access, request, |request| request.run_id).await?;
         let Some(vars) = run.vars() else {
             let text = format!("run `{id}` is a tool run and has no state", id = run.id);
             return Err(with_reason(

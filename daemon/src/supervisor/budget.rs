@@ -4,7 +4,7 @@
 //! continues another one has the account of that chain, as long as what is above it is still open: no run reaches money outside its
 //! tree by continuing one whose parents are gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
@@ -146,12 +146,16 @@ impl Supervisor {
 
     /// The account of `run` and all below it, each behind the one that it draws on, with how many lie above it.
     pub async fn budget_tree(&self, run: &Run) -> Result<Vec<(u32, AccountView)>, Error> {
-        let mut rows = BTreeMap::new();
+        let mut rows = HashMap::new();
+        let mut below: BTreeMap<AccountId, Vec<AccountId>> = BTreeMap::new();
         let runs = self.below(&run.id, Reach::Tree).await?;
         let accounts = runs.iter().map(|run| &run.spec.budget.account);
         let accounts = std::iter::once(&run.spec.budget.account).chain(accounts);
         for id in accounts.collect::<BTreeSet<_>>() {
             if let Some(row) = self.journal().account(id).await? {
+                if let Some(parent) = &row.account.parent {
+                    below.entry(parent.clone()).or_default().push(id.clone());
+                }
                 rows.insert(id.clone(), row);
             }
         }
@@ -161,12 +165,8 @@ impl Supervisor {
             let Some(row) = rows.remove(&id) else {
                 continue;
             };
-            let below = rows
-                .iter()
-                .rev()
-                .filter(|(_, row)| row.account.parent.as_ref() == Some(&id))
-                .map(|(id, _)| (depth + 1, id.clone()));
-            open.extend(below);
+            let next = below.remove(&id).unwrap_or_default().into_iter().rev();
+            open.extend(next.map(|id| (depth + 1, id)));
             tree.push((depth, self.account_view(id, row).await?));
         }
         Ok(tree)

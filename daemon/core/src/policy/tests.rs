@@ -498,6 +498,26 @@ fn a_bad_file_is_named_with_the_fix() {
             "(`.ai/config/agent/resilience.yaml`): `retry` is a map",
         ),
         (json!({RESILIENCE: {"bogus": 1}}), "unknown key `bogus`"),
+        (
+            json!({RESILIENCE: {"limits": 5}}),
+            "`limits` is a map with defaults, not 5",
+        ),
+        (
+            json!({RESILIENCE: {"limits": {"spend": 5}}}),
+            "`limits`: unknown key `spend`",
+        ),
+        (
+            json!({RESILIENCE: {"limits": {"defaults": [5]}}}),
+            "`limits.defaults` is a map",
+        ),
+        (
+            json!({RESILIENCE: {"limits": {"defaults": {"spent": 5}}}}),
+            "`limits.defaults`: unknown key `spent` (did you mean `spend`?)",
+        ),
+        (
+            json!({RESILIENCE: {"limits": {"defaults": {"spend": -1}}}}),
+            "`limits.defaults.spend`",
+        ),
         (json!({HOOKS: {"hooks": "x"}}), "unknown key `hooks`"),
         (
             json!({RESILIENCE: {"retry": {"max_retries": -1}}}),
@@ -536,6 +556,19 @@ fn the_built_in_hook_tries_again_what_may_pass() {
         let condition = hook.condition.as_ref().unwrap();
         assert_eq!(condition.holds(&scope, &mut Vec::new()), holds, "{result}");
     }
+}
+
+#[test]
+fn what_a_run_may_spend_by_default_stands_in_resilience() {
+    let spend = |value: Value| {
+        let config = json!({RESILIENCE: {"limits": {"defaults": {"spend": value}}}});
+        policy(&config).default_spend()
+    };
+    assert_eq!(policy(&shipped()).default_spend(), Usd::parse("1").ok());
+    assert_eq!(spend(json!(0.25)), Usd::parse("0.25").ok());
+    assert_eq!(spend(json!(0)), Some(Usd::ZERO));
+    assert_eq!(spend(json!("none")), None);
+    assert_eq!(spend(Value::Null), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::id::RunId;
 use crate::ledger::{Account, AccountId, Denied, Ledger, Operation, Rows, Sheet};
 use crate::model::{Funding, Run};
 
-/// What a commit did to the accounts.
+/// Closed accounts, as they are kept with the run whose end closed them.
 pub type Closed = BTreeMap<AccountId, Account>;
 
 /// The ledger, and the accounts that were closed by runs that are still in memory.
@@ -61,22 +61,23 @@ impl Accounts {
         Ok(sheet.into_rows())
     }
 
-    /// Makes what was planned what is; `by` is the run whose end closed accounts. Hands out what was closed.
-    pub(super) fn enter(&mut self, rows: Rows, by: Option<&RunId>) -> Closed {
-        let closed = rows.closed.clone();
+    /// Makes `rows`, which were planned for `draft`, what is.
+    pub(super) fn enter(&mut self, draft: &Draft, rows: Rows) {
         for id in rows.open.keys() {
             self.closed.remove(id);
         }
-        self.ledger.enter(rows);
-        if let Some(by) = by.filter(|_| !closed.is_empty()) {
-            for (id, account) in &closed {
+        let mut ended = draft.facts().filter(|(_, fact)| fact.ended().is_some());
+        if let Some((Change { run: by, .. }, _)) = ended.next()
+            && !rows.closed.is_empty()
+        {
+            for (id, account) in &rows.closed {
                 let account = Arc::new(account.clone());
                 self.closed.insert(id.clone(), (by.clone(), account));
             }
-            let ids = closed.keys().cloned();
+            let ids = rows.closed.keys().cloned();
             self.closed_by.entry(by.clone()).or_default().extend(ids);
         }
-        closed
+        self.ledger.enter(rows);
     }
 
     /// Forgets the accounts that the end of `run` closed: they are kept where it is.
@@ -89,8 +90,26 @@ impl Accounts {
     }
 }
 
+/// What has to be stored beside the records of `runs`, all that are not over, so that `ledger` is what it is: the meters, and the
+/// accounts on which something has happened.
+pub fn to_store<'r>(ledger: &Ledger, runs: impl Iterator<Item = &'r Run>) -> Rows {
+    let untouched: HashMap<_, _> = runs
+        .filter_map(|run| Some((&run.spec.budget.account, untouched(run)?)))
+        .collect();
+    let open = ledger
+        .accounts()
+        .filter(|(id, account)| untouched.get(id) != Some(account));
+    Rows {
+        open: open
+            .map(|(id, account)| (id.clone(), account.clone()))
+            .collect(),
+        meters: ledger.meters().clone(),
+        ..Rows::default()
+    }
+}
+
 /// The account of a run on which nothing has happened yet, if its own record tells it.
-pub fn untouched(run: &Run) -> Option<Account> {
+fn untouched(run: &Run) -> Option<Account> {
     match &run.spec.budget.funding {
         Funding::Open { parent, limit } => Some(Account {
             parent: parent.clone(),
@@ -105,10 +124,8 @@ fn perform(sheet: &mut Sheet<'_>, change: &Change, fact: &Fact) -> Result<(), De
     if let Some((account, operation)) = change.event.money() {
         sheet.perform(account, &operation)?;
     }
-    match &fact.settled {
-        Some(run) if run.status().is_terminal() => {
-            sheet.perform(&run.spec.budget.account, &Operation::End)
-        }
-        Some(_) | None => Ok(()),
+    match fact.ended() {
+        Some(run) => sheet.perform(&run.spec.budget.account, &Operation::End),
+        None => Ok(()),
     }
 }

@@ -111,7 +111,7 @@ async fn the_identity_of_a_process_does_not_wait_for_ever_to_be_synced() {
         .note(&run, process_started(1, "boot"))
         .unwrap()
         .ticket;
-    let patience = Duration::from_secs(10);
+    let patience = Duration::from_mins(1);
     let durable = tokio::time::timeout(patience, journal.durable(ticket)).await;
     durable.expect("it is synced without company").unwrap();
 }

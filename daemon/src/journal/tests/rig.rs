@@ -321,7 +321,7 @@ impl Journal {
 
 /// Looks until `what` gives something, for at most ten seconds.
 pub(super) async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     let mut pause = tokio::time::interval(Duration::from_millis(2));
     loop {
         if let Some(found) = what().await {

@@ -377,8 +377,8 @@ impl Cell {
                 let told = |run: &Run| run.cancel.is_some() || run.status().is_terminal();
                 // It may have ended by then, and left memory.
                 drop(until_or_gone(&daemon, &asked.run, told).await);
-                // It is on record first, and what is in flight hears of it then.
-                settle().await;
+                // It is on record first, and what is in flight is stopped then, under the lock of the tasks.
+                daemon.supervisor.pass_tasks();
                 (daemon, answer)
             }
             Request::Kill | Request::KillAtOnce | Request::SyncHangs => {

@@ -29,7 +29,7 @@ use crate::supervisor::{Start, StartAt, Supervisor};
 use crate::task::{self, Scope};
 
 /// Longest time anything takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const HEAD: &str = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: [\"rye.*\"]\n";
 

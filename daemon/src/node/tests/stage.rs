@@ -211,11 +211,13 @@ impl Door {
                 self.stage.seen.send_modify(|seen| seen.held += 1);
                 let _held = Held(self);
                 tokio::select! {
-                    () = self.stage.until(|seen| seen.released) => reply(prepared, None, false),
+                    // A stop that was raised before the release counts.
+                    biased;
                     () = cx.stop.at_least(Urgency::Cancel) => {
                         self.stage.seen.send_modify(|seen| seen.stopped += 1);
                         reply(prepared, Some(Failure::permanent("stopped", "on demand")), true)
                     }
+                    () = self.stage.until(|seen| seen.released) => reply(prepared, None, false),
                 }
             }
             Act::Answer | Act::Hold => reply(prepared, None, false),

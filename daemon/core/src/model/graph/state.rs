@@ -350,7 +350,7 @@ impl State {
         let left = self.stood().left();
         let left = Left {
             items: left.items.map(Items::reopened),
-            // Whoever continues the run has answered for it.
+            // The caller who continues the run has answered for it.
             unknown: false,
             ..left
         };

@@ -108,7 +108,7 @@ fn an_item_is_unknown_unless_it_succeeded_or_never_started() {
     assert_eq!(unknown(&events), found);
     events.push(killed());
     assert_eq!(unknown(&events), found);
-    // Whoever continues the run has answered: it repeats all but the one that succeeded, and continues the child runs.
+    // The caller who continues the run has answered: it repeats all but the one that succeeded, and continues the child runs.
     let mut run = walking();
     take(&mut run, &events);
     let (_, left) = run.inherited().unwrap();

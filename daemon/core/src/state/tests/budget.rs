@@ -106,10 +106,10 @@ fn the_end_of_a_run_closes_its_account_and_says_so() {
     let _applied = state.commit(2, changes).unwrap();
     // The parent ends first: its account stays until that of the child is closed.
     let applied = state.commit(3, vec![kill("a")]).unwrap();
-    assert!(applied.closed.is_empty());
+    assert!(applied.rows.closed.is_empty());
     assert!(state.ledger().account(&account("a")).unwrap().ended);
     let applied = state.commit(4, vec![kill("b")]).unwrap();
-    let closed: Vec<_> = applied.closed.keys().cloned().collect();
+    let closed: Vec<_> = applied.rows.closed.keys().cloned().collect();
     assert_eq!(closed, [account("a"), account("b")]);
     assert_eq!(state.ledger().accounts().count(), 0);
     assert!(state.closed(&account("a")).is_some());
@@ -176,19 +176,7 @@ fn accounts_come_back_from_what_was_stored_and_from_the_log_alike() {
         .filter(|run| !run.status().is_terminal())
         .map(Arc::clone)
         .collect();
-    let told = |id: &AccountId| {
-        let run = live.iter().find(|run| run.spec.budget.account == *id);
-        run.and_then(|run| untouched(run))
-    };
-    let open = state
-        .ledger()
-        .accounts()
-        .filter(|(id, account)| told(id).as_ref() != Some(*account))
-        .map(|(id, account)| (id.clone(), account.clone()));
-    let rows = Rows {
-        open: open.collect(),
-        ..Rows::default()
-    };
+    let rows = to_store(state.ledger(), live.iter().map(AsRef::as_ref));
     assert_eq!(rows.open.keys().collect::<Vec<_>>(), [&account("a")]);
     let stored = State::new(live.iter().map(Arc::clone), rows);
     for name in ["a", "b", "c"] {
