@@ -398,6 +398,9 @@ pub(crate) struct Kill {
     /// Seconds between TERM and KILL.
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) grace: Option<Duration>,
+    /// End runs below that nobody waits for (`async: true`), too.
+    #[arg(long)]
+    pub(crate) tree: bool,
 }
 
 #[cfg(test)]

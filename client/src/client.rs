@@ -185,10 +185,12 @@ impl Client {
         &self,
         run_id: &str,
         grace: Option<Duration>,
+        tree: bool,
     ) -> Result<(v1::Run, v1::KillReceipt), Error> {
         let request = v1::KillRequest {
             run_id: run_id.to_owned(),
             grace_ms: grace.map(milliseconds),
+            tree,
         };
         let answer = self.answer(self.runs().kill(request).await)?;
         Ok((

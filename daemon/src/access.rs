@@ -7,13 +7,12 @@
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::{Meter, MeterId};
-use rye_core::model::{KillReceipt, Run};
+use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 
 use crate::inspect::Inspector;
@@ -251,12 +250,8 @@ impl Actionable {
     }
 
     /// Ends it and its child runs by force.
-    pub async fn kill(
-        &self,
-        cause: &str,
-        grace: Duration,
-    ) -> Result<(Visible, KillReceipt), Error> {
-        let (run, receipt) = self.supervisor.kill(&self.id, cause, grace).await?;
+    pub async fn kill(&self, asked: Kill) -> Result<(Visible, KillReceipt), Error> {
+        let (run, receipt) = self.supervisor.kill(&self.id, asked).await?;
         Ok((self.at(run), receipt))
     }
 

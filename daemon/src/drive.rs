@@ -121,6 +121,11 @@ fn limit(call: &mut Call, left: Option<Duration>) {
     }
 }
 
+/// Whether nothing begins in the run any more, because it is being killed.
+fn is_stopping(error: &journal::Error) -> bool {
+    matches!(error, journal::Error::Refused(refused) if matches!(refused.why, Why::Stopping(_)))
+}
+
 /// Drives `run` to its end, until it is suspended, or until the daemon stops.
 pub async fn drive<K: Kind>(
     services: &Arc<Services>,
@@ -135,6 +140,11 @@ pub async fn drive<K: Kind>(
                 if let Some(exit) = drive.wait_for_space(&error).await? {
                     return Ok(exit);
                 }
+            }
+            Err(error) if is_stopping(&error) => {
+                // The kill is on record, and on its way to every task that it covers.
+                stop.at_least(Urgency::Shutdown).await;
+                return drive.leave().await;
             }
             left => return left,
         }
@@ -161,8 +171,8 @@ struct Drive<'a, K: Kind> {
     attempts: Attempts,
     reports: mpsc::Receiver<(Slot, Signal<K>)>,
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
-    /// Calls whose child runs cannot be paid for, until the next plan is committed: what each comes to.
-    unpaid: HashMap<Slot, Box<CallOutcome>>,
+    /// Calls whose child runs there cannot be, until the next plan is committed: what each comes to.
+    childless: HashMap<Slot, Box<CallOutcome>>,
     /// Pauses of a run that meets ENOSPC.
     pauses: storage_backoff::Pauses,
 }
@@ -193,7 +203,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             attempts: Attempts::new(),
             reports,
             reporter,
-            unpaid: HashMap::new(),
+            childless: HashMap::new(),
             pauses: storage_backoff::Pauses::default(),
         })
     }
@@ -305,7 +315,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         mut call: Box<Call>,
     ) -> bool {
         let now = self.services.clock.tick();
-        if let Some(outcome) = self.unpaid.get(&call.slot) {
+        if let Some(outcome) = self.childless.get(&call.slot) {
             let known = Job::Known(outcome.clone(), false);
             plan.admit(now, call, known);
             return true;
@@ -345,21 +355,26 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
         let facts = self.facts.len();
         let announced = match self.commit(plan.changes).await {
+            Err(error) if is_stopping(&error) => return Err(error),
             Err(journal::Error::Refused(refused)) if refused.why != Why::Full => {
                 let change = refused.change.checked_sub(facts);
+                let is_unpaid = matches!(refused.why, Why::Budget(_));
                 let mut calls = plan.calls.iter();
-                if let Some(planned) = calls.find(|planned| planned.creates(change)) {
-                    self.refuse(&planned.call, &refused);
-                } else if change.is_none() || *self.commits.borrow() == self.base {
-                    return Err(journal::Error::Refused(refused));
+                let creating = calls.clone().find(|planned| planned.creates(change));
+                let paying = calls.find(|planned| is_unpaid && planned.announces(change));
+                match (creating, paying) {
+                    (Some(planned), _) => self.refuse_child(&planned.call, &refused),
+                    (None, Some(planned)) => self.refuse(&planned.call, &refused),
+                    // It was drawn up on a record that was not the last.
+                    (None, None) if change.is_some() && *self.commits.borrow() != self.base => {}
+                    (None, None) => return Err(journal::Error::Refused(refused)),
                 }
-                // Else it was drawn up on a record that was not the last.
                 return Ok(false);
             }
             committed => committed?,
         };
         self.machine = plan.machine;
-        self.unpaid.clear();
+        self.childless.clear();
         self.rebase(announced.run(&self.id));
         let run = self.machine.run();
         let strict = run.spec.durability == Durability::Strict;
@@ -387,13 +402,18 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
-    fn refuse(&mut self, call: &Call, refused: &Refused) {
-        tracing::info!(run = %self.id, %refused, "a call is refused");
-        if let Why::Budget(denied) = &refused.why {
-            let outcome = Box::new(plan::unpaid(denied));
-            self.unpaid.insert(call.slot, outcome);
+    fn refuse_child(&mut self, call: &Call, refused: &Refused) {
+        if let Some(outcome) = plan::without_child(&refused.why) {
+            tracing::info!(run = %self.id, %refused, "a child run is refused");
+            self.childless.insert(call.slot, Box::new(outcome));
             return;
         }
+        self.refuse(call, refused);
+    }
+
+    /// A call that cannot begin.
+    fn refuse(&mut self, call: &Call, refused: &Refused) {
+        tracing::info!(run = %self.id, %refused, "a call is refused");
         let now = self.services.clock.tick();
         let events = self.machine.refused(now, call, &refused.why);
         self.facts.extend(events);

@@ -8,12 +8,11 @@ pub mod reach;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Failure, KillReceipt, Object, Run, Spec, Verdict};
+use rye_core::model::{Failure, Kill, KillReceipt, Object, Run, Spec, Verdict};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
@@ -84,8 +83,7 @@ pub trait Runs: fmt::Debug + Send + Sync {
     fn kill(
         &self,
         run: RunId,
-        cause: String,
-        grace: Duration,
+        asked: Kill,
     ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>>;
 
     /// Appends an event of a tool's own making to the run that called it.

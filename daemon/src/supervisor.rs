@@ -46,6 +46,7 @@ pub use self::budget::AccountView;
 pub use self::error::Error;
 pub use self::execute::{Executed, Lookup, Step};
 pub use self::lineage::Reach;
+pub use self::recovery::settle_open_calls;
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
 use crate::clock::Timer;

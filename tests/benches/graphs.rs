@@ -229,7 +229,7 @@ async fn many_runs(world: &World) {
         f64::from(CROWD) / took.as_secs_f64()
     );
     for run in runs.iter().chain([&first]) {
-        let killed = client.kill(run, Some(Duration::ZERO)).await;
+        let killed = client.kill(run, Some(Duration::ZERO), false).await;
         let _receipt = killed.expect("a run that waits can be killed");
     }
     daemon.signal(nix::sys::signal::Signal::SIGTERM);

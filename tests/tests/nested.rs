@@ -679,6 +679,23 @@ fn a_detached_run_is_left_alone_when_its_parent_is_stopped() {
 }
 
 #[test]
+fn a_kill_of_the_tree_ends_detached_runs_too() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph("t/child", WAITS);
+    let both = calls("t/child", "{async: true}").replace("next: out\n", "next: wait\n")
+        + "\n  wait: {action: {item_id: rye/bash, params: {command: \"echo up >>up; sleep 60\"}}, next: out}";
+    world.graph("t/parent", &both);
+    let parent = world.start_run("t/parent");
+    until_lines(&world, "up", 1);
+    let below = child(&world, &parent);
+    let _killed = world.ryectl("kill --grace 0 --tree").arg(&parent).ok();
+    assert_eq!(status(&world, &parent), "killed");
+    assert_eq!(status(&world, &below), "killed");
+    drop(daemon);
+}
+
+#[test]
 fn a_detached_run_that_is_refused_fails_its_node() {
     let world = World::new();
     let schema = "permissions: [\"rye.*\"]\nconfig_schema:\n  type: object\n  required: [n]\n  properties: {n: {type: integer}}";

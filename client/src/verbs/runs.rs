@@ -261,7 +261,7 @@ pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit
     let output = &mut session.output;
     let mut exit = Exit::Done;
     for run in &kill.runs.runs {
-        let ended = match client.kill(run.as_str(), kill.grace).await {
+        let ended = match client.kill(run.as_str(), kill.grace, kill.tree).await {
             Ok((_, receipt)) => {
                 print_receipt(&json::KillReceipt::new(run.as_str(), receipt), output)
             }

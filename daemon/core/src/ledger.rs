@@ -276,6 +276,8 @@ pub struct Ledger {
     accounts: HashMap<AccountId, Account>,
     /// Those that draw on an account.
     below: HashMap<AccountId, BTreeSet<AccountId>>,
+    /// How many chains of a tree are not over, by the account at its root.
+    live: HashMap<AccountId, usize>,
     meters: BTreeMap<MeterId, Meter>,
 }
 
@@ -346,12 +348,30 @@ impl Ledger {
 
     /// Makes what a sheet over this ledger came to, or came to before a restart, what is.
     pub fn enter(&mut self, rows: Rows) {
+        let mut opened = Vec::new();
         for (id, account) in rows.open {
             if let Some(parent) = &account.parent {
                 let siblings = self.below.entry(parent.clone()).or_default();
                 siblings.insert(id.clone());
             }
-            self.accounts.insert(id, account);
+            let is_live = !account.ended;
+            let before = self.accounts.insert(id.clone(), account);
+            let was_live = before.is_some_and(|account| !account.ended);
+            if was_live != is_live {
+                opened.push((id, is_live));
+            }
+        }
+        // What is above an account is known only when all of them are there.
+        for (id, is_live) in opened {
+            self.count(&id, is_live);
+        }
+        for (id, account) in &rows.closed {
+            if self.account(id).is_some_and(|account| !account.ended) {
+                self.count(id, false);
+            }
+            if account.parent.is_none() {
+                self.live.remove(id);
+            }
         }
         for (id, account) in rows.closed {
             self.accounts.remove(&id);
@@ -365,5 +385,26 @@ impl Ledger {
             }
         }
         self.meters.extend(rows.meters);
+    }
+
+    /// The account at the root of the tree of `id`.
+    pub fn root<'a>(&'a self, id: &'a AccountId) -> &'a AccountId {
+        self.path(id).last().map_or(id, |(root, _)| root)
+    }
+
+    /// How many chains of runs of the tree whose root is `root` are not over.
+    pub fn live(&self, root: &AccountId) -> usize {
+        self.live.get(root).copied().unwrap_or_default()
+    }
+
+    /// Counts a chain of runs that is not over, or that is.
+    fn count(&mut self, id: &AccountId, is_live: bool) {
+        let root = self.root(id).clone();
+        let live = self.live.entry(root).or_default();
+        *live = if is_live {
+            *live + 1
+        } else {
+            live.saturating_sub(1)
+        };
     }
 }

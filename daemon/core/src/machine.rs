@@ -64,8 +64,8 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// Takes in what the attempt `slot` reports before it ends.
     fn heard(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
 
-    /// The run that was to carry out `call` could not be created, so nothing of its start has happened. What else is in flight
-    /// continues. A machine that does nothing about it offers the call again.
+    /// The run that was to carry out `call` could not be created, or what it may cost could not be held, so nothing of its start
+    /// has happened. What else is in flight continues. A machine that does nothing about it offers the call again.
     fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
         Vec::new()
     }

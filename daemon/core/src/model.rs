@@ -32,6 +32,7 @@ pub mod tool;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -42,7 +43,7 @@ use crate::money::Usd;
 
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
-pub use self::budget::{Budget, Funding};
+pub use self::budget::{Because, Budget, Funding, OpenCall};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
@@ -491,6 +492,34 @@ pub struct EndedProcess {
     pub signal: Option<i32>,
     /// Its exit code, if it exited.
     pub exit: Option<i32>,
+}
+
+/// A request to end a run and what is below it by force. It is never taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    /// Who or what asked first.
+    pub by: String,
+    /// Time between TERM and KILL in milliseconds; the shortest one that was asked for.
+    pub grace_ms: u64,
+    /// Whether it goes for runs below that nobody waits for, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tree: bool,
+}
+
+impl Kill {
+    /// A request by `by`, with `grace` between TERM and KILL; not for runs that nobody waits for.
+    pub fn new(by: impl Into<String>, grace: Duration) -> Self {
+        Self {
+            by: by.into(),
+            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+            tree: false,
+        }
+    }
+
+    /// Time between TERM and KILL.
+    pub const fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
 }
 
 /// What a kill ended, and what it could not end.

@@ -25,16 +25,20 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
-use crate::id::{RunId, Seq};
+use crate::id::RunId;
 use crate::ledger::{Account, AccountId, Denied, Ledger, Rows};
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
+mod draft;
+mod fence;
 #[cfg(test)]
 mod tests;
 
 use self::accounts::Accounts;
 pub use self::accounts::{Closed, to_store};
+use self::draft::Drafted;
+pub use self::draft::{Base, Draft, Fact};
 
 /// Start keys of evicted runs that are kept. Whoever found a key unused in the index of ended runs may only now come to use
 /// it; meanwhile far fewer runs come and go.
@@ -99,6 +103,10 @@ pub enum Why {
     Full,
     /// An account does not allow it.
     Budget(Denied),
+    /// So many runs of its tree are not over already.
+    TreeFull(usize),
+    /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
+    Stopping(RunId),
     /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
     Stale,
 }
@@ -113,6 +121,11 @@ impl fmt::Display for Refused {
             Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
             Why::Full => write!(f, "the disk that holds the log is full"),
             Why::Budget(denied) => denied.fmt(f),
+            Why::TreeFull(most) => write!(
+                f,
+                "{most} runs below the same first run are not over, and more are not allowed at once"
+            ),
+            Why::Stopping(killed) => write!(f, "run {killed} is being killed"),
             Why::Stale => write!(f, "run {run} has changed meanwhile"),
         }
     }
@@ -122,9 +135,9 @@ impl Kinded for Refused {
     fn kind(&self) -> ErrorKind {
         match &self.why {
             Why::Illegal(source) => source.kind(),
-            Why::NotLive => ErrorKind::Precondition,
+            Why::NotLive | Why::Stopping(_) => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
-            Why::Full => ErrorKind::Exhausted,
+            Why::Full | Why::TreeFull(_) => ErrorKind::Exhausted,
             Why::Budget(denied) => denied.kind(),
             Why::Stale => ErrorKind::Bug,
         }
@@ -140,6 +153,8 @@ impl Error for Refused {
             | Why::KeyTaken(_)
             | Why::Full
             | Why::Budget(_)
+            | Why::TreeFull(_)
+            | Why::Stopping(_)
             | Why::Stale => None,
         }
     }
@@ -150,6 +165,8 @@ impl Error for Refused {
 pub struct Conditions {
     /// Whether the disk is full: then nothing begins, and what runs can still be suspended and end.
     pub full: bool,
+    /// How many runs of one tree may be live at once.
+    pub most_in_tree: usize,
 }
 
 /// The place of a run in the order of all runs: when it was accepted, then its id.
@@ -179,50 +196,6 @@ impl Standing {
     }
 }
 
-/// The runs that a commit is to change, as they stood at one moment.
-#[derive(Debug)]
-pub struct Base {
-    runs: HashMap<RunId, Arc<Run>>,
-}
-
-/// A commit applied to copies.
-#[derive(Debug)]
-pub struct Draft {
-    at: Timestamp,
-    changes: Vec<Change>,
-    facts: Vec<Fact>,
-    runs: Vec<Drafted>,
-}
-
-/// One run of a draft.
-#[derive(Debug)]
-struct Drafted {
-    /// Where it stood before; `None` if the draft creates it.
-    base: Option<(Seq, Standing)>,
-    record: Arc<Run>,
-    /// The first change that names it.
-    first: usize,
-}
-
-/// What one change of a commit led to.
-#[derive(Debug, Clone)]
-pub struct Fact {
-    /// Which of the runs of the commit, in the order in which it first names them.
-    pub run: usize,
-    /// The event's position in the run.
-    pub seq: Seq,
-    /// The record right after the event, if the run was suspended or ended by it.
-    pub settled: Option<Arc<Run>>,
-}
-
-impl Fact {
-    /// The record right after the event, if the run was ended by it.
-    fn ended(&self) -> Option<&Run> {
-        let settled = self.settled.as_deref();
-        settled.filter(|run| run.status().is_terminal())
-    }
-}
-
 /// What a commit led to.
 #[derive(Debug)]
 pub struct Applied {
@@ -236,120 +209,6 @@ pub struct Applied {
     pub rows: Rows,
     /// The records before it. Whoever drops the last pointer to one frees all it holds: not under the lock.
     pub replaced: Vec<Arc<Run>>,
-}
-
-impl Base {
-    /// Applies `changes`, which happen at the time `at`, to copies of the runs.
-    pub fn draft(self, at: Timestamp, changes: Vec<Change>) -> Result<Draft, Refused> {
-        let mut drafting = Drafting {
-            at,
-            base: self.runs,
-            runs: Vec::new(),
-            places: HashMap::new(),
-            keys: HashMap::new(),
-        };
-        let mut facts = Vec::with_capacity(changes.len());
-        for (number, change) in changes.iter().enumerate() {
-            let fact = drafting.take(number, change).map_err(|why| Refused {
-                change: number,
-                run: change.run.clone(),
-                why,
-            });
-            facts.push(fact?);
-        }
-        Ok(Draft {
-            at,
-            changes,
-            facts,
-            runs: drafting.runs,
-        })
-    }
-}
-
-/// A draft as it grows.
-struct Drafting {
-    at: Timestamp,
-    /// Runs that no change has named yet.
-    base: HashMap<RunId, Arc<Run>>,
-    runs: Vec<Drafted>,
-    /// Where each of `runs` stands.
-    places: HashMap<RunId, usize>,
-    /// Start keys of runs that the draft creates.
-    keys: HashMap<String, RunId>,
-}
-
-impl Drafting {
-    fn take(&mut self, number: usize, change: &Change) -> Result<Fact, Why> {
-        let place = match self.places.get(&change.run) {
-            Some(place) => *place,
-            None => self.begin(number, change)?,
-        };
-        let drafted = &mut self.runs[place];
-        let mut settled = None;
-        if drafted.first != number || drafted.base.is_some() {
-            if change.created().is_some() {
-                return Err(Why::Exists);
-            }
-            let before = drafted.record.status();
-            Arc::make_mut(&mut drafted.record)
-                .apply(self.at, &change.event)
-                .map_err(Why::Illegal)?;
-            let after = drafted.record.status();
-            let rests = after == Status::Suspended || after.is_terminal();
-            settled = (before != after && rests).then(|| Arc::clone(&drafted.record));
-        }
-        Ok(Fact {
-            run: place,
-            seq: drafted.record.seq,
-            settled,
-        })
-    }
-
-    /// Begins with the run that `change` is the first to name.
-    fn begin(&mut self, number: usize, change: &Change) -> Result<usize, Why> {
-        let drafted = match (self.base.remove(&change.run), change.created()) {
-            (Some(record), _) => Drafted {
-                base: Some((record.seq, Standing::of(&record))),
-                record,
-                first: number,
-            },
-            (None, Some(spec)) => {
-                if let Some(key) = key(spec)
-                    && let Some(taken) = self.keys.insert(key, change.run.clone())
-                {
-                    return Err(Why::KeyTaken(taken));
-                }
-                let run = Run::create(change.run.clone(), self.at, Arc::clone(spec));
-                Drafted {
-                    base: None,
-                    record: Arc::new(run),
-                    first: number,
-                }
-            }
-            (None, None) => return Err(Why::NotLive),
-        };
-        let place = self.runs.len();
-        self.places.insert(change.run.clone(), place);
-        self.runs.push(drafted);
-        Ok(place)
-    }
-}
-
-impl Draft {
-    /// When it happens.
-    pub const fn at(&self) -> Timestamp {
-        self.at
-    }
-
-    /// The changes with what each would come to.
-    pub fn facts(&self) -> impl ExactSizeIterator<Item = (&Change, &Fact)> {
-        self.changes.iter().zip(&self.facts)
-    }
-
-    /// The changes, to be drafted again.
-    pub fn into_changes(self) -> Vec<Change> {
-        self.changes
-    }
 }
 
 /// All runs in memory. See the module.
@@ -422,8 +281,13 @@ impl State {
                     (None, None) | (Some(_), _) => {}
                 }
             }
-            if on.full && change.event.facets().begins {
-                return refused(Why::Full);
+            if change.event.facets().begins {
+                if on.full {
+                    return refused(Why::Full);
+                }
+                if let Some(killed) = self.fence(&drafted.record) {
+                    return refused(Why::Stopping(killed.id.clone()));
+                }
             }
             if let Some(key) = change.created().and_then(|spec| key(spec))
                 && let Some(taken) = self.keys.get(&key)
@@ -431,6 +295,7 @@ impl State {
                 return refused(Why::KeyTaken(taken.clone()));
             }
         }
+        self.accounts.check_trees(draft, on.most_in_tree)?;
         self.accounts.plan(draft)
     }
 

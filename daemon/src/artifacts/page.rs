@@ -422,10 +422,17 @@ fn entry_of_run(event: &RunEvent) -> Option<String> {
             Some(node) => format!("warning at {}: {}", plain(node), plain(message)),
             None => format!("warning: {}", plain(message)),
         },
+        RunEvent::BudgetSettled {
+            usage, estimated, ..
+        } => {
+            let about = if *estimated { "about " } else { "" };
+            format!("a call cost {about}{} USD", usage.money)
+        }
         RunEvent::BudgetRaised { to, by, .. } => {
             format!("limit raised to {to} USD by {}", plain(by))
         }
         RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
+        RunEvent::KillRequested(kill) => format!("to be killed by {}", plain(&kill.by)),
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
         RunEvent::RunResumed { .. } => "resumed".to_owned(),
         RunEvent::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
@@ -433,6 +440,7 @@ fn entry_of_run(event: &RunEvent) -> Option<String> {
         | RunEvent::StepStarted { .. }
         | RunEvent::ProcessStarted { .. }
         | RunEvent::HooksBegun { .. }
+        | RunEvent::BudgetHeld { .. }
         | RunEvent::HookStarted { .. } => return None,
     })
 }

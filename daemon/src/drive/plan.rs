@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
-use rye_core::ledger::Denied;
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine};
 use rye_core::model::{Effect, Event, Failure};
+use rye_core::state::Why;
 
 use super::{Job, Kind};
 use crate::journal::Change;
@@ -26,7 +26,9 @@ pub(super) struct Plan<K: Kind> {
 pub(super) struct Planned<P> {
     pub(super) call: Box<Call>,
     pub(super) plan: P,
-    /// The changes of the plan that create its child run.
+    /// The changes of the plan that announce it.
+    announces: Range<usize>,
+    /// Those that create its child run.
     creates: Range<usize>,
 }
 
@@ -81,33 +83,61 @@ impl<K: Kind> Plan<K> {
                 creates,
                 node_input_hash,
             } => {
+                let first = self.changes.len();
                 let events = self.machine.start(now, &call, child, node_input_hash);
                 self.note(events);
-                let first = self.changes.len();
+                let second = self.changes.len();
                 self.changes.extend(creates);
                 self.calls.push(Planned {
                     call,
                     plan,
-                    creates: first..self.changes.len(),
+                    announces: first..second,
+                    creates: second..self.changes.len(),
                 });
             }
         }
     }
 }
 
-/// What a call comes to whose child run cannot be paid for.
-pub(super) fn unpaid(denied: &Denied) -> CallOutcome {
-    let failure = Failure::permanent("hierarchical_budget_exceeded", denied.to_string());
-    CallOutcome {
+/// What a call comes to whose child run is refused for a reason that the call itself will not see pass: it cannot be paid for, or too
+/// many runs of its tree are live.
+pub(super) fn without_child(why: &Why) -> Option<CallOutcome> {
+    let failure = match why {
+        Why::Budget(denied) => {
+            Failure::permanent("hierarchical_budget_exceeded", denied.to_string())
+        }
+        Why::TreeFull(most) => Failure {
+            retryable: true,
+            ..Failure::permanent(
+                "resource_exhausted",
+                format!(
+                    "{most} runs below the same first run are live, which is as many as there may be"
+                ),
+            )
+        },
+        Why::Illegal(_)
+        | Why::NotLive
+        | Why::Exists
+        | Why::KeyTaken(_)
+        | Why::Full
+        | Why::Stopping(_)
+        | Why::Stale => return None,
+    };
+    Some(CallOutcome {
         result: Arc::default(),
         failure: Some(failure),
         certainty: Certainty::NeverStarted,
         cached: false,
         node_input_hash: None,
-    }
+    })
 }
 
 impl<P> Planned<P> {
+    /// Whether `change` of the plan belongs to the announcement of this call.
+    pub(super) fn announces(&self, change: Option<usize>) -> bool {
+        change.is_some_and(|change| self.announces.contains(&change))
+    }
+
     /// Whether `change` of the plan belongs to the creation of this call's child run.
     pub(super) fn creates(&self, change: Option<usize>) -> bool {
         change.is_some_and(|change| self.creates.contains(&change))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rye_core::error::with_sources;
 use rye_core::machine::Machine as _;
-use rye_core::model::{RunEvent, SuspendReason, Suspension};
+use rye_core::model::{Because, Event, RunEvent, SuspendReason, Suspension};
 
 use super::{Drive, Kind};
 use crate::journal;
@@ -45,7 +45,10 @@ impl<K: Kind> Drive<'_, K> {
     /// when it started stays so.
     async fn suspend(&mut self) -> Result<(), journal::Error> {
         let record = self.services.journal.snapshot(&self.id);
-        if record.is_some_and(|record| record.suspension().is_some()) {
+        if record
+            .as_ref()
+            .is_some_and(|record| record.suspension().is_some())
+        {
             return Ok(());
         }
         let why = Suspension::new(SuspendReason::Storage);
@@ -57,7 +60,16 @@ impl<K: Kind> Drive<'_, K> {
                 committed => return committed.map(drop),
             }
         }
-        self.services.journal.commit(suspended).await.map(drop)
+        let settled = record.and_then(|record| record.settlement(Because::Stopped));
+        if settled.is_some() {
+            // What it really came to is among the facts, and comes too late.
+            let is_other =
+                |fact: &Event| !matches!(fact, Event::Run(RunEvent::BudgetSettled { .. }));
+            self.facts.retain(is_other);
+        }
+        let mut changes = self.changes(settled);
+        changes.extend(suspended);
+        self.services.journal.commit(changes).await.map(drop)
     }
 
     /// Resumes the run from its record and the facts that it does not hold yet, if there is space for these.

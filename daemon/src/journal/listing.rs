@@ -205,6 +205,13 @@ impl Journal {
         Some(self.shared.snapshot(id)?.0)
     }
 
+    /// The run whose kill covers the live run `id`, as it stands now: itself, or one above.
+    pub fn fence(&self, id: &RunId) -> Option<Arc<Run>> {
+        let sequencer = self.shared.sequencer();
+        let killed = sequencer.state.fence(sequencer.state.run(id)?)?.id.clone();
+        sequencer.state.run(&killed).map(Arc::clone)
+    }
+
     /// The runs that `id` started and that have not ended, as they stand now; that may not be durable yet.
     pub fn children(&self, id: &RunId) -> Vec<Arc<Run>> {
         let mut children = Vec::new();

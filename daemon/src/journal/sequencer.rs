@@ -35,6 +35,8 @@ use super::{Committed, Error, Shared, Ticket};
 pub(super) const SLICE: usize = 256;
 /// Drafts of one commit outside the lock.
 const DRAFTS: usize = 4;
+/// How many runs of one tree may be live at once.
+const MOST_IN_TREE: usize = 1000;
 
 /// What the journal knows about a run in memory beside its record.
 #[derive(Debug)]
@@ -192,6 +194,7 @@ impl Shared {
 
     fn conditions(&self) -> Conditions {
         Conditions {
+            most_in_tree: MOST_IN_TREE,
             full: *self.log.pool.storage().borrow() == Storage::Full,
         }
     }

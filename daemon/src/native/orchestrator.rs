@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rye_core::model::{Failure, Object, Run, Verdict};
+use rye_core::model::{Failure, Kill, Object, Run, Verdict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -141,7 +141,8 @@ async fn kill(
         return Err(Failure::permanent("kills_itself", text));
     }
     let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
-    let killed = session.runs.kill(run.id.clone(), cause, grace).await;
+    let killed = session.runs.kill(run.id.clone(), Kill::new(cause, grace));
+    let killed = killed.await;
     let (run, receipt) = killed.map_err(Refusal::of_run)?;
     let receipt = run.receipt().map(|_| receipt);
     Ok(json!({

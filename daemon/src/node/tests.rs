@@ -1,5 +1,6 @@
 //! The daemon in this process, without its socket.
 
+mod fence;
 pub(crate) mod hang;
 mod matrix;
 pub(crate) mod rig;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use rye_core::id::ItemId;
-use rye_core::model::{Run, Status as RunStatus};
+use rye_core::model::{Kill, Run, Status as RunStatus};
 use rye_proto::v1;
 use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
@@ -159,9 +159,13 @@ impl Runs for RunsService {
     async fn kill(&self, request: Request<v1::KillRequest>) -> Answer<v1::KillResponse> {
         let (caller, request) = decode::open(request)?;
         let grace = request.grace_ms.map_or(KILL_GRACE, Duration::from_millis);
+        let asked = Kill {
+            tree: request.tree,
+            ..Kill::new(&*caller.source, grace)
+        };
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
-        let (run, receipt) = run.kill(&caller.source, grace).await?;
+        let (run, receipt) = run.kill(asked).await?;
         let receipt = Some(encode::receipt(receipt));
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::KillResponse { run, receipt }))

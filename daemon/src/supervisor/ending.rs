@@ -1,15 +1,17 @@
 //! How runs are stopped, and with them their child runs.
 //!
 //! **Order.** A cancel is on record before anyone is notified, goes down the line of runs that wait for each other, and ends those
-//! that are suspended. A kill ends the run first, so that it starts no further one, then its child runs. Once begun, either is
-//! carried to its end by a task of the supervisor, even if the caller goes away.
+//! that are suspended. A kill is on record before anyone is notified, too: from then on nothing begins in the run and below it.
+//! Then all tasks there are notified at once, and the runs end the deepest first. Once begun, either is carried to its end by a
+//! task of the supervisor, even if the caller goes away; a kill by the next start, even if the daemon goes down.
 //!
 //! **Races.** A run may get its task, lose it, be suspended or end while it is being stopped. The supervisor writes the request
-//! down (in the record or, for a kill, in the signal, under the lock of the tasks) and then looks whether there is a task to
+//! down and then looks whether there is a task to
 //! notify; a task enters itself and then reads the record, and when it is over it leaves the list and then looks at its signal
 //! and the record once more. So one of the two always sees the other. What an ended run waited for is stopped by the task
 //! of the ended run, or, if the daemon went down in between, by the next start ([`Supervisor::is_orphan`]).
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, KillReceipt, Run, RunEvent, RunKind};
+use rye_core::model::{Event, Kill, KillReceipt, Run, RunEvent, RunKind};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Ticket};
@@ -31,23 +33,29 @@ impl Supervisor {
         self.run_to_end(work).await
     }
 
-    /// Ends a run and its child runs by force; answers when they are over, with what had to be ended in all of them.
-    pub async fn kill(
-        &self,
-        id: &RunId,
-        cause: &str,
-        grace: Duration,
-    ) -> Result<(Arc<Run>, KillReceipt), Error> {
-        let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
+    /// Ends a run and its child runs by force, as `asked`; answers when they are over, with what had to be ended in all of them.
+    pub async fn kill(&self, id: &RunId, asked: Kill) -> Result<(Arc<Run>, KillReceipt), Error> {
+        let (this, id) = (self.clone(), id.clone());
         let work = async move {
-            let line = this.attached_line(&id);
+            let (cause, grace) = (asked.by.clone(), asked.grace());
+            this.not_over(&id, "killed").await?;
+            let event = RunEvent::KillRequested(asked).into();
+            if let Err(error) = this.journal().note(&id, event) {
+                this.live_run(&id, "killed").await?;
+                return Err(error.into());
+            }
+            let line = this.covered_line(&id);
+            this.tell(&id, |stop| stop.kill(&cause, grace));
+            for below in &line {
+                this.tell(&below.id, |stop| stop.kill(&of_parent(below), grace));
+            }
             this.kill_line(&id, &cause, grace).await?;
             let run = this.run_of(&id).await?;
             let mut receipt = run.receipt().cloned().unwrap_or_default();
             // The child runs of one that was over before we came to it are ended by its own task.
             for below in &line {
-                this.journal().ended(below).await?;
-                let ended = this.run_of(below).await?;
+                this.journal().ended(&below.id).await?;
+                let ended = this.run_of(&below.id).await?;
                 receipt.merge(ended.receipt().cloned().unwrap_or_default());
             }
             Ok((run, receipt))
@@ -115,11 +123,10 @@ impl Supervisor {
         let work = async move {
             self.not_over(id, "killed").await?;
             if !self.tell(id, |stop| stop.kill(cause, grace)) {
-                let event = Event::Run(RunEvent::RunKilled {
-                    cause: cause.to_owned(),
-                    receipt: KillReceipt::default(),
-                });
-                let ticket = self.commit_unless_over(id, vec![event], "killed").await?;
+                self.kill_below(id, grace).await?;
+                let run = self.live_run(id, "killed").await?;
+                let events = run.with_settlement(killed(cause, KillReceipt::default()));
+                let ticket = self.commit_unless_over(id, events, "killed").await?;
                 self.tell(id, |stop| stop.kill(cause, grace));
                 self.journal().published(ticket).await?;
                 self.release_parent(id).await?;
@@ -143,11 +150,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends the runs that `id`, which has ended, waited for.
+    /// Ends the runs directly below `id` that a kill of it covers.
     async fn kill_below(&self, id: &RunId, grace: Duration) -> Result<(), Error> {
-        let cause = format!("its parent {id}");
-        for child in self.attached(id) {
-            match self.kill_line(&child, &cause, grace).await {
+        for child in self.covered(id) {
+            match self.kill_line(&child.id, &of_parent(&child), grace).await {
                 Ok(_) | Err(Error::Over { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -168,12 +174,20 @@ impl Supervisor {
         attached.map(|run| run.id.clone()).collect()
     }
 
-    /// Descendants of `id` that an ancestor waits for, and that have not ended; at any depth.
-    fn attached_line(&self, id: &RunId) -> Vec<RunId> {
-        let mut line = self.attached(id);
+    /// Runs that `id` started, that a kill of it covers, and that have not ended.
+    fn covered(&self, id: &RunId) -> Vec<Arc<Run>> {
+        let fence = self.journal().fence(id);
+        let all = fence.is_some_and(|run| run.kill.as_ref().is_some_and(|kill| kill.tree));
+        let children = self.journal().children(id).into_iter();
+        children.filter(|run| all || !run.spec.detached).collect()
+    }
+
+    /// The same at any depth.
+    fn covered_line(&self, id: &RunId) -> Vec<Arc<Run>> {
+        let mut line = self.covered(id);
         let mut next = 0;
         while let Some(run) = line.get(next) {
-            let below = self.attached(run);
+            let below = self.covered(&run.id);
             line.extend(below);
             next += 1;
         }
@@ -212,17 +226,13 @@ impl Supervisor {
     }
 
     async fn finish(&self, id: &RunId, stop: &Stop, left: DriverExit) -> Result<(), Error> {
-        let killed = stop.urgency() == Urgency::Kill;
+        let is_killed = stop.urgency() == Urgency::Kill;
         let grace = stop.grace().unwrap_or_default();
         let run = self.run_of(id).await?;
-        if killed && !run.status().is_terminal() {
+        if is_killed && !run.status().is_terminal() {
             let cause = stop.killer().unwrap_or_default();
-            let receipt = left.into_receipt();
-            let event = Event::Run(RunEvent::RunKilled {
-                cause: cause.clone(),
-                receipt,
-            });
-            self.end(&run, event).await;
+            self.kill_below(id, grace).await?;
+            self.end(&run, killed(&cause, left.into_receipt())).await;
             // It may have been suspended before it was asked: then it may have got another task since, and others may be suspended for it.
             self.tell(id, |stop| stop.kill(&cause, grace));
             self.release_parent(id).await?;
@@ -236,10 +246,26 @@ impl Supervisor {
         if run.spec.kind == RunKind::Tool {
             return Ok(());
         }
-        if killed {
+        if is_killed {
             return self.kill_below(id, grace).await;
         }
         self.cancel_below(id).await
+    }
+
+    /// Ends the runs that were being killed when the daemon went down, the deepest first.
+    pub(super) async fn finish_kills(&self, live: &[Arc<Run>]) {
+        let mut covered: Vec<_> = live
+            .iter()
+            .filter_map(|run| Some((run, self.journal().fence(&run.id)?)))
+            .collect();
+        covered.sort_by_key(|(run, _)| Reverse(run.spec.depth));
+        for (run, fence) in covered {
+            let cause = match fence.kill.as_ref().filter(|_| fence.id == run.id) {
+                Some(kill) => kill.by.clone(),
+                None => of_parent(run),
+            };
+            self.end(run, killed(&cause, KillReceipt::default())).await;
+        }
     }
 
     /// Whether `run` waits for a parent that is gone: its parent has ended, and the daemon with it before the end reached `run`.
@@ -253,4 +279,16 @@ impl Supervisor {
             Err(_) => false,
         }
     }
+}
+
+/// The event by which a run is ended by force.
+fn killed(cause: &str, receipt: KillReceipt) -> Event {
+    let cause = cause.to_owned();
+    RunEvent::RunKilled { cause, receipt }.into()
+}
+
+/// Why `run` ends if the run that started it does.
+fn of_parent(run: &Run) -> String {
+    let parent = run.spec.parent.as_ref();
+    parent.map_or_else(String::new, |parent| format!("its parent {parent}"))
 }

@@ -62,6 +62,11 @@ impl Supervisor {
             if let Some(cause) = &record.cancel {
                 stop.cancel(cause);
             }
+            if let Some(fence) = self.journal().fence(&run.id)
+                && let Some(kill) = &fence.kill
+            {
+                stop.kill(&kill.by, kill.grace());
+            }
             if record.status().is_terminal() {
                 return self.leave(&run.id, &stop, DriverExit::Ended).await;
             }
@@ -112,11 +117,12 @@ impl Supervisor {
 
     /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
     pub(super) async fn end(&self, run: &Run, event: Event) {
-        let ended = self
-            .journal()
-            .commit(vec![Change::event(&run.id, event)])
-            .await;
-        if let Err(error) = ended {
+        let record = self.journal().snapshot(&run.id);
+        let events = record.as_deref().unwrap_or(run).with_settlement(event);
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(&run.id, event));
+        if let Err(error) = self.journal().commit(changes.collect()).await {
             tracing::warn!(run = %run.id, error = %with_sources(&error), "the run was not ended this way");
         }
     }

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::{
-    Event, Failure, KillReceipt, Life, Limits, Run, RunEvent, RunKind, SuspendReason,
+    Event, Failure, Kill, KillReceipt, Life, Limits, Run, RunEvent, RunKind, SuspendReason,
 };
 use serde_json::{Value, json};
 
@@ -241,11 +240,10 @@ impl Runs for Shared {
     fn kill(
         &self,
         run: RunId,
-        cause: String,
-        grace: Duration,
+        asked: Kill,
     ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>> {
         let this = self.supervisor();
-        Box::pin(async move { Ok(this.kill(&run, &cause, grace).await?) })
+        Box::pin(async move { Ok(this.kill(&run, asked).await?) })
     }
 
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>> {

@@ -2,16 +2,19 @@
 //!
 //! A running run is recovered, or suspended if it asked for that; a suspended one stays suspended, unless it waited for disk space
 //! or for a run that is over. One whose parent is gone ends, and one that brought the daemon down again and again is suspended.
-//! **Order.** Parents before their child runs, older ones before younger ones.
+//! **Order.** Before anything resumes, paid calls that were cut off are settled at what was held for them, and runs that were being
+//! killed end. Then parents before their child runs, older ones before younger ones.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::error::with_sources;
-use rye_core::model::{Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension};
+use rye_core::model::{
+    Because, Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension,
+};
 
 use super::{Error, Supervisor};
-use crate::journal::Change;
+use crate::journal::{self, Change, Journal};
 
 /// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
@@ -24,10 +27,17 @@ impl Supervisor {
         // A run may be as old as its parent, to the millisecond; whether it is an orphan shows when its parent is settled.
         live.sort_by_key(|run| run.spec.depth);
         let stopping = &self.shared.stopping;
+        if let Err(error) = settle_open_calls(self.journal(), &live).await {
+            tracing::error!(error = %with_sources(&error), "paid calls that were cut off are not settled");
+        }
+        self.finish_kills(&live).await;
         for run in live {
             if stopping.is_cancelled() {
                 return;
             }
+            let Some(run) = self.journal().snapshot(&run.id) else {
+                continue;
+            };
             if let Err(error) = self.recover_run(&run).await {
                 tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not recovered");
             }
@@ -75,6 +85,20 @@ impl Supervisor {
         // It may have been asked to stop, before the daemon went down or just now.
         self.end_suspended(&run.id).await
     }
+}
+
+/// Settles the paid calls of `live` that the end of an earlier life cut off, at what was held for them: nobody knows what they cost.
+pub async fn settle_open_calls(journal: &Journal, live: &[Arc<Run>]) -> Result<(), journal::Error> {
+    let settled = live.iter().filter_map(|run| {
+        let event = run.settlement(Because::Crash)?;
+        Some(Change::event(&run.id, event))
+    });
+    let settled: Vec<Change> = settled.collect();
+    if settled.is_empty() {
+        return Ok(());
+    }
+    let settled = journal.commit(settled).await?;
+    journal.published(settled.ticket).await
 }
 
 /// Whether all that `run` has in flight is carried out by runs of their own: then none of it is what brings the daemon down.

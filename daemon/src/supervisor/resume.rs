@@ -303,9 +303,9 @@ impl Supervisor {
             let changes = resume_changes(&run, &Resume::default(), self.shared.services.epoch)?;
             match self.journal().commit(changes).await {
                 Ok(committed) => self.journal().published(committed.ticket).await?,
-                // Somebody else resumed it, and looks at its ancestors; or ended it.
+                // Somebody else resumed it, and looks at its ancestors; or ended it, or is about to.
                 Err(journal::Error::Refused(Refused {
-                    why: Why::Illegal(_) | Why::NotLive,
+                    why: Why::Illegal(_) | Why::NotLive | Why::Stopping(_),
                     ..
                 })) => {
                     return Ok(());

@@ -1,9 +1,9 @@
-//! Who pays for a run, as it is fixed when the run is accepted.
+//! Who pays for a run, as it is fixed when the run is accepted, and what its paid calls leave in its record.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Operation};
+use crate::ledger::{Account, AccountId, CallNo, Operation};
 use crate::money::Usd;
 
 /// The account of a run, and what the run's creation does to it.
@@ -40,6 +40,33 @@ pub enum Funding {
     },
 }
 
+/// A paid call in flight, whose price is held in the account of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    /// Its number in the account.
+    pub call: CallNo,
+    /// What is held for it: the most it may cost.
+    pub amount: Usd,
+}
+
+/// Why a paid call came to the price it came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Because {
+    /// The provider said what was used.
+    Usage,
+    /// Nothing was sent: it cost nothing.
+    NothingSent,
+    /// The provider refused it: it cost nothing.
+    Refused,
+    /// The answer broke off: all that was held counts, as an estimate.
+    Cut,
+    /// The daemon went down meanwhile: all that was held counts, as an estimate.
+    Crash,
+    /// The run was ended or suspended meanwhile: all that was held counts, as an estimate.
+    Stopped,
+}
+
 impl Budget {
     /// An account of its own for the chain that begins with `run`, with nothing above it and no limit.
     pub const fn open(run: RunId) -> Self {
@@ -49,6 +76,14 @@ impl Budget {
                 parent: None,
                 limit: None,
             },
+        }
+    }
+
+    /// The account above a new one.
+    pub const fn parent(&self) -> Option<&AccountId> {
+        match &self.funding {
+            Funding::Open { parent, .. } => parent.as_ref(),
+            Funding::Adopt | Funding::Reopen { .. } => None,
         }
     }
 

@@ -12,12 +12,12 @@ use strum::{IntoStaticStr, VariantNames};
 use super::graph::GraphEvent;
 use super::tool::ToolEvent;
 use super::{
-    Control, Effect, Failure, KillReceipt, Object, Outcome, ProcessIdentity, Slot, Spec,
-    Suspension, Verdict,
+    Because, Control, Effect, Failure, Kill, KillReceipt, Object, Outcome, ProcessIdentity, Slot,
+    Spec, Suspension, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId};
-use crate::ledger::{AccountId, Operation};
+use crate::ledger::{AccountId, CallNo, Metered, Operation, Usage};
 use crate::money::Usd;
 
 /// A fact about a run. Its serialised form is the `event_type` and `payload` of the log, the transcript and the
@@ -119,10 +119,38 @@ impl Event {
         }
     }
 
-    /// What it does to an account: the event is the operation, and no money moves without one. That the end of a run ends its
-    /// account is no part of this.
-    pub fn money(&self) -> Option<(&AccountId, Operation)> {
+    /// What it does to an account, if it happens to a run whose account is `own`: the event is the operation, and no money moves
+    /// without one. That the end of a run ends its account is no part of this.
+    pub fn money<'a>(&'a self, own: &'a AccountId) -> Option<(&'a AccountId, Operation)> {
         match self {
+            Self::Run(RunEvent::BudgetHeld {
+                call,
+                amount,
+                meters,
+                ..
+            }) => {
+                let (call, amount, meters) = (*call, *amount, meters.clone());
+                let hold = Operation::Hold {
+                    call,
+                    amount,
+                    meters,
+                };
+                Some((own, hold))
+            }
+            Self::Run(RunEvent::BudgetSettled {
+                call,
+                usage,
+                estimated,
+                ..
+            }) => {
+                let (call, usage, estimated) = (*call, *usage, *estimated);
+                let settle = Operation::Settle {
+                    call,
+                    usage,
+                    estimated,
+                };
+                Some((own, settle))
+            }
             Self::Run(RunEvent::RunCreated(spec)) => {
                 Some((&spec.budget.account, spec.budget.operation()))
             }
@@ -273,6 +301,8 @@ pub enum RunEvent {
         /// Who or what, for people.
         cause: String,
     },
+    /// Somebody asked for the run, and what is below it, to be ended by force. Nothing begins there from now on.
+    KillRequested(Kill),
     /// The run was ended by force.
     RunKilled {
         /// Who or what asked.
@@ -357,6 +387,35 @@ pub enum RunEvent {
         /// `_now` of their templates: the same in every try.
         now: Timestamp,
     },
+    /// A paid call is about to be made. What it may cost at most is held in the account of the run, before anything is sent.
+    BudgetHeld {
+        /// Its number in the account.
+        call: CallNo,
+        /// How much is held.
+        amount: Usd,
+        /// The model that is called.
+        model: String,
+        /// Tokens of input that were counted on.
+        input: u64,
+        /// Tokens of output that it may have at most.
+        max_output: u64,
+        /// The meters in force, in which it counts too.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        meters: Vec<Metered>,
+    },
+    /// The open paid call is over.
+    BudgetSettled {
+        /// Its number in the account.
+        call: CallNo,
+        /// What was held for it.
+        amount: Usd,
+        /// What it came to.
+        usage: Usage,
+        /// Whether its price is an estimate.
+        estimated: bool,
+        /// Why it came to that.
+        because: Because,
+    },
     /// The limit of an account became a higher one: that of the run's own account, or of one above it.
     BudgetRaised {
         /// The account.
@@ -426,10 +485,13 @@ impl RunEvent {
                 ..Facets::ENDS
             },
             Self::RunKilled { .. } => Facets::ENDS,
-            Self::CancelRequested { .. } | Self::BudgetRaised { .. } => Facets {
-                allowed: While::Live,
-                ..Facets::PLAIN
-            },
+            Self::BudgetHeld { .. } => Facets::ATTEMPT,
+            Self::CancelRequested { .. } | Self::KillRequested(_) | Self::BudgetRaised { .. } => {
+                Facets {
+                    allowed: While::Live,
+                    ..Facets::PLAIN
+                }
+            }
             Self::StepStarted { .. } => Facets::ATTEMPT,
             Self::HookStarted { .. } | Self::Emitted { .. } => Facets::BEGINS,
             // The identity of a process means nothing once the machine went down, and what has been written outlives
@@ -444,7 +506,10 @@ impl RunEvent {
                 ..Facets::PLAIN
             },
             Self::HookCompleted { .. } => Facets::PROGRESS,
-            Self::HooksBegun { .. } | Self::Warning { .. } => Facets::PLAIN,
+            // A settlement is no progress: recovery makes one for every call that the daemon's end cut off.
+            Self::HooksBegun { .. } | Self::Warning { .. } | Self::BudgetSettled { .. } => {
+                Facets::PLAIN
+            }
         }
     }
 
@@ -460,6 +525,9 @@ impl RunEvent {
             | Self::RunSuspended(_)
             | Self::RunResumed { .. }
             | Self::CancelRequested { .. }
+            | Self::KillRequested(_)
+            | Self::BudgetHeld { .. }
+            | Self::BudgetSettled { .. }
             | Self::BudgetRaised { .. }
             | Self::Emitted { .. }
             | Self::Warning { .. }

@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Event, Failure, Illegal, KillReceipt, Left, Life, Outcome, Round, RunEvent,
-    Spec, Status, SuppressedError, Suspension, Unknown, While, Work, graph,
+    Attempt, AttemptId, Because, Event, Failure, Illegal, Kill, KillReceipt, Left, Life, OpenCall,
+    Outcome, Round, RunEvent, Spec, Status, SuppressedError, Suspension, Unknown, While, Work,
+    graph,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::{Epoch, RunId, Seq};
+use crate::ledger::Usage;
 
 /// The record of a run. A copy shares everything that may be large.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,12 @@ pub struct Run {
     pub revivals: u32,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
+    /// Who asked for it to be ended by force, if somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
+    /// Its paid call in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_call: Option<OpenCall>,
     /// Where it is in its life.
     pub life: Life,
     /// What it does, and has done.
@@ -60,6 +68,8 @@ impl Run {
             epoch: Epoch::default(),
             revivals: 0,
             cancel: None,
+            kill: None,
+            open_call: None,
             life: Life::Created,
             work: Work::create(&spec),
             spec,
@@ -239,6 +249,31 @@ impl Run {
         ending.expect("every kind of run may end in every way")
     }
 
+    /// The event that settles its paid call in flight at what is held for it, as an estimate. It stands before every event that
+    /// suspends or ends the run, in the same commit.
+    pub fn settlement(&self, because: Because) -> Option<Event> {
+        let OpenCall { call, amount } = self.open_call?;
+        let usage = Usage {
+            money: amount,
+            calls: 1,
+            ..Usage::default()
+        };
+        let settled = RunEvent::BudgetSettled {
+            call,
+            amount,
+            usage,
+            estimated: true,
+            because,
+        };
+        Some(settled.into())
+    }
+
+    /// `event`, which suspends or ends it, behind the settlement of its paid call in flight.
+    pub fn with_settlement(&self, event: Event) -> Vec<Event> {
+        let settled = self.settlement(Because::Stopped);
+        settled.into_iter().chain([event]).collect()
+    }
+
     /// The event by which it fails with `error` at `now`.
     pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
         self.ending(now, Outcome::Error { error })
@@ -276,7 +311,10 @@ impl Run {
             | (While::Active, Life::Created | Life::Running) => true,
             (While::Running | While::Wanted | While::Suspended | While::Active, _) => false,
         };
+        let rests =
+            event.outcome().is_some() || matches!(event, Event::Run(RunEvent::RunSuspended(_)));
         let taken = allowed
+            && !(rests && self.open_call.is_some())
             && if let Event::Run(event) = event {
                 self.take_in(at, event)
             } else {
@@ -318,6 +356,13 @@ impl Run {
             RunEvent::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
+            RunEvent::KillRequested(asked) => match &mut self.kill {
+                Some(kill) => {
+                    kill.grace_ms = kill.grace_ms.min(asked.grace_ms);
+                    kill.tree |= asked.tree;
+                }
+                None => self.kill = Some(asked.clone()),
+            },
             RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(event),
             RunEvent::ProcessStarted {
                 step,
@@ -345,6 +390,20 @@ impl Run {
             | RunEvent::HookCompleted { .. } => {
                 let round = self.work.state_mut().round_mut();
                 return round.is_some_and(|round| Round::take(round, event));
+            }
+            RunEvent::BudgetHeld { call, amount, .. } => {
+                if self.open_call.is_some() {
+                    return false;
+                }
+                let (call, amount) = (*call, *amount);
+                self.open_call = Some(OpenCall { call, amount });
+            }
+            RunEvent::BudgetSettled { call, amount, .. } => {
+                let (call, amount) = (*call, *amount);
+                if self.open_call != Some(OpenCall { call, amount }) {
+                    return false;
+                }
+                self.open_call = None;
             }
             RunEvent::Emitted { .. }
             | RunEvent::Warning { .. }

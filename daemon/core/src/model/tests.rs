@@ -11,7 +11,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, Seq};
-use crate::ledger::AccountId;
+use crate::ledger::{AccountId, CallNo, Usage};
 use crate::money::Usd;
 
 fn spec(kind: RunKind) -> Arc<Spec> {
@@ -261,6 +261,34 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("done", completed(Some("m"))),
         ("left", completed(None)),
         (
+            "kill",
+            Event::Run(RunEvent::KillRequested(Kill::new(
+                "uid:0",
+                std::time::Duration::from_secs(3),
+            ))),
+        ),
+        (
+            "hold",
+            Event::Run(RunEvent::BudgetHeld {
+                call: CallNo(1),
+                amount: Usd::from_nanos(20),
+                model: "m".into(),
+                input: 7,
+                max_output: 9,
+                meters: Vec::new(),
+            }),
+        ),
+        (
+            "settle",
+            Event::Run(RunEvent::BudgetSettled {
+                call: CallNo(1),
+                amount: Usd::from_nanos(20),
+                usage: Usage::default(),
+                estimated: false,
+                because: Because::NothingSent,
+            }),
+        ),
+        (
             "raise",
             Event::Run(RunEvent::BudgetRaised {
                 account: AccountId(RunId::new("x-1-a").unwrap()),
@@ -356,9 +384,9 @@ fn suspended_after(events: &[Event]) -> Run {
 }
 
 /// What every live run of a kind takes, and what every running one takes besides.
-const GRAPH: &str = "cancel raise killed completed error cancelled";
-const TOOL: &str = "cancel raise killed tool tool_cancelled";
-const RUNNING: &str = "run emitted warning suspended";
+const GRAPH: &str = "cancel kill raise killed completed error cancelled";
+const TOOL: &str = "cancel kill raise killed tool tool_cancelled";
+const RUNNING: &str = "run emitted warning suspended hold";
 
 /// Every place a run may stand at, and which of [`every_event`] it takes there.
 #[expect(clippy::too_many_lines, reason = "a table, one row for each place")]

@@ -48,11 +48,34 @@ impl Accounts {
         self.closed.get(id).map(|(_, account)| account)
     }
 
+    /// Refuses a draft with which more than `most` chains of runs of one tree would not be over. What ends in the same draft counts
+    /// still.
+    pub(super) fn check_trees(&self, draft: &Draft, most: usize) -> Result<(), Refused> {
+        let mut added: HashMap<&AccountId, usize> = HashMap::new();
+        for (number, (change, _)) in draft.facts().enumerate() {
+            let Some(parent) = change.created().and_then(|spec| spec.budget.parent()) else {
+                continue;
+            };
+            let root = self.ledger.root(parent);
+            let added = added.entry(root).or_default();
+            *added += 1;
+            if self.ledger.live(root) + *added > most {
+                return Err(Refused {
+                    change: number,
+                    run: change.run.clone(),
+                    why: Why::TreeFull(most),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// What the changes of `draft` come to, all or none.
     pub(super) fn plan(&self, draft: &Draft) -> Result<Rows, Refused> {
         let mut sheet = Sheet::new(&self.ledger);
         for (number, (change, fact)) in draft.facts().enumerate() {
-            perform(&mut sheet, change, fact).map_err(|denied| Refused {
+            let own = &draft.runs[fact.run].record.spec.budget.account;
+            perform(&mut sheet, own, change, fact).map_err(|denied| Refused {
                 change: number,
                 run: change.run.clone(),
                 why: Why::Budget(denied),
@@ -120,12 +143,18 @@ fn untouched(run: &Run) -> Option<Account> {
     }
 }
 
-fn perform(sheet: &mut Sheet<'_>, change: &Change, fact: &Fact) -> Result<(), Denied> {
-    if let Some((account, operation)) = change.event.money() {
+/// What `change`, which came to `fact`, does to `own`, the account of its run, or to another one.
+fn perform(
+    sheet: &mut Sheet<'_>,
+    own: &AccountId,
+    change: &Change,
+    fact: &Fact,
+) -> Result<(), Denied> {
+    if let Some((account, operation)) = change.event.money(own) {
         sheet.perform(account, &operation)?;
     }
     match fact.ended() {
-        Some(run) => sheet.perform(&run.spec.budget.account, &Operation::End),
+        Some(_) => sheet.perform(own, &Operation::End),
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::id::{Epoch, ItemId, ItemRef};
+use crate::id::{Epoch, ItemId, ItemRef, Seq};
 use crate::model::{Budget, KillReceipt, RunKind, SuspendReason, Suspension};
 
 fn id(name: &str) -> RunId {
@@ -15,6 +15,7 @@ fn at(ms: i64) -> Timestamp {
 }
 
 mod budget;
+mod fence;
 
 fn spec(run: &str) -> Spec {
     Spec {
@@ -73,7 +74,10 @@ fn kill(run: &str) -> Change {
     Change::event(&id(run), Event::Run(event))
 }
 
-const ROOM: Conditions = Conditions { full: false };
+const ROOM: Conditions = Conditions {
+    full: false,
+    most_in_tree: 4,
+};
 
 impl State {
     fn commit(&mut self, ms: i64, changes: Vec<Change>) -> Result<Applied, Refused> {
@@ -219,7 +223,9 @@ fn a_full_disk_refuses_what_begins_and_lets_runs_rest_and_end() {
     let _applied = state.commit(1, changes).unwrap();
     let check = |changes: Vec<Change>| {
         let draft = state.base(&changes).draft(at(2), changes).unwrap();
-        state.check(&draft, &Conditions { full: true }).map(drop)
+        state
+            .check(&draft, &Conditions { full: true, ..ROOM })
+            .map(drop)
     };
     let refused = |change, run| {
         Err(Refused {

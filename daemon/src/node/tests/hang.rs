@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rye_core::model::Status;
+use rye_core::model::{Kill, Status};
 
 use super::rig::Rig;
 use crate::gate;
@@ -79,7 +79,9 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
             .unwrap();
     }
     for run in killed {
-        let kill = daemon.supervisor.kill(run, "a test", Duration::ZERO);
+        let kill = daemon
+            .supervisor
+            .kill(run, Kill::new("a test", Duration::ZERO));
         in_time("a kill", kill).await.unwrap();
     }
     for run in cancelled {
@@ -127,7 +129,9 @@ async fn a_run_whose_project_hangs_from_its_first_moment_on_can_be_stopped() {
     assert!(daemon.projects.hang.holds(2));
     let cancel = daemon.supervisor.cancel(&first, "a test");
     in_time("a cancel", cancel).await.unwrap();
-    let kill = daemon.supervisor.kill(&second, "a test", Duration::ZERO);
+    let kill = daemon
+        .supervisor
+        .kill(&second, Kill::new("a test", Duration::ZERO));
     in_time("a kill", kill).await.unwrap();
     assert_eq!(
         in_time("its end", daemon.settled(&first)).await,

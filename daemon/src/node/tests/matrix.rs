@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use rye_core::id::RunId;
 use rye_core::model::graph::At;
-use rye_core::model::{Event, KillReceipt, Run, RunEvent, Status, Verdict};
+use rye_core::model::{Event, Kill, KillReceipt, Run, RunEvent, Status, Verdict};
 
 use super::rig::{Daemon, PATIENCE, Rig};
 use super::stage::{Act, Stage, is_node};
@@ -451,7 +451,7 @@ impl Cell {
         let (supervisor, run) = (daemon.supervisor.clone(), asked.run.clone());
         let stage = Arc::clone(stage);
         aside(async move {
-            let killed = supervisor.kill(&run, "a test", grace).await;
+            let killed = supervisor.kill(&run, Kill::new("a test", grace)).await;
             if killed.is_ok() && stage.active(&run) > 0 {
                 stage.breaks("a killed run has something in flight".to_owned());
             }

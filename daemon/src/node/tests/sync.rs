@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use rye_core::id::{RunId, Seq};
-use rye_core::model::Status;
+use rye_core::model::{Kill, Status};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::unix::pipe;
@@ -100,7 +100,11 @@ async fn output_is_read_and_a_kill_ends_processes_while_a_sync_hangs() {
     all_say(&mut loud.said, "wrote").await;
     let mut killed = Group::new();
     let (supervisor, run) = (daemon.supervisor.clone(), loud.run.clone());
-    killed.spawn(async move { supervisor.kill(&run, "a test", Duration::ZERO).await });
+    killed.spawn(async move {
+        supervisor
+            .kill(&run, Kill::new("a test", Duration::ZERO))
+            .await
+    });
     loud.are_gone().await;
     assert!(
         killed.try_next().is_none(),

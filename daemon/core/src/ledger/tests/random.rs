@@ -122,7 +122,9 @@ fn agree(ledger: &Ledger, recount: &Recount) {
     let open = recount.open();
     assert_eq!(ledger.accounts().count(), open.len());
     let mut held = 0;
+    let mut live: BTreeMap<AccountId, usize> = BTreeMap::new();
     for id in open {
+        *live.entry(ledger.root(&id).clone()).or_default() += usize::from(!recount.0[&id].ended);
         let account = ledger.account(&id).unwrap();
         let counted = &recount.0[&id];
         assert_eq!(account.used().nanos(), recount.used(&id, true), "{id}");
@@ -136,6 +138,9 @@ fn agree(ledger: &Ledger, recount: &Recount) {
         assert_eq!(account.ended, counted.ended);
         assert!(account.floor() <= account.used());
         held += account.held().nanos();
+    }
+    for (root, live) in live {
+        assert_eq!(ledger.live(&root), live, "{root}");
     }
     let settled: u64 = recount
         .0

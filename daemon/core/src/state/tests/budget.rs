@@ -1,8 +1,8 @@
 //! What commits do to accounts.
 
 use super::*;
-use crate::ledger::{Lacking, Misuse, Shortfall};
-use crate::model::Funding;
+use crate::ledger::{CallNo, Lacking, Misuse, Shortfall, Usage};
+use crate::model::{Because, Funding};
 use crate::money::Usd;
 
 fn usd(text: &str) -> Usd {
@@ -118,6 +118,113 @@ fn the_end_of_a_run_closes_its_account_and_says_so() {
     assert!(state.closed(&account("a")).is_some());
     assert!(state.evict(&id("b")).is_some());
     assert!(state.closed(&account("a")).is_none());
+}
+
+#[test]
+fn a_tree_has_only_so_many_live_runs_at_once() {
+    let mut state = root();
+    let below = |run: &str, parent: &str| open(run, Some(parent), None);
+    let changes = vec![below("b", "a"), below("c", "b"), below("d", "c")];
+    let _applied = state.commit(2, changes).unwrap();
+    let full = |refused: Refused| (refused.change, refused.why);
+    let refused = state.commit(3, vec![cancel("a"), below("e", "a")]);
+    assert_eq!(full(refused.unwrap_err()), (1, Why::TreeFull(4)));
+    // Another tree is not concerned; neither is the chain of a run that ended.
+    let _applied = state.commit(4, vec![open("z", None, None)]).unwrap();
+    let _applied = state.commit(5, vec![kill("b")]).unwrap();
+    assert!(state.ledger().account(&account("b")).unwrap().ended);
+    let _applied = state.commit(6, vec![below("e", "d")]).unwrap();
+    let refused = state.commit(7, vec![below("f", "a")]);
+    assert_eq!(full(refused.unwrap_err()), (0, Why::TreeFull(4)));
+    let _applied = state.commit(8, vec![kill("e"), kill("d")]).unwrap();
+    let changes = vec![below("f", "a"), below("g", "a"), below("h", "a")];
+    let refused = state.commit(9, changes);
+    assert_eq!(full(refused.unwrap_err()), (2, Why::TreeFull(4)));
+    // Nothing is left of a tree that is over.
+    let changes = vec![kill("c"), kill("a")];
+    let _applied = state.commit(10, changes).unwrap();
+    assert_eq!(state.ledger().live(&account("a")), 0);
+}
+
+fn hold(run: &str, call: u32, amount: &str) -> Change {
+    let event = RunEvent::BudgetHeld {
+        call: CallNo(call),
+        amount: usd(amount),
+        model: "m".to_owned(),
+        input: 1,
+        max_output: 1,
+        meters: Vec::new(),
+    };
+    Change::event(&id(run), Event::Run(event))
+}
+
+fn settle(run: &str, call: u32, held: &str, cost: &str) -> Change {
+    let usage = Usage {
+        money: usd(cost),
+        calls: 1,
+        ..Usage::default()
+    };
+    let event = RunEvent::BudgetSettled {
+        call: CallNo(call),
+        amount: usd(held),
+        usage,
+        estimated: false,
+        because: Because::Usage,
+    };
+    Change::event(&id(run), Event::Run(event))
+}
+
+#[test]
+fn a_call_is_held_once_and_settled_once() {
+    let mut state = root();
+    let _applied = state.commit(2, vec![hold("a", 1, "0.25")]).unwrap();
+    assert_eq!(used(&state, "a"), usd("0.25"));
+    for (change, why) in [
+        (hold("a", 2, "0.25"), "a second hold"),
+        (settle("a", 2, "0.25", "0.1"), "another call"),
+        (settle("a", 1, "0.24", "0.1"), "another amount"),
+        (suspend("a"), "suspended with an open call"),
+        (kill("a"), "ended with an open call"),
+    ] {
+        let refused = state.commit(3, vec![change]).unwrap_err();
+        assert!(matches!(refused.why, Why::Illegal(_)), "{why}: {refused:?}");
+    }
+    let changes = vec![settle("a", 1, "0.25", "0.1"), suspend("a")];
+    let _applied = state.commit(4, changes).unwrap();
+    assert_eq!(used(&state, "a"), usd("0.1"));
+    let _applied = state.commit(5, vec![resume("a")]).unwrap();
+    for (change, why) in [
+        (hold("a", 1, "0.25"), Denied::Misuse(Misuse::CallNumber)),
+        (hold("a", 3, "0.25"), Denied::Misuse(Misuse::CallNumber)),
+    ] {
+        let refused = state.commit(6, vec![change]).unwrap_err();
+        assert_eq!(refused.why, Why::Budget(why));
+    }
+    let refused = state.commit(7, vec![settle("a", 1, "0.25", "0.1")]);
+    assert!(matches!(refused.unwrap_err().why, Why::Illegal(_)));
+}
+
+#[test]
+fn no_call_is_held_for_a_run_that_is_asked_to_stop() {
+    let mut state = root();
+    let _applied = state.commit(2, vec![cancel("a")]).unwrap();
+    let refused = state.commit(3, vec![hold("a", 1, "0.25")]).unwrap_err();
+    assert!(matches!(refused.why, Why::Illegal(_)));
+}
+
+#[test]
+fn the_end_of_a_run_settles_its_open_call_at_what_is_held() {
+    let mut state = root();
+    let _applied = state.commit(2, vec![hold("a", 1, "0.25")]).unwrap();
+    let killed = kill("a").event;
+    let events = state.run(&id("a")).unwrap().with_settlement(killed);
+    let changes = events
+        .into_iter()
+        .map(|event| Change::event(&id("a"), event));
+    let _applied = state.commit(3, changes.collect()).unwrap();
+    let closed = state.closed(&account("a")).unwrap();
+    assert_eq!(closed.own.money, usd("0.25"));
+    assert_eq!(closed.estimated, usd("0.25"));
 }
 
 #[test]

@@ -1,193 +1,22 @@
-//! The driver over the real journal, with a machine and a kind that tests script.
-
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue says where")]
+//! Attempts and plans of the driver, with a machine and a kind that tests script.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::path::Path;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use rye_core::clock::{Clock, Tick, Timestamp};
+use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
-use rye_core::model::{
-    Budget, Event, Failure, KillReceipt, Object, Outcome, Run, RunEvent, RunKind, Slot, Spec,
-    Status,
-};
+use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status};
 use rye_core::state::Change;
-use ryed::artifacts::Artifacts;
-use ryed::clock::HostClock;
-use ryed::config::{Args, Environment, load};
 use ryed::drive::{self, Ended, Job, Kind, Reports};
-use ryed::graphs::Graphs;
-use ryed::journal::{Error, Filter, Journal, Options, Signer, Summary};
-use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
-use ryed::projects::Projects;
-use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
+use ryed::journal::Error;
 use ryed::stop::{DriverExit, Stop};
 use ryed::task::Group;
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, Notify};
 
-/// Longest time a test takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-struct Key(SigningKey);
-
-impl Signer for Key {
-    fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
-        format!("{hash_hex}:{}", self.0.sign(hash_hex.as_bytes()))
-    }
-
-    fn sign_text(&self, body: &str, _at: Timestamp) -> String {
-        body.to_owned()
-    }
-
-    fn sign_json(&self, object: &Object, _at: Timestamp) -> Object {
-        object.clone()
-    }
-
-    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
-        token.starts_with(hash_hex)
-    }
-}
-
-/// No call of these tests has an effect of its own.
-#[derive(Debug)]
-struct Nothing;
-
-impl Dispatch for Nothing {
-    fn prepare(&self, _orders: Vec<Order>) -> BoxFuture<'_, Vec<Prepared>> {
-        unreachable!("the kind of these tests looks nothing up")
-    }
-
-    fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
-        unreachable!("the kind of these tests carries its calls out")
-    }
-}
-
-/// The owner of all runs, which no call of these tests asks.
-#[derive(Debug)]
-struct Nobody;
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
-
-const NOBODY: &str = "no call of these tests asks for other runs";
-
-impl Runs for Nobody {
-    fn nest<'a>(&'a self, _order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn launch(&self, _run: RunId) -> BoxFuture<'_, ()> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn settled(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn get(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn list(&self, _filter: Filter) -> Answer<'_, Vec<Summary>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn steps(&self, _run: RunId) -> Answer<'_, Vec<Value>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn newest(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn has_unknown(&self, _run: Arc<Run>) -> BoxFuture<'_, bool> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn cancel(&self, _run: RunId, _cause: String) -> Answer<'_, Arc<Run>> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn kill(
-        &self,
-        _run: RunId,
-        _cause: String,
-        _grace: Duration,
-    ) -> Answer<'_, (Arc<Run>, KillReceipt)> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn emit(&self, _run: RunId, _name: String, _content: Value) -> Answer<'_, ()> {
-        unreachable!("{NOBODY}")
-    }
-
-    fn resume(&self, _run: RunId, _request: Resume) -> Answer<'_, Arc<Run>> {
-        unreachable!("{NOBODY}")
-    }
-}
-
-async fn services(directory: &Path) -> Arc<Services> {
-    let home = ("HOME".into(), directory.as_os_str().to_owned());
-    let state = ("RYE_STATE_DIR".into(), directory.join("state").into());
-    let config = load(&Args::default(), &Environment::of([home, state])).unwrap();
-    let config = Arc::new(config.config);
-    std::fs::create_dir_all(&config.state_dir).unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(HostClock);
-    let key: Arc<dyn Signer> = Arc::new(Key(SigningKey::from_bytes(&[7; 32])));
-    let options = Options {
-        segment_bytes: 1 << 16,
-        ..Options::new(
-            config.state_dir.clone(),
-            Arc::clone(&clock),
-            Arc::clone(&key),
-            Artifacts::new(key),
-        )
-    };
-    let (journal, recovered) = Journal::open(options).await.unwrap();
-    Arc::new(Services {
-        journal: Arc::new(journal),
-        dispatch: Arc::new(Nothing),
-        projects: Arc::new(Projects::new(config, clock)),
-        graphs: Graphs::default(),
-        runs: Weak::<Nobody>::new(),
-        clock: Arc::new(HostClock),
-        epoch: recovered.epoch,
-    })
-}
-
-fn spec(id: &RunId, directory: &Path) -> Spec {
-    Spec {
-        project: directory.display().to_string(),
-        files: directory.join(".ai").display().to_string(),
-        principal: "uid:0".into(),
-        ..Spec::new(
-            RunKind::Tool,
-            ItemRef::tool(ItemId::new("t/scripted").unwrap()),
-            id.clone(),
-            Budget::open(id.clone()),
-        )
-    }
-}
-
-/// A run that `epoch` owns; that is durable.
-async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Arc<Run> {
-    let id = RunId::new("t-1-a").unwrap();
-    let started = RunEvent::RunStarted { epoch };
-    let changes = vec![
-        Change::create(&id, Arc::new(spec(&id, directory))),
-        Change::event(&id, started.into()),
-    ];
-    let committed = services.journal.commit(changes).await.unwrap();
-    services.journal.durable(committed.ticket).await.unwrap();
-    services.journal.run(&id).await.unwrap().unwrap()
-}
+use super::bare::{in_time, run, services};
 
 /// Makes the calls it was given, each as soon as it may, and ends the run when all have ended.
 #[derive(Clone)]
@@ -337,12 +166,6 @@ impl Kind for Entangled {
             node_input_hash: None,
         }))
     }
-}
-
-async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work)
-        .await
-        .expect("nothing waits for what waits for it")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,94 @@
+//! What a kill on record refuses, and where.
+
+use super::*;
+use crate::model::Kill;
+
+/// A run below another one; the other one waits for it, or does not.
+fn below(run: &str, parent: &str, detached: bool) -> Change {
+    let spec = Spec {
+        parent: Some(id(parent)),
+        depth: if parent == "a" { 1 } else { 3 },
+        detached,
+        ..spec(run)
+    };
+    Change::create(&id(run), Arc::new(spec))
+}
+
+fn ask(run: &str, tree: bool) -> Change {
+    let asked = Kill {
+        tree,
+        ..Kill::new("a test", std::time::Duration::from_secs(3))
+    };
+    Change::event(&id(run), Event::Run(RunEvent::KillRequested(asked)))
+}
+
+/// `a` above `b` above `c`; `d` lies below `b`, which does not wait for it; `e` lies beside them.
+fn state() -> State {
+    let mut state = State::default();
+    let changes = vec![
+        create("a"),
+        below("b", "a", false),
+        below("c", "b", false),
+        below("d", "b", true),
+        create("e"),
+        start("a"),
+        start("b"),
+    ];
+    let _applied = state.commit(1, changes).unwrap();
+    state
+}
+
+/// By whose kill `change` is refused, if it is.
+fn stopped_by(state: &mut State, change: Change) -> Option<RunId> {
+    match state.commit(9, vec![change]) {
+        Ok(_) => None,
+        Err(refused) => match refused.why {
+            Why::Stopping(killed) => Some(killed),
+            why => panic!("{why:?}"),
+        },
+    }
+}
+
+#[test]
+fn nothing_begins_in_a_run_that_is_being_killed_and_below_it() {
+    let mut state = state();
+    let _applied = state.commit(2, vec![ask("b", false)]).unwrap();
+    let by_b = Some(id("b"));
+    assert_eq!(stopped_by(&mut state, start("b")), by_b);
+    assert_eq!(stopped_by(&mut state, start("c")), by_b);
+    assert_eq!(stopped_by(&mut state, below("f", "c", false)), by_b);
+    assert_eq!(stopped_by(&mut state, below("f", "b", false)), by_b);
+    // What is above, beside, or waited for by nobody goes on.
+    assert_eq!(stopped_by(&mut state, start("a")), None);
+    assert_eq!(stopped_by(&mut state, start("e")), None);
+    assert_eq!(stopped_by(&mut state, start("d")), None);
+    assert_eq!(stopped_by(&mut state, below("f", "b", true)), None);
+    // What ends goes on everywhere.
+    let ends = vec![kill("c"), cancel("b"), suspend("b"), kill("b")];
+    assert!(state.commit(9, ends).is_ok());
+}
+
+#[test]
+fn the_kill_of_a_tree_covers_runs_that_nobody_waits_for() {
+    let mut state = state();
+    let _applied = state.commit(2, vec![ask("a", false)]).unwrap();
+    assert_eq!(stopped_by(&mut state, start("d")), None);
+    assert_eq!(stopped_by(&mut state, suspend("d")), None);
+    let _applied = state.commit(3, vec![ask("a", true)]).unwrap();
+    let by_a = Some(id("a"));
+    assert_eq!(stopped_by(&mut state, resume("d")), by_a);
+    assert_eq!(stopped_by(&mut state, below("f", "d", false)), by_a);
+}
+
+#[test]
+fn a_second_request_makes_the_grace_shorter_and_takes_nothing_back() {
+    let mut state = state();
+    let second = Kill::new("somebody else", std::time::Duration::from_secs(1));
+    let second = Change::event(&id("a"), Event::Run(RunEvent::KillRequested(second)));
+    let _applied = state.commit(2, vec![ask("a", true), second]).unwrap();
+    let kill = state.run(&id("a")).unwrap().kill.clone().unwrap();
+    assert_eq!(
+        (&*kill.by, kill.grace_ms, kill.tree),
+        ("a test", 1000, true)
+    );
+}

@@ -1,0 +1,188 @@
+//! What a driver needs around it, and nothing more: a real journal, no dispatcher, no other runs.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use futures_util::future::BoxFuture;
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
+use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
+use rye_core::state::Change;
+use ryed::artifacts::Artifacts;
+use ryed::clock::HostClock;
+use ryed::config::{Args, Environment, load};
+use ryed::graphs::Graphs;
+use ryed::journal::{Filter, Journal, Options, Signer, Summary};
+use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
+use ryed::projects::Projects;
+use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
+use serde_json::Value;
+
+/// Longest time a test takes on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+struct Key(SigningKey);
+
+impl Signer for Key {
+    fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
+        format!("{hash_hex}:{}", self.0.sign(hash_hex.as_bytes()))
+    }
+
+    fn sign_text(&self, body: &str, _at: Timestamp) -> String {
+        body.to_owned()
+    }
+
+    fn sign_json(&self, object: &Object, _at: Timestamp) -> Object {
+        object.clone()
+    }
+
+    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
+        token.starts_with(hash_hex)
+    }
+}
+
+/// No call of these tests has an effect of its own.
+#[derive(Debug)]
+struct Nothing;
+
+impl Dispatch for Nothing {
+    fn prepare(&self, _orders: Vec<Order>) -> BoxFuture<'_, Vec<Prepared>> {
+        unreachable!("the kind of these tests looks nothing up")
+    }
+
+    fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
+        unreachable!("the kind of these tests carries its calls out")
+    }
+}
+
+/// The owner of all runs, which no call of these tests asks.
+#[derive(Debug)]
+struct Nobody;
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
+
+const NOBODY: &str = "no call of these tests asks for other runs";
+
+impl Runs for Nobody {
+    fn nest<'a>(&'a self, _order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn launch(&self, _run: RunId) -> BoxFuture<'_, ()> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn settled(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn get(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn list(&self, _filter: Filter) -> Answer<'_, Vec<Summary>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn steps(&self, _run: RunId) -> Answer<'_, Vec<Value>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn newest(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn has_unknown(&self, _run: Arc<Run>) -> BoxFuture<'_, bool> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn cancel(&self, _run: RunId, _cause: String) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn kill(&self, _run: RunId, _asked: Kill) -> Answer<'_, (Arc<Run>, KillReceipt)> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn emit(&self, _run: RunId, _name: String, _content: Value) -> Answer<'_, ()> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn resume(&self, _run: RunId, _request: Resume) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+}
+
+pub(crate) async fn services(directory: &Path) -> Arc<Services> {
+    recovered(directory, 1 << 16).await.0
+}
+
+/// The same on a log of segments of that size, with the runs that were live when the journal was last open.
+pub(crate) async fn recovered(
+    directory: &Path,
+    segment_bytes: u64,
+) -> (Arc<Services>, Vec<Arc<Run>>) {
+    let home = ("HOME".into(), directory.as_os_str().to_owned());
+    let state = ("RYE_STATE_DIR".into(), directory.join("state").into());
+    let config = load(&Args::default(), &Environment::of([home, state])).unwrap();
+    let config = Arc::new(config.config);
+    std::fs::create_dir_all(&config.state_dir).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(HostClock);
+    let key: Arc<dyn Signer> = Arc::new(Key(SigningKey::from_bytes(&[7; 32])));
+    let options = Options {
+        segment_bytes,
+        ..Options::new(
+            config.state_dir.clone(),
+            Arc::clone(&clock),
+            Arc::clone(&key),
+            Artifacts::new(key),
+        )
+    };
+    let (journal, recovered) = Journal::open(options).await.unwrap();
+    let services = Services {
+        journal: Arc::new(journal),
+        dispatch: Arc::new(Nothing),
+        projects: Arc::new(Projects::new(config, clock)),
+        graphs: Graphs::default(),
+        runs: Weak::<Nobody>::new(),
+        clock: Arc::new(HostClock),
+        epoch: recovered.epoch,
+    };
+    (Arc::new(services), recovered.live)
+}
+
+pub(crate) fn spec(id: &RunId, directory: &Path) -> Spec {
+    Spec {
+        project: directory.display().to_string(),
+        files: directory.join(".ai").display().to_string(),
+        principal: "uid:0".into(),
+        ..Spec::new(
+            RunKind::Tool,
+            ItemRef::tool(ItemId::new("t/scripted").unwrap()),
+            id.clone(),
+            Budget::open(id.clone()),
+        )
+    }
+}
+
+/// A run that `epoch` owns; that is durable.
+pub(crate) async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Arc<Run> {
+    let id = RunId::new("t-1-a").unwrap();
+    let started = RunEvent::RunStarted { epoch };
+    let changes = vec![
+        Change::create(&id, Arc::new(spec(&id, directory))),
+        Change::event(&id, started.into()),
+    ];
+    let committed = services.journal.commit(changes).await.unwrap();
+    services.journal.durable(committed.ticket).await.unwrap();
+    services.journal.run(&id).await.unwrap().unwrap()
+}
+
+pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .expect("nothing waits for what waits for it")
+}
