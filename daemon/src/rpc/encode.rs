@@ -102,6 +102,7 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
         parent_id: text(run.parent.as_ref()),
         project: run.project.clone(),
         steps: run.steps,
+        spawn_count: run.spawn_count,
         cost: Some(cost(&Usage::default(), Usd::ZERO)),
         created_at: Some(timestamp(run.created_at)),
         started_at: run.started_at.map(timestamp),

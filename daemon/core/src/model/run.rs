@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Event, Failure, Illegal, KillReceipt, Left, Life, Outcome, Round, RunEvent,
-    Spec, Status, SuppressedError, Suspension, Unknown, While, Work, graph,
+    Attempt, AttemptId, Event, Failure, GraphEvent, Illegal, KillReceipt, Left, Life, Outcome,
+    Round, RunEvent, Slot, Spec, Status, SuppressedError, Suspension, Unknown, While, Work, graph,
+    is_zero,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -38,6 +39,10 @@ pub struct Run {
     /// How often a restart of the daemon recovered it since something of it last ended, and since the daemon last stopped in
     /// good order.
     pub revivals: u32,
+    /// How many child runs its chain has started, those included that nobody waits for. A call that is tried again counts once:
+    /// it has the child run of its earlier try, or one that continues or replaces that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spawn_count: u32,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
     /// Where it is in its life.
@@ -59,6 +64,7 @@ impl Run {
             seq: Seq(1),
             epoch: Epoch::default(),
             revivals: 0,
+            spawn_count: spec.spawned,
             cancel: None,
             life: Life::Created,
             work: Work::create(&spec),
@@ -252,18 +258,31 @@ impl Run {
 
     /// The only transition: takes in `event`, which becomes its last one. A refused event changes nothing.
     pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
+        let spawns = self.spawns(event);
         if !self.take(at, event) {
             return Err(Illegal {
                 phase: self.describe(),
                 event: event.name(),
             });
         }
+        self.spawn_count += u32::from(spawns);
         self.seq = self.seq.next();
         self.updated_at = at;
         if event.facets().progress {
             self.revivals = 0;
         }
         Ok(())
+    }
+
+    /// Whether `event` announces a child run where there was none before.
+    fn spawns(&self, event: &Event) -> bool {
+        let (slot, child) = match event {
+            Event::Run(RunEvent::StepStarted { child, .. }) => (Slot::Main, child),
+            Event::Run(RunEvent::HookStarted { index, child, .. }) => (Slot::Hook(*index), child),
+            Event::Graph(GraphEvent::ItemStarted { item, child, .. }) => (Slot::Part(*item), child),
+            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => return false,
+        };
+        child.is_some() && self.work.state().child(slot).is_none()
     }
 
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {

@@ -1,6 +1,7 @@
 //! The life of a run as a table: every phase against every event.
 
 mod graph;
+mod spawns;
 mod unknown;
 
 use std::collections::BTreeSet;
