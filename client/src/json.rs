@@ -1,6 +1,7 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
 pub mod budget;
+pub mod capability;
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,6 +1,7 @@
 //! Text for people. Pure: every function takes what it shows and gives back the text.
 
 pub(crate) mod budget;
+pub(crate) mod capability;
 pub(crate) mod screen;
 pub(crate) mod steps;
 
