@@ -13,11 +13,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::clock::{Clock, Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
+use rye_core::ledger::Denied;
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{
     Budget, Event, Failure, KillReceipt, Object, Outcome, Run, RunEvent, RunKind, Slot, Spec,
     Status,
 };
+use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
 use ryed::clock::HostClock;
@@ -25,7 +27,7 @@ use ryed::config::{Args, Environment, load};
 use ryed::drive::{self, Ended, Job, Kind, Reports};
 use ryed::graphs::Graphs;
 use ryed::journal::{Error, Filter, Journal, Options, Signer, Summary};
-use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
+use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
 use ryed::stop::{DriverExit, Stop};
@@ -129,6 +131,18 @@ impl Runs for Nobody {
     }
 
     fn resume(&self, _run: RunId, _request: Resume) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn budget_path(&self, _run: Arc<Run>) -> Answer<'_, Vec<AccountView>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn budget_tree(&self, _run: Arc<Run>) -> Answer<'_, Vec<(u32, AccountView)>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn affords(&self, _run: &Run, _share: Usd) -> Result<(), Denied> {
         unreachable!("{NOBODY}")
     }
 }

@@ -15,7 +15,7 @@ use crate::cache::Entry;
 use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
-use crate::supervisor::AccountView;
+use crate::port::AccountView;
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
@@ -246,14 +246,7 @@ pub(super) fn budget(view: &AccountView) -> v1::Budget {
         remaining: account.remaining().map(|remaining| remaining.to_string()),
         overrun: account.overrun().to_string(),
         estimated: view.estimated > Usd::ZERO,
-        state: if view.row.closed {
-            "closed"
-        } else if account.ended {
-            "ended"
-        } else {
-            "open"
-        }
-        .to_owned(),
+        state: view.state().as_str().to_owned(),
         cost: Some(cost(&view.actual, view.estimated)),
         used: account.used().to_string(),
     }
