@@ -101,7 +101,7 @@ fn a_crash_forgets_no_share() {
     let run = start(&world, "1.00");
     let before = with_open(&world, &run, 2);
     daemon.kill_both();
-    drop(daemon);
+    let _status = daemon.ended();
     let _daemon = world.start("");
     let after = with_open(&world, &run, 2);
     assert_eq!(before, after);
