@@ -1,6 +1,7 @@
 //! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
 
 mod budget;
+mod capability;
 mod graph;
 mod values;
 
@@ -13,6 +14,7 @@ use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::Status;
 
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
+pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
@@ -137,9 +139,19 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl ps\n  ryectl ps --all --tree\n  ryectl ps --status error --status killed --json"
     )]
     Ps(Ps),
-    /// Show the record of a run
-    #[command(after_help = "Example:\n  ryectl get app-deploy-1767225600-abcdefghij --json")]
-    Get(OneRun),
+    /// Show the record of a run, or what it may do
+    #[command(
+        after_help = "Examples:\n  ryectl get app-deploy-1767225600-abcdefghij --json\n  ryectl get app-deploy-1767225600-abcdefghij --capabilities"
+    )]
+    Get(Get),
+    /// Tell whether a run may do something
+    ///
+    /// An action is allowed if every layer of capabilities of the run has a pattern for it. Ends with 4 if one has none, and names
+    /// that one. Whether the item exists is not asked.
+    #[command(
+        after_help = "Examples:\n  ryectl can app-deploy-1767225600-abcdefghij tool:rye/bash\n  ryectl can app-deploy-1767225600-abcdefghij rye.fetch.knowledge.app.notes --json"
+    )]
+    Can(Can),
     /// List the steps a graph run has taken
     #[command(after_help = "Example:\n  ryectl steps app-deploy-1767225600-abcdefghij")]
     Steps(OneRun),
@@ -561,6 +573,12 @@ mod tests {
             "graph step a --node n --cap x*",
             "kill r --grace NaN",
             "get ../r",
+            "can r",
+            "can r rye/bash",
+            "can r rye.execute.tool.*",
+            "can r rye.eat.tool.a",
+            "can r tool:../a",
+            "can ../r tool:a",
             "resume",
             "resume r --raise steps=0",
             "resume r --raise spend=much",

@@ -1,6 +1,7 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
 pub mod budget;
+pub mod capability;
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,6 +50,8 @@ pub struct Run {
     pub suspend: Option<Suspension>,
     /// What it has cost.
     pub cost: Cost,
+    /// How many child runs it has started, with the runs that it continues.
+    pub spawn_count: u32,
     /// When it started, RFC 3339.
     pub started_at: Option<String>,
     /// When it ended, RFC 3339.
@@ -332,6 +335,7 @@ impl Run {
             errors: suppressed(run),
             suspend: run.suspend.as_ref().map(Suspension::new),
             cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
+            spawn_count: run.spawn_count,
             started_at: time(run.started_at.as_ref()),
             ended_at: time(run.ended_at.as_ref()),
             continuation_of: some(&run.continuation_of),

@@ -1,6 +1,7 @@
 //! Text for people. Pure: every function takes what it shows and gives back the text.
 
 pub(crate) mod budget;
+pub(crate) mod capability;
 pub(crate) mod screen;
 pub(crate) mod steps;
 
@@ -144,6 +145,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         Some(node) => format!("{} (node {node}, {})", error.message, error.code),
         None => format!("{} ({})", error.message, error.code),
     });
+    let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
     let head = fields(&[
         ("run", Some(run.run_id.clone())),
         ("item", Some(run.item_id.clone())),
@@ -152,6 +154,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("suspended", run.suspend.as_ref().map(suspension)),
         ("error", error),
         ("steps", Some(run.steps.to_string())),
+        ("child runs", child_runs),
         ("cost", budget::cost(&run.cost)),
         ("project", run.project.clone()),
         ("parent", run.parent_id.clone()),

@@ -2,6 +2,7 @@
 
 mod attach;
 mod budget;
+mod capability;
 mod daemon;
 mod execute;
 mod graph;
@@ -120,7 +121,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,
-        Verb::Get(one) => runs::get(&one.run, session).await,
+        Verb::Get(get) if get.capabilities => capability::show(&get.run, session).await,
+        Verb::Get(get) => runs::get(&get.run, session).await,
+        Verb::Can(can) => capability::can(&can, session).await,
         Verb::Steps(one) => runs::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Events(events) => runs::events(&events, session).await,

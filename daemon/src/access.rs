@@ -20,12 +20,10 @@ use crate::journal::{
     self, Feed, Filter, Journal, Line, Signer, StepLine, Storage, Summary, Walked,
 };
 use crate::object::Digest;
-use crate::port::{Refusal, Resume, reach};
+use crate::port::{AccountView, Refusal, Resume, reach};
 use crate::projects::{self, Project};
 use crate::services::TraceMode;
-use crate::supervisor::{
-    AccountView, Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor,
-};
+use crate::supervisor::{Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor};
 
 /// The daemon as callers from outside have it.
 #[derive(Debug, Clone)]

@@ -227,6 +227,9 @@ pub struct Summary {
     pub ended_at: Option<Timestamp>,
     /// Steps taken.
     pub steps: u32,
+    /// How many child runs its chain has started.
+    #[serde(default)]
+    pub spawn_count: u32,
 }
 
 impl Summary {
@@ -248,6 +251,7 @@ impl Summary {
             updated_at: run.updated_at,
             ended_at: run.ended_at,
             steps: run.steps(),
+            spawn_count: run.spawn_count,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! stands in `reach`. **Order.** A call that waits is dropped when its run is to stop; waiting changes nothing, so a call
 //! repeated after a restart waits again.
 
+mod budget;
 mod control;
 mod emitter;
 mod orchestrator;
@@ -31,6 +32,8 @@ pub enum Tool {
     Emitter,
     /// `rye/agent/threads/orchestrator`: waits for runs, stops them, resumes them, reports about them.
     Orchestrator,
+    /// `rye/agent/threads/budget_ledger`: tells what runs may spend, and have spent.
+    BudgetLedger,
     /// `rye/core/processes/…`: the same, one run at a time.
     Processes(Process),
 }
@@ -53,7 +56,11 @@ impl Tool {
     pub const fn is_open_to_graphs(self) -> bool {
         match self {
             Self::Control => true,
-            Self::Echo | Self::Emitter | Self::Orchestrator | Self::Processes(_) => false,
+            Self::Echo
+            | Self::Emitter
+            | Self::Orchestrator
+            | Self::BudgetLedger
+            | Self::Processes(_) => false,
         }
     }
 
@@ -61,7 +68,7 @@ impl Tool {
     pub const fn tells_of_runs(self) -> bool {
         match self {
             Self::Orchestrator | Self::Processes(_) => true,
-            Self::Echo | Self::Control | Self::Emitter => false,
+            Self::Echo | Self::Control | Self::Emitter | Self::BudgetLedger => false,
         }
     }
 }
@@ -73,6 +80,7 @@ pub fn find(id: &ItemId) -> Option<Tool> {
         "rye/agent/threads/internal/control" => Some(Tool::Control),
         "rye/agent/threads/internal/emitter" => Some(Tool::Emitter),
         "rye/agent/threads/orchestrator" => Some(Tool::Orchestrator),
+        "rye/agent/threads/budget_ledger" => Some(Tool::BudgetLedger),
         "rye/core/processes/status" => Some(Tool::Processes(Process::Status)),
         "rye/core/processes/list" => Some(Tool::Processes(Process::List)),
         "rye/core/processes/cancel" => Some(Tool::Processes(Process::Cancel)),
@@ -99,6 +107,7 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Control => control::answer(params),
         Tool::Emitter => emitter::emit(params, session).await,
         Tool::Orchestrator => orchestrator::call(params, session).await,
+        Tool::BudgetLedger => budget::call(params, session).await,
         Tool::Processes(Process::Status) => processes::status(params, session).await,
         Tool::Processes(Process::List) => processes::list(params, session).await,
         Tool::Processes(Process::Cancel) => processes::cancel(params, session).await,

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
+use rye_core::ledger::{AccountId, Denied, Usage};
 use rye_core::model::{Failure, Kill, KillReceipt, Object, Run, Spec, Verdict};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
-use crate::journal::{Filter, Summary};
+use crate::journal::{AccountRow, Filter, Summary};
 
 /// Parameters of an action on a graph that say how the graph runs, and what a caller who starts a run at the top says instead.
 pub const CONTROL: [(&str, &str); 10] = [
@@ -91,6 +92,66 @@ pub trait Runs: fmt::Debug + Send + Sync {
 
     /// Resumes a suspended run, or makes a run that continues where an ended one failed; answers with the one that runs.
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+
+    /// The account of a run and those above it, up to the root of its tree.
+    fn budget_path(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Vec<AccountView>, Refusal>>;
+
+    /// The account of a run and all below it, each behind the one that it draws on, with how many lie above it.
+    fn budget_tree(&self, run: Arc<Run>)
+    -> BoxFuture<'_, Result<Vec<(u32, AccountView)>, Refusal>>;
+
+    /// Whether a child run of `run` that reserves `share` would be paid for now. Nothing is reserved.
+    fn affords(&self, run: &Run, share: Usd) -> Result<(), Denied>;
+}
+
+/// An account as people see it.
+#[derive(Debug, Clone)]
+pub struct AccountView {
+    /// Its name.
+    pub id: AccountId,
+    /// The newest of the runs that have it.
+    pub run: RunId,
+    /// What is stored of it.
+    pub row: AccountRow,
+    /// What it and all below it have spent.
+    pub actual: Usage,
+    /// How much of that money is an estimate.
+    pub estimated: Usd,
+}
+
+/// How far an account is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountState {
+    /// Its chain of runs is not over.
+    Open,
+    /// Its chain is over, and accounts below it are not closed.
+    Ended,
+    /// It is over with all below it.
+    Closed,
+}
+
+impl AccountState {
+    /// The word used on the wire and in answers of tools.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Ended => "ended",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl AccountView {
+    /// How far it is over.
+    pub fn state(&self) -> AccountState {
+        if self.row.closed {
+            AccountState::Closed
+        } else if self.row.account.ended {
+            AccountState::Ended
+        } else {
+            AccountState::Open
+        }
+    }
 }
 
 /// A run that an action of another run asks for.

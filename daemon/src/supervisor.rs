@@ -42,7 +42,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use self::admission::Admitted;
-pub use self::budget::AccountView;
 pub use self::error::Error;
 pub use self::execute::{Executed, Lookup, Step};
 pub use self::lineage::Reach;

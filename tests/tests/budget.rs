@@ -101,7 +101,7 @@ fn a_crash_forgets_no_share() {
     let run = start(&world, "1.00");
     let before = with_open(&world, &run, 2);
     daemon.kill_both();
-    drop(daemon);
+    let _status = daemon.ended();
     let _daemon = world.start("");
     let after = with_open(&world, &run, 2);
     assert_eq!(before, after);
@@ -241,4 +241,106 @@ fn amounts_that_are_none_are_refused_before_anything_starts() {
     let run = world.start_run("t/plain");
     world.settled(&run);
     assert_eq!(show(&world, &run)["path"][0]["max"], "1.000000000");
+}
+
+const LEDGER: &str = "rye/agent/threads/budget_ledger";
+
+/// Starts `t/child`, which reserves its share and waits, and asks the ledger about both; what each node is answered is the key of
+/// its name.
+fn asking() -> String {
+    let ask = |node: &str, params: &str, next: &str| {
+        format!(
+            "\n  {node}:\n    action: {{item_id: {LEDGER}, params: {params}}}\n    assign: {{{node}: \"${{result}}\"}}\n    \
+             next: {next}"
+        )
+    };
+    [
+        "start: below\nnodes:\n  below:\n    action: {item_id: t/child, params: {async: true}}\n    \
+         assign: {child: \"${result.graph_run_id}\"}\n    next: fits"
+            .to_owned(),
+        ask("fits", "{operation: can_spawn, amount: 0.60}", "lacks"),
+        ask("lacks", "{operation: can_spawn, amount: \"0.70\"}", "left"),
+        ask("left", "{operation: check_remaining}", "tree"),
+        ask("tree", "{operation: get_tree_spend}", "share"),
+        ask(
+            "share",
+            "{operation: get_status, thread_id: \"${state.child}\"}",
+            "out",
+        ),
+        "\n  out: {type: return}".to_owned(),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_graph_asks_the_ledger_what_it_and_its_child_runs_may_spend() {
+    let world = world(Some("0.40"));
+    world.graph_with("t/asks", &head(None), &asking());
+    let _daemon = world.start("");
+    let out = world.ryectl("run t/asks --detach --limit spend=1.00").ok();
+    let run = out.line();
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    let state = &world.record(&run)["state"];
+    let (fits, lacks) = (&state["fits"], &state["lacks"]);
+    assert_eq!(fits["affordable"], true, "{state}");
+    assert_eq!(
+        (&fits["requested"], &fits["lacking"]),
+        (&"0.600000000".into(), &Value::Null)
+    );
+    assert_eq!(lacks["affordable"], false, "{state}");
+    assert_eq!(lacks["lacking"]["account"], run.as_str());
+    assert_eq!(lacks["lacking"]["missing"], "0.100000000");
+    let why = lacks["reason"].as_str().unwrap();
+    assert!(why.contains(&run) && why.contains("0.700000000"), "{why}");
+    let left = &state["left"];
+    assert_eq!(left["thread_id"], run.as_str());
+    // Nothing was reserved by asking.
+    assert_eq!(left["remaining"], "0.600000000", "{state}");
+    assert_eq!(left["limited_by"], run.as_str());
+    let tree = &state["tree"];
+    assert_eq!(tree["total_reserved"], "0.400000000", "{state}");
+    assert_eq!(tree["total_actual"], "0.000000000");
+    assert_eq!(
+        (&tree["thread_count"], &tree["active_count"]),
+        (&2.into(), &2.into())
+    );
+    let share = &state["share"];
+    assert_eq!(share["account"], state["child"], "{state}");
+    assert_eq!(
+        (&share["state"], &share["parent"]),
+        (&"open".into(), &run.as_str().into())
+    );
+    assert_eq!(share["reserved"], "0.400000000");
+    // The run is over, its child run is not.
+    let asked = |params: &str| {
+        let params = params.replace("RUN", &run);
+        world
+            .ryectl("execute tool --json --params -")
+            .arg(LEDGER)
+            .stdin(params)
+    };
+    let over = asked(r#"{"operation": "can_spawn", "thread_id": "RUN", "amount": 0}"#);
+    let over = over.ok().json();
+    assert_eq!(over["data"]["affordable"], false, "{over}");
+    let refused = |params: &str, why: &str| {
+        let _told = asked(params).run().code(1).tells(&[why]);
+    };
+    refused(r#"{"operation": "spend_it"}"#, "there is no `operation`");
+    refused(r#"{"operation": "release"}"#, "only tells");
+    refused(r#"{"operation": "can_spawn"}"#, "`amount`");
+    refused(
+        r#"{"operation": "get_status", "thread_id": "t-gone-1"}"#,
+        "there is no run",
+    );
+    let elsewhere = world.home().join("other");
+    std::fs::create_dir_all(elsewhere.join(".ai")).unwrap();
+    let unseen = asked(r#"{"operation": "get_status", "thread_id": "RUN"}"#);
+    let _told = unseen
+        .within(&elsewhere)
+        .run()
+        .code(1)
+        .tells(&["there is no run"]);
+    world.write("go", "");
+    world.settled(state["child"].as_str().unwrap());
 }

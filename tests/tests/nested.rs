@@ -647,6 +647,7 @@ fn a_detached_run_continues_by_itself() {
         "pid": daemon.pid(),
     });
     assert_eq!(out["output"], expected);
+    assert_eq!(out["spawn_count"], 1, "{out}");
     until_lines(&world, "ran", 1);
     let daemon = restart(&world, daemon);
     until_lines(&world, "ran", 2);
@@ -875,6 +876,7 @@ fn another_try_of_a_node_continues_its_child_run() {
         world.write("go", "");
         let failed = ran(&world, "t/middle");
         assert_eq!(failed["status"], "error");
+        assert_eq!(failed["spawn_count"], 1, "{failed}");
         let ran = lines(&world, "ran");
         assert_eq!(
             ran.iter().filter(|line| *line == "charged").count(),
@@ -947,6 +949,10 @@ fn items_continue_their_child_runs() {
     assert_eq!(failed.json()["code"], "item_failed");
     world.write("ok", "");
     assert_eq!(world.ryectl("resume").arg(&run).ok().json()["output"], 2);
+    let chain = world.ryectl("chain --json").arg(&run).ok().json();
+    let runs = chain.as_array().unwrap().iter();
+    let spawned: Vec<&Value> = runs.map(|run| &run["spawn_count"]).collect();
+    assert_eq!(spawned, [2, 2, 2], "each item counts once in the chain");
     let ran = lines(&world, "ran");
     assert_eq!(
         ran.iter().filter(|line| *line == "charged").count(),

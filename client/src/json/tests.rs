@@ -13,6 +13,7 @@ fn run() -> v1::Run {
         state_json: r#"{"z":1,"a":18446744073709551615,"inputs":{}}"#.to_owned(),
         output_json: r#"{"n":1}"#.to_owned(),
         steps: 3,
+        spawn_count: 4,
         started_at: Some(prost_types::Timestamp {
             seconds: 1_771_840_801,
             nanos: 234_000_000,
@@ -31,7 +32,7 @@ fn a_run_has_exactly_the_promised_fields_in_their_order() {
             r#""output":{"n":1},"steps":3,"outputs":null,"result":null,"error":null,"errors_suppressed":0,"#,
             r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
             r#""cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"spend":"0.000000000","#,
-            r#""estimated":false},"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
+            r#""estimated":false},"spawn_count":4,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
             r#""continuation_of":null,"continued_by":null}"#
         )
     );

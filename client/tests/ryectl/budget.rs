@@ -1,4 +1,4 @@
-//! Verbs about budgets, and what runs have cost.
+//! Verbs about budgets, and what runs have cost and started.
 
 use rye_proto::v1::{self, RunStatus};
 use serde_json::json;
@@ -128,4 +128,27 @@ async fn a_record_tells_people_its_cost_only_if_there_is_one() {
             r#""reasoning_tokens":100,"spend":"0.021500000","estimated":true}"#
         )
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_tells_people_of_child_runs_only_if_there_were_any() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["get", RUN]).await;
+    assert!(!ended.stdout.contains("child runs"), "{}", ended.stdout);
+    let daemon = Daemon::serve(Script {
+        run: v1::Run {
+            spawn_count: 3,
+            ..run(RunStatus::Completed)
+        }
+        .into(),
+        ..Script::default()
+    });
+    let ended = ask(&daemon, &["get", RUN]).await;
+    assert!(
+        ended.stdout.contains("\nchild runs    3\n"),
+        "{}",
+        ended.stdout
+    );
+    let record = ask(&daemon, &["get", RUN, "--json"]).await.json();
+    assert_eq!(record["spawn_count"], 3);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 43] = [
+const VERBS: [&str; 44] = [
     "",
     "init",
     "key",
@@ -25,6 +25,7 @@ const VERBS: [&str; 43] = [
     "execute",
     "ps",
     "get",
+    "can",
     "steps",
     "state",
     "events",

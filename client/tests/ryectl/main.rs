@@ -8,6 +8,7 @@
 )]
 
 mod budget;
+mod capability;
 mod help;
 mod scripted;
 mod steering;

@@ -7,10 +7,11 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ItemKind, ItemRef};
+use crate::id::{InvalidId, ItemId, ItemKind, ItemRef};
 
 /// What is done to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub enum Primary {
 }
 
 impl Primary {
+    const ALL: [Self; 3] = [Self::Execute, Self::Fetch, Self::Sign];
+
     /// The word used in capabilities and graph files.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,7 +46,7 @@ impl Capability {
     /// The capability needed to do `primary` to `item`. A `.` inside the id is written `%2E`, and a `%` as `%25`, so
     /// that `a.b` and `a/b` never share a capability.
     pub fn of(primary: Primary, item: &ItemRef) -> Self {
-        let mut name = format!("rye.{}.{}.", primary.as_str(), item.kind);
+        let mut name = prefix(primary, item.kind);
         for c in item.id.as_str().chars() {
             match c {
                 '/' => name.push('.'),
@@ -58,6 +61,50 @@ impl Capability {
     /// The capability as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// What the names of all actions begin with that do `primary` to an item of this kind.
+fn prefix(primary: Primary, kind: ItemKind) -> String {
+    format!("rye.{}.{kind}.", primary.as_str())
+}
+
+/// What is done, the kind of item, and how the names of such actions begin.
+fn prefixes() -> impl Iterator<Item = (Primary, ItemKind, String)> {
+    Primary::ALL
+        .into_iter()
+        .flat_map(|primary| ItemKind::ALL.map(|kind| (primary, kind, prefix(primary, kind))))
+}
+
+impl FromStr for Capability {
+    type Err = InvalidId;
+
+    /// Reads the name of one action, in which `/` is as good as `.`, or an item with its type (`tool:rye/bash`): the
+    /// action is to execute it. Older names mean what they mean in patterns and in calls.
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let invalid = |reason| InvalidId {
+            text: text.to_owned(),
+            what: "an action",
+            reason,
+        };
+        if text.contains(['*', '?', '[']) {
+            return Err(invalid("it is a pattern; name one action"));
+        }
+        if text.contains(':') {
+            let item = ItemRef::parse(text, ItemKind::Tool)?;
+            return Ok(Self::of(Primary::Execute, &item.canonical()));
+        }
+        let name = normalise(text);
+        let named = prefixes().find_map(|(primary, kind, prefix)| {
+            let id = name.strip_prefix(&prefix)?;
+            Some((primary, kind, id))
+        });
+        let (primary, kind, id) = named.ok_or_else(|| {
+            invalid("write it as tool:a/b, or as rye.execute.tool.a.b with execute, fetch or sign and the type of the item")
+        })?;
+        let id = id.replace('.', "/").replace("%2E", ".");
+        let id = ItemId::new(id.replace("%25", "%"))?;
+        Ok(Self::of(primary, &ItemRef { kind, id }.canonical()))
     }
 }
 
@@ -110,12 +157,9 @@ pub fn normalise(pattern: &str) -> String {
 pub fn can_match(pattern: &str) -> bool {
     let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
     let is_whole = literal.len() == pattern.len();
-    let primaries = [Primary::Execute, Primary::Fetch, Primary::Sign].into_iter();
-    let mut prefixes = primaries
-        .flat_map(|primary| ItemKind::ALL.map(|kind| format!("rye.{}.{kind}.", primary.as_str())));
     // Ids are written with dots.
     !literal.contains('/')
-        && prefixes.any(|prefix| match literal.strip_prefix(&prefix) {
+        && prefixes().any(|(_, _, prefix)| match literal.strip_prefix(&prefix) {
             Some(id) => !(is_whole && id.is_empty()),
             None => !is_whole && prefix.starts_with(literal),
         })
@@ -226,6 +270,42 @@ mod tests {
                 expected,
                 "{pattern} on {id}"
             );
+        }
+    }
+
+    #[test]
+    fn an_action_is_named_by_its_item_or_by_its_capability() {
+        for (text, name) in [
+            ("tool:rye/bash", "rye.execute.tool.rye.bash"),
+            ("knowledge:a.b/c", "rye.execute.knowledge.a%2Eb.c"),
+            ("rye.execute.tool.rye.bash", "rye.execute.tool.rye.bash"),
+            ("rye.execute.tool.rye/bash", "rye.execute.tool.rye.bash"),
+            ("rye.sign.config.a%2Eb.c%25", "rye.sign.config.a%2Eb.c%25"),
+            // Other names of the same.
+            ("tool:rye/bash/bash", "rye.execute.tool.rye.bash"),
+            (
+                "rye.execute.tool.rye.bash.bash",
+                "rye.execute.tool.rye.bash",
+            ),
+            ("rye.search.knowledge.a", "rye.fetch.knowledge.a"),
+        ] {
+            let action = text.parse::<Capability>().map(|action| action.0);
+            assert_eq!(action.as_deref(), Ok(name), "{text}");
+        }
+        for (text, told) in [
+            ("", "is not an action"),
+            ("rye/bash", "write it as tool:a/b"),
+            ("rye.eat.tool.a", "write it as tool:a/b"),
+            ("execute.tool.a", "write it as tool:a/b"),
+            ("rye.execute.tool.*", "name one action"),
+            ("tool:rye/*", "name one action"),
+            ("rye.execute.tool.", "it is empty"),
+            ("rye.execute.tool.a..b", "empty path segment"),
+            ("spoon:a", "not an item type"),
+            ("tool:../a", "ids cannot leave"),
+        ] {
+            let error = text.parse::<Capability>().unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
         }
     }
 

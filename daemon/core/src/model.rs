@@ -177,6 +177,9 @@ pub struct Spec {
     pub chain_root: RunId,
     /// The ended run this one continues.
     pub continuation_of: Option<RunId>,
+    /// How many child runs the chain had started before this run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spawned: u32,
     /// Limits given by the caller.
     pub limits: Limits,
     /// The account that pays for it.
@@ -217,6 +220,7 @@ impl Spec {
             budget,
             chain_root,
             continuation_of: None,
+            spawned: 0,
             limits: Limits::default(),
             layers: Vec::new(),
             durability: Durability::Strict,
@@ -241,6 +245,15 @@ impl Spec {
         let start = self.start_from.as_ref();
         start.is_some_and(|start| start.extent == Extent::OneNode)
     }
+}
+
+/// Whether a count is left out of what is stored.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for this form"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Where a run begins that does not begin at the beginning.
@@ -519,6 +532,12 @@ impl Kill {
     /// Time between TERM and KILL.
     pub const fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
+    }
+
+    /// Takes over what `later` asks for beyond it.
+    pub fn merge(&mut self, later: &Self) {
+        self.grace_ms = self.grace_ms.min(later.grace_ms);
+        self.tree |= later.tree;
     }
 }
 

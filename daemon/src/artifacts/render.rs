@@ -28,6 +28,7 @@ pub(super) fn thread(run: &Run) -> Object {
         ("ended_at", json!(run.ended_at.map(|at| at.to_string()))),
         ("seq", json!(run.seq)),
         ("steps", json!(run.steps())),
+        ("spawn_count", json!(run.spawn_count)),
         ("limits", json!(spec.limits)),
         ("capabilities", json!(spec.layers)),
         (

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rye_core::ledger::{Account, AccountId, Meter, MeterId, Usage};
+use rye_core::ledger::{Account, AccountId, Denied, Meter, MeterId, Operation, Sheet, Usage};
 use rye_core::money::Usd;
 
 use super::{Error, Journal, Ticket};
@@ -80,6 +80,12 @@ impl Journal {
         let raises = self.shared.sequencer().state.ledger().raises(id, to);
         // What is wrong with it is for the commit to say.
         raises.unwrap_or_else(|_| vec![(id.clone(), to)])
+    }
+
+    /// What `operation` on the account `id` would be answered now. Nothing changes.
+    pub fn try_on_accounts(&self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
+        let sequencer = self.shared.sequencer();
+        Sheet::new(sequencer.state.ledger()).perform(id, operation)
     }
 
     /// The meters in which something counts, or has counted.

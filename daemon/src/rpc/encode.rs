@@ -15,7 +15,7 @@ use crate::cache::Entry;
 use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
-use crate::supervisor::AccountView;
+use crate::port::AccountView;
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
@@ -102,6 +102,7 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
         parent_id: text(run.parent.as_ref()),
         project: run.project.clone(),
         steps: run.steps,
+        spawn_count: run.spawn_count,
         cost: Some(cost(&Usage::default(), Usd::ZERO)),
         created_at: Some(timestamp(run.created_at)),
         started_at: run.started_at.map(timestamp),
@@ -245,14 +246,7 @@ pub(super) fn budget(view: &AccountView) -> v1::Budget {
         remaining: account.remaining().map(|remaining| remaining.to_string()),
         overrun: account.overrun().to_string(),
         estimated: view.estimated > Usd::ZERO,
-        state: if view.row.closed {
-            "closed"
-        } else if account.ended {
-            "ended"
-        } else {
-            "open"
-        }
-        .to_owned(),
+        state: view.state().as_str().to_owned(),
         cost: Some(cost(&view.actual, view.estimated)),
         used: account.used().to_string(),
     }

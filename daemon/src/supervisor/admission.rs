@@ -96,6 +96,7 @@ impl Admission {
                 (None, None) => None,
             },
             continuation_of: continued.map(|run| run.id.clone()),
+            spawned: continued.map_or(0, |run| run.spawn_count),
             limits: request.limits.clone(),
             layers: inherited_layers(&request),
             durability: request.durability.unwrap_or(config.durability),

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::ledger::{AccountId, Usage};
+use rye_core::ledger::{AccountId, Denied, Operation};
 use rye_core::model::{Budget, Funding, Run, RunEvent};
 use rye_core::money::Usd;
 
 use super::{Error, Reach, Start, StartAt, Supervisor};
 use crate::journal::{self, AccountRow, Change};
+use crate::port::AccountView;
 
 impl Supervisor {
     /// The account of the run `id` that `start` asks for, with the limit that the request names.
@@ -103,21 +104,6 @@ fn parent(start: &Start) -> Option<AccountId> {
     Some(lineage.spec.budget.account.clone())
 }
 
-/// An account as people see it.
-#[derive(Debug, Clone)]
-pub struct AccountView {
-    /// Its name.
-    pub id: AccountId,
-    /// The newest of the runs that have it.
-    pub run: RunId,
-    /// What is stored of it.
-    pub row: AccountRow,
-    /// What it and all below it have spent.
-    pub actual: Usage,
-    /// How much of that money is an estimate.
-    pub estimated: Usd,
-}
-
 impl Supervisor {
     async fn account_view(&self, id: AccountId, row: AccountRow) -> Result<AccountView, Error> {
         let (actual, estimated) = self.journal().spent(&id, &row);
@@ -170,6 +156,17 @@ impl Supervisor {
             tree.push((depth, self.account_view(id, row).await?));
         }
         Ok(tree)
+    }
+
+    /// Whether a child run of `run` that reserves `share` would be paid for now. Nothing is reserved.
+    pub(super) fn affords(&self, run: &Run, share: Usd) -> Result<(), Denied> {
+        let journal = self.journal();
+        let child = RunId::generate(&run.spec.item.id, journal.now().seconds(), journal.random());
+        let open = Operation::Open {
+            parent: Some(run.spec.budget.account.clone()),
+            limit: Some(share),
+        };
+        journal.try_on_accounts(&AccountId(child), &open)
     }
 
     /// Gives `run` more to spend, and with `through` also those above that would have too little for it; answers with the

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
+use rye_core::ledger::Denied;
 use rye_core::model::{
     Event, Failure, Kill, KillReceipt, Life, Limits, Run, RunEvent, RunKind, SuspendReason,
 };
+use rye_core::money::Usd;
 use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::resume::continuation_key;
 use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
 use crate::journal::{Change, Filter, Summary};
-use crate::port::{Nest, Nested, Refusal, Resume, Runs};
+use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 
 /// Levels of child runs of a run that nobody limited.
 const MOST_DEPTH: u32 = 10;
@@ -259,5 +261,22 @@ impl Runs for Shared {
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.resume(&run, request).await?) })
+    }
+
+    fn budget_path(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Vec<AccountView>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.budget_path(&run).await?) })
+    }
+
+    fn budget_tree(
+        &self,
+        run: Arc<Run>,
+    ) -> BoxFuture<'_, Result<Vec<(u32, AccountView)>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.budget_tree(&run).await?) })
+    }
+
+    fn affords(&self, run: &Run, share: Usd) -> Result<(), Denied> {
+        self.supervisor().affords(run, share)
     }
 }

@@ -9,14 +9,16 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::future::BoxFuture;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
+use rye_core::ledger::Denied;
 use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
+use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
 use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
-use ryed::port::{Nest, Nested, Refusal, Resume, Runs};
+use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
 use serde_json::Value;
@@ -112,6 +114,18 @@ impl Runs for Nobody {
     }
 
     fn resume(&self, _run: RunId, _request: Resume) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn budget_path(&self, _run: Arc<Run>) -> Answer<'_, Vec<AccountView>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn budget_tree(&self, _run: Arc<Run>) -> Answer<'_, Vec<(u32, AccountView)>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn affords(&self, _run: &Run, _share: Usd) -> Result<(), Denied> {
         unreachable!("{NOBODY}")
     }
 }

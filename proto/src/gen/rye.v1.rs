@@ -493,6 +493,9 @@ pub struct Run {
     /// Whether its parent does not wait for it.
     #[prost(bool, tag = "25")]
     pub detached: bool,
+    /// How many child runs it has started, with the runs that it continues.
+    #[prost(uint32, tag = "26")]
+    pub spawn_count: u32,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

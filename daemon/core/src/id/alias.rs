@@ -7,7 +7,7 @@ const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 13] = [
+const ALIASES: [(&str, &str); 14] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -21,6 +21,7 @@ const ALIASES: [(&str, &str); 13] = [
     ("subprocess", EXECUTE),
     ("rye/bash/bash", "rye/bash"),
     ("orchestrator", "rye/agent/threads/orchestrator"),
+    ("budget_ledger", "rye/agent/threads/budget_ledger"),
 ];
 
 impl ItemRef {

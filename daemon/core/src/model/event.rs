@@ -485,14 +485,13 @@ impl RunEvent {
                 ..Facets::ENDS
             },
             Self::RunKilled { .. } => Facets::ENDS,
-            Self::BudgetHeld { .. } => Facets::ATTEMPT,
             Self::CancelRequested { .. } | Self::KillRequested(_) | Self::BudgetRaised { .. } => {
                 Facets {
                     allowed: While::Live,
                     ..Facets::PLAIN
                 }
             }
-            Self::StepStarted { .. } => Facets::ATTEMPT,
+            Self::StepStarted { .. } | Self::BudgetHeld { .. } => Facets::ATTEMPT,
             Self::HookStarted { .. } | Self::Emitted { .. } => Facets::BEGINS,
             // The identity of a process means nothing once the machine went down, and what has been written outlives
             // the daemon; the end of the step, often milliseconds later, takes it along.

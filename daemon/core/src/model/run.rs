@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Because, Event, Failure, Illegal, Kill, KillReceipt, Left, Life, OpenCall,
-    Outcome, Round, RunEvent, Spec, Status, SuppressedError, Suspension, Unknown, While, Work,
-    graph,
+    Attempt, AttemptId, Because, Event, Failure, GraphEvent, Illegal, Kill, KillReceipt, Left,
+    Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError, Suspension,
+    Unknown, While, Work, graph, is_zero,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -40,6 +40,10 @@ pub struct Run {
     /// How often a restart of the daemon recovered it since something of it last ended, and since the daemon last stopped in
     /// good order.
     pub revivals: u32,
+    /// How many child runs its chain has started, those included that nobody waits for. A call that is tried again counts once:
+    /// it has the child run of its earlier try, or one that continues or replaces that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spawn_count: u32,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
     /// Who asked for it to be ended by force, if somebody did.
@@ -67,6 +71,7 @@ impl Run {
             seq: Seq(1),
             epoch: Epoch::default(),
             revivals: 0,
+            spawn_count: spec.spawned,
             cancel: None,
             kill: None,
             open_call: None,
@@ -287,18 +292,31 @@ impl Run {
 
     /// The only transition: takes in `event`, which becomes its last one. A refused event changes nothing.
     pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
+        let spawns = self.spawns(event);
         if !self.take(at, event) {
             return Err(Illegal {
                 phase: self.describe(),
                 event: event.name(),
             });
         }
+        self.spawn_count += u32::from(spawns);
         self.seq = self.seq.next();
         self.updated_at = at;
         if event.facets().progress {
             self.revivals = 0;
         }
         Ok(())
+    }
+
+    /// Whether `event` announces a child run where there was none before.
+    fn spawns(&self, event: &Event) -> bool {
+        let (slot, child) = match event {
+            Event::Run(RunEvent::StepStarted { child, .. }) => (Slot::Main, child),
+            Event::Run(RunEvent::HookStarted { index, child, .. }) => (Slot::Hook(*index), child),
+            Event::Graph(GraphEvent::ItemStarted { item, child, .. }) => (Slot::Part(*item), child),
+            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => return false,
+        };
+        child.is_some() && self.work.state().child(slot).is_none()
     }
 
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
@@ -357,10 +375,7 @@ impl Run {
                 self.cancel.get_or_insert_with(|| cause.clone());
             }
             RunEvent::KillRequested(asked) => match &mut self.kill {
-                Some(kill) => {
-                    kill.grace_ms = kill.grace_ms.min(asked.grace_ms);
-                    kill.tree |= asked.tree;
-                }
+                Some(kill) => kill.merge(asked),
                 None => self.kill = Some(asked.clone()),
             },
             RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(event),
@@ -392,24 +407,27 @@ impl Run {
                 return round.is_some_and(|round| Round::take(round, event));
             }
             RunEvent::BudgetHeld { call, amount, .. } => {
-                if self.open_call.is_some() {
-                    return false;
-                }
                 let (call, amount) = (*call, *amount);
-                self.open_call = Some(OpenCall { call, amount });
+                return self.change_call(None, Some(OpenCall { call, amount }));
             }
             RunEvent::BudgetSettled { call, amount, .. } => {
                 let (call, amount) = (*call, *amount);
-                if self.open_call != Some(OpenCall { call, amount }) {
-                    return false;
-                }
-                self.open_call = None;
+                return self.change_call(Some(OpenCall { call, amount }), None);
             }
             RunEvent::Emitted { .. }
             | RunEvent::Warning { .. }
             | RunEvent::BudgetRaised { .. }
             | RunEvent::RunKilled { .. } => {}
         }
+        true
+    }
+
+    /// Makes the paid call in flight `after`, if it is `before`.
+    fn change_call(&mut self, before: Option<OpenCall>, after: Option<OpenCall>) -> bool {
+        if self.open_call != before {
+            return false;
+        }
+        self.open_call = after;
         true
     }
 

@@ -1,6 +1,7 @@
 //! The life of a run as a table: every phase against every event.
 
 mod graph;
+mod spawns;
 mod unknown;
 
 use std::collections::BTreeSet;
@@ -203,6 +204,40 @@ fn graph_started() -> Event {
     })
 }
 
+/// Those of a kill and of a paid call.
+fn of_kill_and_money() -> [(&'static str, Event); 3] {
+    [
+        (
+            "kill",
+            Event::Run(RunEvent::KillRequested(Kill::new(
+                "uid:0",
+                Duration::from_secs(3),
+            ))),
+        ),
+        (
+            "hold",
+            Event::Run(RunEvent::BudgetHeld {
+                call: CallNo(1),
+                amount: Usd::from_nanos(20),
+                model: "m".into(),
+                input: 7,
+                max_output: 9,
+                meters: Vec::new(),
+            }),
+        ),
+        (
+            "settle",
+            Event::Run(RunEvent::BudgetSettled {
+                call: CallNo(1),
+                amount: Usd::from_nanos(20),
+                usage: Usage::default(),
+                estimated: false,
+                because: Because::NothingSent,
+            }),
+        ),
+    ]
+}
+
 /// Every kind of event, some in several forms, under a word of its own.
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
@@ -261,34 +296,6 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("done", completed(Some("m"))),
         ("left", completed(None)),
         (
-            "kill",
-            Event::Run(RunEvent::KillRequested(Kill::new(
-                "uid:0",
-                std::time::Duration::from_secs(3),
-            ))),
-        ),
-        (
-            "hold",
-            Event::Run(RunEvent::BudgetHeld {
-                call: CallNo(1),
-                amount: Usd::from_nanos(20),
-                model: "m".into(),
-                input: 7,
-                max_output: 9,
-                meters: Vec::new(),
-            }),
-        ),
-        (
-            "settle",
-            Event::Run(RunEvent::BudgetSettled {
-                call: CallNo(1),
-                amount: Usd::from_nanos(20),
-                usage: Usage::default(),
-                estimated: false,
-                because: Because::NothingSent,
-            }),
-        ),
-        (
             "raise",
             Event::Run(RunEvent::BudgetRaised {
                 account: AccountId(RunId::new("x-1-a").unwrap()),
@@ -305,6 +312,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("ending", ending()),
     ];
     all.extend(every_end());
+    all.extend(of_kill_and_money());
     all
 }
 

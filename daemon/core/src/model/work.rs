@@ -9,6 +9,7 @@ use super::{
     Attempt, Event, Outcome, Round, RunEvent, RunKind, Slot, Spec, Suspension, graph, tool,
 };
 use crate::clock::Timestamp;
+use crate::id::RunId;
 
 /// What a run does, by its kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,11 @@ pub(super) trait WorkState {
 
     /// The attempt in flight in `slot`.
     fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt>;
+
+    /// The child run that carries out what is in `slot`, or last carried it out.
+    fn child(&self, _slot: Slot) -> Option<&RunId> {
+        None
+    }
 
     /// What stands for the place where the work is, if there is a word for it.
     fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str>;

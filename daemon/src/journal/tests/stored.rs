@@ -177,6 +177,7 @@ fn continues() -> Stored {
     let spec = Spec {
         start_from: Some(Arc::new(start_from)),
         continuation_of: Some(id("run-0")),
+        spawned: before.spawn_count,
         ..spec(RunKind::Graph)
     };
     record(spec, &[owned()])

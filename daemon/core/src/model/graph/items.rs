@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::bounds;
 use crate::id::RunId;
 use crate::model::chunks::Chunks;
-use crate::model::{Attempt, Effect, Failure};
+use crate::model::{Attempt, Effect, Failure, is_zero};
 
 /// The items of the foreach node in hand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,14 +38,6 @@ struct Item {
     /// Tries so far, if it is to be tried again.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for this form"
-)]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// What an item came to.

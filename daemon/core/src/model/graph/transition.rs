@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::state::{At, Due, FailedAttempt, LastStep, State, Step, StepWork};
 use super::{GraphEvent, ItemResult, Items};
 use crate::clock::Timestamp;
-use crate::id::Name;
+use crate::id::{Name, RunId};
 use crate::model::work::WorkState;
 use crate::model::{
     Attempt, AttemptId, Event, Failure, Outcome, Round, RunEvent, Slot, Spec, SuppressedError,
@@ -35,6 +35,20 @@ impl WorkState for State {
                 Arc::make_mut(&mut items.running).get_mut(&item)
             }
             (StepWork::Action(_) | StepWork::Items(_) | StepWork::NeverStarted(_), _) => None,
+        }
+    }
+
+    fn child(&self, slot: Slot) -> Option<&RunId> {
+        match slot {
+            Slot::Main => self.at.child(),
+            Slot::Part(item) => self.at.items()?.child(item),
+            Slot::Hook(_) => {
+                let running = self.at.round()?.running.as_ref();
+                running
+                    .filter(|attempt| attempt.id.slot == slot)?
+                    .child
+                    .as_ref()
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a kill on record refuses, and where.
 
+use std::time::Duration;
+
 use super::*;
 use crate::model::Kill;
 
@@ -17,7 +19,7 @@ fn below(run: &str, parent: &str, detached: bool) -> Change {
 fn ask(run: &str, tree: bool) -> Change {
     let asked = Kill {
         tree,
-        ..Kill::new("a test", std::time::Duration::from_secs(3))
+        ..Kill::new("a test", Duration::from_secs(3))
     };
     Change::event(&id(run), Event::Run(RunEvent::KillRequested(asked)))
 }
@@ -40,12 +42,12 @@ fn state() -> State {
 
 /// By whose kill `change` is refused, if it is.
 fn stopped_by(state: &mut State, change: Change) -> Option<RunId> {
-    match state.commit(9, vec![change]) {
-        Ok(_) => None,
-        Err(refused) => match refused.why {
-            Why::Stopping(killed) => Some(killed),
-            why => panic!("{why:?}"),
-        },
+    let refused = state.commit(9, vec![change]).err()?;
+    assert!(matches!(refused.why, Why::Stopping(_)), "{refused:?}");
+    if let Why::Stopping(killed) = refused.why {
+        Some(killed)
+    } else {
+        None
     }
 }
 
@@ -83,7 +85,7 @@ fn the_kill_of_a_tree_covers_runs_that_nobody_waits_for() {
 #[test]
 fn a_second_request_makes_the_grace_shorter_and_takes_nothing_back() {
     let mut state = state();
-    let second = Kill::new("somebody else", std::time::Duration::from_secs(1));
+    let second = Kill::new("somebody else", Duration::from_secs(1));
     let second = Change::event(&id("a"), Event::Run(RunEvent::KillRequested(second)));
     let _applied = state.commit(2, vec![ask("a", true), second]).unwrap();
     let kill = state.run(&id("a")).unwrap().kill.clone().unwrap();

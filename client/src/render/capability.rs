@@ -1,0 +1,92 @@
+//! What a run may do, for reading.
+
+use rye_client::json::capability::{Answer, Layer};
+
+use super::screen;
+
+/// The layers of a run: who set each, and its patterns below.
+pub(crate) fn layers(layers: &[Layer]) -> String {
+    if layers.is_empty() {
+        return "there are no capabilities at all, so it may do nothing".to_owned();
+    }
+    let lines = layers.iter().flat_map(|layer| {
+        let patterns = layer.patterns.iter();
+        let patterns = patterns.map(|pattern| format!("  {}", screen::in_line(pattern)));
+        let none = layer.patterns.is_empty().then(|| "  nothing".to_owned());
+        std::iter::once(screen::in_line(&layer.source))
+            .chain(patterns)
+            .chain(none)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether an action is allowed, and which layer refuses it.
+pub(crate) fn answer(answer: &Answer) -> String {
+    let action = screen::in_line(&answer.action);
+    if answer.allowed {
+        return format!("allowed: {action}");
+    }
+    let by = answer.refused_by.as_ref().map_or_else(
+        || "there are no capabilities at all".to_owned(),
+        |layer| {
+            let patterns = match layer.patterns.as_slice() {
+                [] => "an empty list, which allows nothing".to_owned(),
+                patterns => screen::in_line(&patterns.join(", ")),
+            };
+            format!(
+                "not covered by {} ({patterns})",
+                screen::in_line(&layer.source)
+            )
+        },
+    );
+    format!("refused: {action} is {by}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(source: &str, patterns: &[&str]) -> Layer {
+        Layer {
+            source: source.to_owned(),
+            patterns: patterns.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn refused(by: Option<Layer>) -> String {
+        answer(&Answer {
+            run_id: "r".to_owned(),
+            action: "rye.execute.tool.a".to_owned(),
+            allowed: false,
+            refused_by: by,
+        })
+    }
+
+    #[test]
+    fn each_layer_stands_above_its_patterns() {
+        let two = [
+            layer("uid:7", &["rye.*"]),
+            layer("permissions of tool:a/b", &[]),
+        ];
+        assert_eq!(
+            layers(&two),
+            "uid:7\n  rye.*\npermissions of tool:a/b\n  nothing"
+        );
+        assert!(layers(&[]).contains("may do nothing"));
+        let odd = [layer("a\nb", &["\u{1b}[2J"])];
+        assert_eq!(layers(&odd).lines().count(), 2);
+        assert!(!layers(&odd).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_refusal_names_the_layer_and_what_it_covers() {
+        assert_eq!(
+            refused(Some(layer("uid:7", &["x.*", "y"]))),
+            "refused: rye.execute.tool.a is not covered by uid:7 (x.*, y)"
+        );
+        assert!(
+            refused(Some(layer("uid:7", &[]))).ends_with("(an empty list, which allows nothing)")
+        );
+        assert!(refused(None).ends_with("there are no capabilities at all"));
+    }
+}

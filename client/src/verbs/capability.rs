@@ -1,0 +1,37 @@
+//! `get --capabilities` and `can`: what a run may do, as its own layers say.
+
+use rye_client::exit::Exit;
+use rye_client::json::capability::{Answer, Layer};
+use rye_core::id::RunId;
+
+use super::Session;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render::capability as render;
+
+pub(super) async fn show(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+    let run = session.client().await?.get(run.as_str()).await?;
+    let layers = Layer::list(&run);
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&layers)?,
+        Format::Text => output.line(&render::layers(&layers))?,
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn can(can: &cli::Can, session: &mut Session) -> Result<Exit, Failure> {
+    let run = session.client().await?.get(can.run.as_str()).await?;
+    let answer = Answer::new(&run, &can.action);
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&answer)?,
+        Format::Text => output.line(&render::answer(&answer))?,
+    }
+    Ok(if answer.allowed {
+        Exit::Done
+    } else {
+        Exit::Refused
+    })
+}

@@ -1,0 +1,383 @@
+//! `rye/agent/threads/budget_ledger`: what a run may still spend, whether a child run would be paid for, and what was spent.
+//!
+//! **Never** changes anything: money moves with the events of runs, and with nothing else. What a run may see stands in
+//! [`super::reach`].
+
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+use rye_core::ledger::{Denied, Lacking, Shortfall};
+use rye_core::model::{Failure, Object, Run};
+use rye_core::money::Usd;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::reach::visible;
+use super::{Session, invalid, read};
+use crate::port::{AccountState, AccountView, Refusal};
+
+/// What the original offers beside: here it happens by itself, with the run that it is for.
+const WRITES: [&str; 6] = [
+    "register",
+    "register_budget",
+    "reserve",
+    "report_actual",
+    "increment_actual",
+    "release",
+];
+
+/// The parameters. A key that is misspelt must not pass for an account or an amount that nobody named.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    operation: String,
+    thread_id: Option<String>,
+    amount: Option<Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    CheckRemaining,
+    CanSpawn(Usd),
+    GetTreeSpend,
+    GetStatus,
+}
+
+/// Answers what `operation` asks, about the run that calls or another one that it sees.
+pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let asked: Asked = read(params)?;
+    let operation = asked.operation()?;
+    let thread = asked.thread_id.as_deref();
+    let run = visible(session, thread.unwrap_or(session.run.as_str())).await?;
+    let path = session.runs.budget_path(Arc::clone(&run)).await;
+    let path = path.map_err(Refusal::of_run)?;
+    let own = path
+        .first()
+        .ok_or_else(|| Failure::permanent("internal", "what the run may spend is not on record"))?;
+    Ok(match operation {
+        Operation::CheckRemaining => check_remaining(&run.id, own, &path),
+        Operation::CanSpawn(share) => {
+            let refused = refusal(&run, own, share, session);
+            can_spawn(&run.id, &path, share, refused)
+        }
+        Operation::GetTreeSpend => {
+            let tree = session.runs.budget_tree(Arc::clone(&run)).await;
+            tree_spend(&run.id, own, &tree.map_err(Refusal::of_run)?)
+        }
+        Operation::GetStatus => status(&run.id, own),
+    })
+}
+
+impl Asked {
+    fn operation(&self) -> Result<Operation, Failure> {
+        let word = self.operation.as_str();
+        let operation = match word {
+            "can_spawn" => {
+                let amount = self.amount.as_ref().ok_or_else(|| {
+                    invalid("`can_spawn` needs `amount`: the limit of the child run, in US dollars")
+                })?;
+                let amount = Usd::from_json(amount);
+                return amount
+                    .map(Operation::CanSpawn)
+                    .map_err(|error| invalid(format!("`amount`: {error}")));
+            }
+            "check_remaining" => Operation::CheckRemaining,
+            "get_tree_spend" => Operation::GetTreeSpend,
+            "get_status" => Operation::GetStatus,
+            _ if WRITES.contains(&word) => {
+                let text = format!(
+                    "`{word}` happens by itself, with the run that it is for; this tool only tells"
+                );
+                return Err(Failure::permanent("unsupported", text));
+            }
+            _ => {
+                return Err(invalid(format!(
+                    "there is no `operation` {word:?}; use check_remaining, can_spawn, get_tree_spend or get_status"
+                )));
+            }
+        };
+        match self.amount {
+            None => Ok(operation),
+            Some(_) => Err(invalid(format!(
+                "`amount` is for can_spawn, not for {word}"
+            ))),
+        }
+    }
+}
+
+/// What may still be spent, and the account whose limit that is; `None` without any limit.
+///
+/// What is left below a limit is reserved above it, so only the nearest one is asked.
+fn remaining(path: &[AccountView]) -> Option<(Usd, &AccountView)> {
+    path.iter()
+        .find_map(|view| Some((view.row.account.remaining()?, view)))
+}
+
+fn check_remaining(run: &RunId, own: &AccountView, path: &[AccountView]) -> Value {
+    let (remaining, limited_by) = remaining(path).unzip();
+    json!({
+        "thread_id": run,
+        "state": own.state().as_str(),
+        "remaining": remaining,
+        "limited_by": limited_by.map(|account| &account.run),
+    })
+}
+
+/// Why a child run of `run` with this limit would not be paid for, if it would not.
+fn refusal(run: &Run, own: &AccountView, share: Usd, session: &Session<'_>) -> Option<Refused> {
+    match own.state() {
+        AccountState::Open => {}
+        AccountState::Ended | AccountState::Closed => {
+            return Some(Refused::because(format!("the run `{}` is over", own.run)));
+        }
+    }
+    match session.runs.affords(run, share) {
+        Ok(()) => None,
+        Err(Denied::Short(shortfall)) => Some(Refused {
+            reason: shortfall.to_string(),
+            lacking: Some(lacking(&shortfall)),
+        }),
+        Err(Denied::Misuse(misuse)) => Some(Refused::because(misuse.to_string())),
+    }
+}
+
+/// Why a share is not granted.
+struct Refused {
+    reason: String,
+    lacking: Option<Value>,
+}
+
+impl Refused {
+    const fn because(reason: String) -> Self {
+        Self {
+            reason,
+            lacking: None,
+        }
+    }
+}
+
+/// Who has too little, and how much more it would need.
+fn lacking(shortfall: &Shortfall) -> Value {
+    let after = shortfall.used.checked_add(shortfall.asked);
+    let missing = after.map(|after| after.saturating_sub(shortfall.limit));
+    let (account, meter) = match &shortfall.lacking {
+        Lacking::Account(id) => (Some(id), None),
+        Lacking::Meter(id) => (None, Some(id)),
+    };
+    json!({
+        "account": account,
+        "meter": meter,
+        "limit": shortfall.limit,
+        "used": shortfall.used,
+        "missing": missing,
+        "wait": shortfall.wait,
+    })
+}
+
+fn can_spawn(run: &RunId, path: &[AccountView], share: Usd, refused: Option<Refused>) -> Value {
+    let affordable = refused.is_none();
+    let (reason, lacking) = refused.map_or((None, None), |refused| {
+        (Some(refused.reason), refused.lacking)
+    });
+    json!({
+        "thread_id": run,
+        "affordable": affordable,
+        "requested": share,
+        "remaining": remaining(path).map(|(remaining, _)| remaining),
+        "lacking": lacking,
+        "reason": reason,
+    })
+}
+
+/// The figures of one account.
+fn status(run: &RunId, view: &AccountView) -> Value {
+    let account = &view.row.account;
+    json!({
+        "thread_id": run,
+        "account": view.id,
+        "parent": account.parent,
+        "state": view.state().as_str(),
+        "max": account.limit,
+        "reserved": account.reserved(),
+        "held": account.held(),
+        "own": account.own.money,
+        "used": account.used(),
+        "actual": view.actual.money,
+        "remaining": account.remaining(),
+        "overrun": account.overrun(),
+        "estimated": view.estimated > Usd::ZERO,
+    })
+}
+
+/// What an account and all of `tree`, it and those below it, came to, and what is set aside there.
+fn tree_spend(run: &RunId, own: &AccountView, tree: &[(u32, AccountView)]) -> Value {
+    let is_live = |view: &&AccountView| view.state() != AccountState::Closed;
+    let directly_below = tree.iter().filter(|(depth, _)| *depth == 1);
+    let reserved = directly_below
+        .map(|(_, view)| view)
+        .filter(is_live)
+        .try_fold(Usd::ZERO, |sum, view| {
+            sum.checked_add(view.row.account.reserved())
+        });
+    let open = tree
+        .iter()
+        .filter(|(_, view)| view.state() == AccountState::Open);
+    json!({
+        "thread_id": run,
+        "total_actual": own.actual.money,
+        "total_estimated": own.estimated,
+        "total_reserved": reserved,
+        "turns": own.actual.turns,
+        "input_tokens": own.actual.input,
+        "output_tokens": own.actual.output,
+        "thread_count": tree.len(),
+        "active_count": open.count(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::ledger::{Account, AccountId, Usage};
+
+    use super::*;
+    use crate::journal::AccountRow;
+
+    fn dollars(text: &str) -> Usd {
+        Usd::parse(text).unwrap()
+    }
+
+    /// An account below `parent` that spent a quarter of a dollar itself.
+    fn view(name: &str, parent: Option<&str>, limit: Option<&str>) -> AccountView {
+        let id = |name: &str| RunId::new(name).unwrap();
+        let own = Usage {
+            money: dollars("0.25"),
+            turns: 2,
+            ..Usage::default()
+        };
+        let account = Account {
+            parent: parent.map(|parent| AccountId(id(parent))),
+            limit: limit.map(dollars),
+            own,
+            ..Account::default()
+        };
+        AccountView {
+            id: AccountId(id(name)),
+            run: id(name),
+            row: AccountRow {
+                account: Arc::new(account),
+                closed: false,
+            },
+            actual: own,
+            estimated: Usd::ZERO,
+        }
+    }
+
+    fn closed(mut view: AccountView) -> AccountView {
+        view.row.closed = true;
+        view
+    }
+
+    fn asked(params: Value) -> Result<Operation, String> {
+        let Value::Object(params) = params else {
+            panic!("parameters are an object")
+        };
+        let asked = read::<Asked>(params).and_then(|asked| asked.operation());
+        asked.map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn what_is_asked_is_read_or_refused_with_the_fix() {
+        let half = Operation::CanSpawn(dollars("0.5"));
+        for amount in [json!(0.5), json!("0.50"), json!("5e-1")] {
+            let params = json!({"operation": "can_spawn", "amount": amount, "thread_id": null});
+            assert_eq!(asked(params), Ok(half));
+        }
+        let status = json!({"operation": "get_status", "thread_id": "r", "amount": null});
+        assert_eq!(asked(status), Ok(Operation::GetStatus));
+        for (params, told) in [
+            (json!({}), "`operation`"),
+            (
+                json!({"operation": "explode"}),
+                "there is no `operation` \"explode\"; use check_remaining, ",
+            ),
+            (
+                json!({"operation": "reserve", "amount": 1}),
+                "this tool only tells",
+            ),
+            (json!({"operation": "can_spawn"}), "needs `amount`"),
+            (
+                json!({"operation": "can_spawn", "amount": -1}),
+                "`amount`: `-1` is less than zero",
+            ),
+            (
+                json!({"operation": "can_spawn", "amount": [1]}),
+                "is not an amount",
+            ),
+            (
+                json!({"operation": "can_spawn", "amount": "0.0000000001"}),
+                "nine decimals",
+            ),
+            (
+                json!({"operation": "get_status", "amount": 1}),
+                "`amount` is for can_spawn",
+            ),
+            (
+                json!({"operation": "get_status", "run_id": "r"}),
+                "`run_id`",
+            ),
+        ] {
+            let message = asked(params.clone()).unwrap_err();
+            assert!(message.contains(told), "{params}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_limit_says_what_remains() {
+        let root = view("root", None, Some("1"));
+        let reserved = view("child", Some("root"), Some("0.30"));
+        let pooled = view("child", Some("root"), None);
+        let told = |path: &[AccountView]| {
+            remaining(path).map(|(left, by)| (left.to_string(), by.run.to_string()))
+        };
+        let of = |left: &str, by: &str| Some((left.to_owned(), by.to_owned()));
+        assert_eq!(told(&[reserved, root.clone()]), of("0.050000000", "child"));
+        assert_eq!(told(&[pooled, root]), of("0.750000000", "root"));
+        assert_eq!(told(&[view("free", None, None)]), None);
+    }
+
+    #[test]
+    fn a_refusal_says_who_lacks_how_much() {
+        let shortfall = Shortfall {
+            asked: dollars("0.6"),
+            lacking: Lacking::Account(AccountId(RunId::new("root").unwrap())),
+            limit: dollars("1"),
+            used: dollars("0.5"),
+            wait: false,
+        };
+        assert_eq!(
+            lacking(&shortfall),
+            json!({
+                "account": "root", "meter": null, "limit": "1.000000000", "used": "0.500000000",
+                "missing": "0.100000000", "wait": false,
+            })
+        );
+    }
+
+    #[test]
+    fn a_tree_is_summed_up_with_what_is_set_aside_directly_below() {
+        let tree = [
+            (0, view("root", None, Some("3"))),
+            (1, view("a", Some("root"), Some("0.50"))),
+            (2, view("b", Some("a"), Some("0.20"))),
+            (1, closed(view("c", Some("root"), Some("0.70")))),
+        ];
+        let told = tree_spend(&RunId::new("root").unwrap(), &tree[0].1, &tree);
+        assert_eq!(told["total_actual"], "0.250000000");
+        assert_eq!(told["total_reserved"], "0.500000000");
+        assert_eq!(
+            (&told["thread_count"], &told["active_count"]),
+            (&json!(4), &json!(3))
+        );
+        assert_eq!(told["turns"], 2);
+    }
+}
