@@ -253,6 +253,7 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
             "errors",
             "suspend",
             "cost",
+            "spawn_count",
             "started_at",
             "ended_at",
             "continuation_of",

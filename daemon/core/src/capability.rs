@@ -169,6 +169,19 @@ pub fn can_match(pattern: &str) -> bool {
 ///
 /// Linear in the product of both lengths at worst: the pattern is a caller's word.
 fn matches(pattern: &str, text: &str) -> bool {
+    let literal = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
+    // Most patterns end here, without a copy of anything.
+    let Some(rest) = text.strip_prefix(&pattern[..literal]) else {
+        return false;
+    };
+    match &pattern[literal..] {
+        "" => rest.is_empty(),
+        "*" => true,
+        wild => matches_wild(wild, rest),
+    }
+}
+
+fn matches_wild(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);

@@ -24,6 +24,7 @@ mod chunks;
 mod control;
 mod event;
 pub mod graph;
+mod kill;
 mod life;
 mod report;
 mod round;
@@ -32,7 +33,6 @@ pub mod tool;
 mod work;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -48,6 +48,7 @@ pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
 pub use self::graph::{GraphEvent, Left};
+pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
 pub use self::round::Round;
 pub use self::run::Run;
@@ -491,70 +492,6 @@ impl Suspension {
     pub fn at(mut self, node: Option<&str>) -> Self {
         self.node = node.map(str::to_owned);
         self
-    }
-}
-
-/// One process that a kill ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedProcess {
-    /// Process id.
-    pub pid: i32,
-    /// Command name as the kernel knows it.
-    pub comm: String,
-    /// The signal that ended it, if one did.
-    pub signal: Option<i32>,
-    /// Its exit code, if it exited.
-    pub exit: Option<i32>,
-}
-
-/// A request to end a run and what is below it by force. It is never taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kill {
-    /// Who or what asked first.
-    pub by: String,
-    /// Time between TERM and KILL in milliseconds; the shortest one that was asked for.
-    pub grace_ms: u64,
-    /// Whether it goes for runs below that nobody waits for, too.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tree: bool,
-}
-
-impl Kill {
-    /// A request by `by`, with `grace` between TERM and KILL; not for runs that nobody waits for.
-    pub fn new(by: impl Into<String>, grace: Duration) -> Self {
-        Self {
-            by: by.into(),
-            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
-            tree: false,
-        }
-    }
-
-    /// Time between TERM and KILL.
-    pub const fn grace(&self) -> Duration {
-        Duration::from_millis(self.grace_ms)
-    }
-
-    /// Takes over what `later` asks for beyond it.
-    pub fn merge(&mut self, later: &Self) {
-        self.grace_ms = self.grace_ms.min(later.grace_ms);
-        self.tree |= later.tree;
-    }
-}
-
-/// What a kill ended, and what it could not end.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillReceipt {
-    /// Processes that are gone.
-    pub processes: Vec<EndedProcess>,
-    /// Processes still there (uninterruptible sleep), by pid.
-    pub survivors: Vec<i32>,
-}
-
-impl KillReceipt {
-    /// Takes over what `other` found.
-    pub fn merge(&mut self, other: Self) {
-        self.processes.extend(other.processes);
-        self.survivors.extend(other.survivors);
     }
 }
 

@@ -49,7 +49,11 @@ impl Supervisor {
             for below in &line {
                 this.tell(&below.id, |stop| stop.kill(&of_parent(below), grace));
             }
-            this.kill_line(&id, &cause, grace).await?;
+            match this.kill_line(&id, &cause, grace).await {
+                // Its own task was faster.
+                Ok(_) | Err(Error::Over { .. }) => this.journal().ended(&id).await?,
+                Err(error) => return Err(error),
+            }
             let run = this.run_of(&id).await?;
             let mut receipt = run.receipt().cloned().unwrap_or_default();
             // The child runs of one that was over before we came to it are ended by its own task.

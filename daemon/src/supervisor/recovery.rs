@@ -35,9 +35,11 @@ impl Supervisor {
             if stopping.is_cancelled() {
                 return;
             }
-            let Some(run) = self.journal().snapshot(&run.id) else {
+            // It may have been among those that were being killed.
+            let now = self.journal().snapshot(&run.id);
+            if now.is_none_or(|now| now.status().is_terminal()) {
                 continue;
-            };
+            }
             if let Err(error) = self.recover_run(&run).await {
                 tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not recovered");
             }

@@ -1,5 +1,6 @@
 use super::*;
 
+mod faults;
 mod random;
 
 fn usd(text: &str) -> Usd {

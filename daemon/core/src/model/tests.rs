@@ -5,6 +5,7 @@ mod spawns;
 mod unknown;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::json;
 

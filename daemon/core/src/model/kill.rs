@@ -1,0 +1,69 @@
+//! Ending a run by force: who asked, and what had to be ended.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// One process that a kill ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedProcess {
+    /// Process id.
+    pub pid: i32,
+    /// Command name as the kernel knows it.
+    pub comm: String,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// Its exit code, if it exited.
+    pub exit: Option<i32>,
+}
+
+/// A request to end a run and what is below it by force. It is never taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    /// Who or what asked first.
+    pub by: String,
+    /// Time between TERM and KILL in milliseconds; the shortest one that was asked for.
+    pub grace_ms: u64,
+    /// Whether it goes for runs below that nobody waits for, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tree: bool,
+}
+
+impl Kill {
+    /// A request by `by`, with `grace` between TERM and KILL; not for runs that nobody waits for.
+    pub fn new(by: impl Into<String>, grace: Duration) -> Self {
+        Self {
+            by: by.into(),
+            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+            tree: false,
+        }
+    }
+
+    /// Time between TERM and KILL.
+    pub const fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+
+    /// Takes over what `later` asks for beyond it.
+    pub fn merge(&mut self, later: &Self) {
+        self.grace_ms = self.grace_ms.min(later.grace_ms);
+        self.tree |= later.tree;
+    }
+}
+
+/// What a kill ended, and what it could not end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillReceipt {
+    /// Processes that are gone.
+    pub processes: Vec<EndedProcess>,
+    /// Processes still there (uninterruptible sleep), by pid.
+    pub survivors: Vec<i32>,
+}
+
+impl KillReceipt {
+    /// Takes over what `other` found.
+    pub fn merge(&mut self, other: Self) {
+        self.processes.extend(other.processes);
+        self.survivors.extend(other.survivors);
+    }
+}
