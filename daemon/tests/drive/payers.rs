@@ -408,6 +408,9 @@ async fn a_process_that_pays() {
         payers.spawn(pay(Arc::clone(&services), directory.clone(), run, calls));
     }
     while payers.next().await.is_some() {}
+    for run in &runs {
+        services.journal.ended(run).await.unwrap();
+    }
     recount(&services, &directory, &runs).await;
     for run in &runs {
         let row = services.journal.account(&account(run)).await.unwrap();
