@@ -197,7 +197,9 @@ impl Kind for Pays {
             .append(true)
             .open(&self.sent)
             .unwrap();
-        writeln!(file, "{}", call.attempt).unwrap();
+        // One write: a line is there or not, whenever the process dies.
+        let line = format!("{}\n", call.attempt);
+        file.write_all(line.as_bytes()).unwrap();
         tokio::task::yield_now().await;
         Ended::Outcome(Box::new(CallOutcome {
             result: Arc::new(Value::Null),
