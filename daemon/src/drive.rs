@@ -171,7 +171,7 @@ struct Drive<'a, K: Kind> {
     attempts: Attempts,
     reports: mpsc::Receiver<(Slot, Signal<K>)>,
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
-    /// Calls whose child runs there cannot be, until the next plan is committed: what each comes to.
+    /// What calls come to whose child runs are refused, until the next plan is committed.
     childless: HashMap<Slot, Box<CallOutcome>>,
     /// Pauses of a run that meets ENOSPC.
     pauses: storage_backoff::Pauses,
@@ -403,7 +403,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
     fn refuse_child(&mut self, call: &Call, refused: &Refused) {
-        if let Some(outcome) = plan::without_child(&refused.why) {
+        if let Some(outcome) = plan::without_child(refused) {
             tracing::info!(run = %self.id, %refused, "a child run is refused");
             self.childless.insert(call.slot, Box::new(outcome));
             return;

@@ -658,14 +658,19 @@ fn a_detached_run_continues_by_itself() {
     drop(daemon);
 }
 
-#[test]
-fn a_detached_run_is_left_alone_when_its_parent_is_stopped() {
-    let world = World::new();
-    let daemon = world.start("");
+/// Writes `t/parent`, which starts a detached run of `t/child`, says so in the file `up`, and stays.
+fn detaching(world: &World) {
     world.graph("t/child", WAITS);
     let both = calls("t/child", "{async: true}").replace("next: out\n", "next: wait\n")
         + "\n  wait: {action: {item_id: rye/bash, params: {command: \"echo up >>up; sleep 60\"}}, next: out}";
     world.graph("t/parent", &both);
+}
+
+#[test]
+fn a_detached_run_is_left_alone_when_its_parent_is_stopped() {
+    let world = World::new();
+    let daemon = world.start("");
+    detaching(&world);
     for verb in ["cancel", "kill --grace 0"] {
         let _removed = fs::remove_file(world.project().join("up"));
         let parent = world.start_run("t/parent");
@@ -683,10 +688,7 @@ fn a_detached_run_is_left_alone_when_its_parent_is_stopped() {
 fn a_kill_of_the_tree_ends_detached_runs_too() {
     let world = World::new();
     let daemon = world.start("");
-    world.graph("t/child", WAITS);
-    let both = calls("t/child", "{async: true}").replace("next: out\n", "next: wait\n")
-        + "\n  wait: {action: {item_id: rye/bash, params: {command: \"echo up >>up; sleep 60\"}}, next: out}";
-    world.graph("t/parent", &both);
+    detaching(&world);
     let parent = world.start_run("t/parent");
     until_lines(&world, "up", 1);
     let below = child(&world, &parent);

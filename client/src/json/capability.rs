@@ -1,38 +1,18 @@
-//! The JSON of what a run may do.
+//! The JSON of what a run may do: `get --capabilities --json` is the list of its layers.
 
-use rye_core::capability::{self, Capability};
+use rye_core::capability::{self, Capability, Layer};
 use rye_proto::v1;
 use serde::Serialize;
 
-/// A layer: an element of `get --capabilities --json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Layer {
-    /// Who or what set it.
-    pub source: String,
-    /// The patterns, one of which must match an action; none allows nothing.
-    pub patterns: Vec<String>,
-}
-
-impl Layer {
-    /// The layers of `run`, the first one set first.
-    pub fn list(run: &v1::Run) -> Vec<Self> {
-        let layers = run.layers.iter();
-        layers
-            .map(|layer| Self {
-                source: layer.source.clone(),
-                patterns: layer.patterns.clone(),
-            })
-            .collect()
-    }
-}
-
-impl From<&capability::Layer> for Layer {
-    fn from(layer: &capability::Layer) -> Self {
-        Self {
+/// The layers of `run`, the first one set first.
+pub fn layers(run: &v1::Run) -> Vec<Layer> {
+    let layers = run.layers.iter();
+    layers
+        .map(|layer| Layer {
             source: layer.source.clone(),
             patterns: layer.patterns.clone(),
-        }
-    }
+        })
+        .collect()
 }
 
 /// `can --json`.
@@ -51,20 +31,13 @@ pub struct Answer {
 impl Answer {
     /// Whether `run` may do `action`, as its layers say.
     pub fn new(run: &v1::Run, action: &Capability) -> Self {
-        let layers: Vec<capability::Layer> = run
-            .layers
-            .iter()
-            .map(|layer| capability::Layer {
-                source: layer.source.clone(),
-                patterns: layer.patterns.clone(),
-            })
-            .collect();
+        let layers = layers(run);
         let checked = capability::check(&layers, action);
         Self {
             run_id: run.run_id.clone(),
             action: action.to_string(),
             allowed: checked.is_ok(),
-            refused_by: checked.err().flatten().map(Layer::from),
+            refused_by: checked.err().flatten().cloned(),
         }
     }
 }

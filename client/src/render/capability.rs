@@ -1,6 +1,7 @@
 //! What a run may do, for reading.
 
-use rye_client::json::capability::{Answer, Layer};
+use rye_client::json::capability::Answer;
+use rye_core::capability::Layer;
 
 use super::screen;
 

@@ -1,7 +1,7 @@
 //! `get --capabilities` and `can`: what a run may do, as its own layers say.
 
 use rye_client::exit::Exit;
-use rye_client::json::capability::{Answer, Layer};
+use rye_client::json::capability::{Answer, layers};
 use rye_core::id::RunId;
 
 use super::Session;
@@ -12,7 +12,7 @@ use crate::render::capability as render;
 
 pub(super) async fn show(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
     let run = session.client().await?.get(run.as_str()).await?;
-    let layers = Layer::list(&run);
+    let layers = layers(&run);
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&layers)?,

@@ -276,7 +276,7 @@ pub struct Ledger {
     accounts: HashMap<AccountId, Account>,
     /// Those that draw on an account.
     below: HashMap<AccountId, BTreeSet<AccountId>>,
-    /// How many chains of a tree are not over, by the account at its root.
+    /// How many chains of a tree are not over, by the account at its root; none is 0.
     live: HashMap<AccountId, usize>,
     meters: BTreeMap<MeterId, Meter>,
 }
@@ -365,12 +365,9 @@ impl Ledger {
         for (id, is_live) in opened {
             self.count(&id, is_live);
         }
-        for (id, account) in &rows.closed {
+        for id in rows.closed.keys() {
             if self.account(id).is_some_and(|account| !account.ended) {
                 self.count(id, false);
-            }
-            if account.parent.is_none() {
-                self.live.remove(id);
             }
         }
         for (id, account) in rows.closed {
@@ -400,11 +397,16 @@ impl Ledger {
     /// Counts a chain of runs that is not over, or that is.
     fn count(&mut self, id: &AccountId, is_live: bool) {
         let root = self.root(id).clone();
-        let live = self.live.entry(root).or_default();
-        *live = if is_live {
-            *live + 1
+        let before = self.live(&root);
+        let now = if is_live {
+            before + 1
         } else {
-            live.saturating_sub(1)
+            before.saturating_sub(1)
         };
+        if now == 0 {
+            self.live.remove(&root);
+        } else {
+            self.live.insert(root, now);
+        }
     }
 }

@@ -7,7 +7,7 @@ use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine};
 use rye_core::model::{Effect, Event, Failure};
-use rye_core::state::Why;
+use rye_core::state::{Refused, Why};
 
 use super::{Job, Kind};
 use crate::journal::Change;
@@ -99,22 +99,12 @@ impl<K: Kind> Plan<K> {
     }
 }
 
-/// What a call comes to whose child run is refused for a reason that the call itself will not see pass: it cannot be paid for, or too
-/// many runs of its tree are live.
-pub(super) fn without_child(why: &Why) -> Option<CallOutcome> {
-    let failure = match why {
-        Why::Budget(denied) => {
-            Failure::permanent("hierarchical_budget_exceeded", denied.to_string())
-        }
-        Why::TreeFull(most) => Failure {
-            retryable: true,
-            ..Failure::permanent(
-                "resource_exhausted",
-                format!(
-                    "{most} runs below the same first run are live, which is as many as there may be"
-                ),
-            )
-        },
+/// What a call comes to whose child run is refused: it cannot be paid for, or too many runs of its tree are live. `None` if the call is to
+/// be looked up again.
+pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
+    let (code, retryable) = match &refused.why {
+        Why::Budget(_) => ("hierarchical_budget_exceeded", false),
+        Why::TreeFull(_) => ("resource_exhausted", true),
         Why::Illegal(_)
         | Why::NotLive
         | Why::Exists
@@ -122,6 +112,10 @@ pub(super) fn without_child(why: &Why) -> Option<CallOutcome> {
         | Why::Full
         | Why::Stopping(_)
         | Why::Stale => return None,
+    };
+    let failure = Failure {
+        retryable,
+        ..Failure::permanent(code, refused.to_string())
     };
     Some(CallOutcome {
         result: Arc::default(),

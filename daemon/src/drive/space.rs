@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rye_core::error::with_sources;
 use rye_core::machine::Machine as _;
-use rye_core::model::{Because, Event, RunEvent, SuspendReason, Suspension};
+use rye_core::model::{Event, RunEvent, SuspendReason, Suspension};
 
 use super::{Drive, Kind};
 use crate::journal;
@@ -51,24 +51,25 @@ impl<K: Kind> Drive<'_, K> {
         {
             return Ok(());
         }
-        let why = Suspension::new(SuspendReason::Storage);
-        let suspended = self.changes([RunEvent::RunSuspended(why).into()]);
+        let suspended: Event =
+            RunEvent::RunSuspended(Suspension::new(SuspendReason::Storage)).into();
         // Facts that end the run cannot stand before its suspension.
         if !self.machine.run().status().is_terminal() {
-            match self.commit(suspended.clone()).await {
+            let events = self.machine.run().with_settlement(suspended.clone());
+            let changes = self.changes(events);
+            match self.commit(changes).await {
                 Err(error) if error.is_out_of_space() => {}
                 committed => return committed.map(drop),
             }
         }
-        let settled = record.and_then(|record| record.settlement(Because::Stopped));
-        if settled.is_some() {
-            // What it really came to is among the facts, and comes too late.
+        let record = record.unwrap_or_else(|| Arc::clone(self.machine.run()));
+        if record.open_call.is_some() {
+            // What it really came to may be among the facts, and comes too late.
             let is_other =
                 |fact: &Event| !matches!(fact, Event::Run(RunEvent::BudgetSettled { .. }));
             self.facts.retain(is_other);
         }
-        let mut changes = self.changes(settled);
-        changes.extend(suspended);
+        let changes = self.changes(record.with_settlement(suspended));
         self.services.journal.commit(changes).await.map(drop)
     }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
-use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
+use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status};
 use rye_core::state::Change;
 use ryed::drive::{self, Ended, Job, Kind, Reports};
 use ryed::journal::Error;
 use ryed::stop::{DriverExit, Stop};
 use ryed::task::Group;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Barrier, Notify};
 
-use super::bare::{in_time, run, services};
+use super::bare::{begin, done, in_time, run, services};
 
 /// Makes the calls it was given, each as soon as it may, and ends the run when all have ended.
 #[derive(Clone)]
@@ -139,12 +139,7 @@ impl Kind for Entangled {
         if matches!(call.slot, Slot::Part(10 | 11)) {
             self.pair.wait().await;
         }
-        Job::Begin {
-            plan: (),
-            child: None,
-            creates: Vec::new(),
-            node_input_hash: None,
-        }
+        begin()
     }
 
     async fn carry_out(
@@ -158,13 +153,7 @@ impl Kind for Entangled {
             self.looks.notified().await;
             self.ended.notify_one();
         }
-        Ended::Outcome(Box::new(CallOutcome {
-            result: Arc::new(Value::Null),
-            failure: None,
-            certainty: Certainty::Known,
-            cached: false,
-            node_input_hash: None,
-        }))
+        done()
     }
 }
 

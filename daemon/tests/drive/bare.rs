@@ -10,12 +10,14 @@ use futures_util::future::BoxFuture;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::Denied;
+use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
+use ryed::drive::{Ended, Job};
 use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
@@ -128,6 +130,27 @@ impl Runs for Nobody {
     fn affords(&self, _run: &Run, _share: Usd) -> Result<(), Denied> {
         unreachable!("{NOBODY}")
     }
+}
+
+/// A call that is to be carried out, by nothing but the kind itself.
+pub(crate) fn begin() -> Job<()> {
+    Job::Begin {
+        plan: (),
+        child: None,
+        creates: Vec::new(),
+        node_input_hash: None,
+    }
+}
+
+/// The end of a call that did what it was to do.
+pub(crate) fn done() -> Ended {
+    Ended::Outcome(Box::new(CallOutcome {
+        result: Arc::new(Value::Null),
+        failure: None,
+        certainty: Certainty::Known,
+        cached: false,
+        node_input_hash: None,
+    }))
 }
 
 pub(crate) async fn services(directory: &Path) -> Arc<Services> {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::ledger::{AccountId, CallNo, Usage};
-use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
+use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{
     Because, Budget, Event, Funding, Life, Object, Outcome, Run, RunEvent, Slot, Spec,
     SuspendReason, Suspension,
@@ -35,7 +35,7 @@ use ryed::task::Group;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::bare::{in_time, recovered, spec};
+use super::bare::{begin, done, in_time, recovered, spec};
 
 /// The name of the test that is the process that dies, and the directory it works in.
 const WORKER: &str = "payers::a_process_that_pays";
@@ -177,12 +177,7 @@ impl Kind for Pays {
     }
 
     async fn look_up(&self, _run: &Run, _call: &Call) -> Job<()> {
-        Job::Begin {
-            plan: (),
-            child: None,
-            creates: Vec::new(),
-            node_input_hash: None,
-        }
+        begin()
     }
 
     async fn carry_out(
@@ -201,13 +196,7 @@ impl Kind for Pays {
         let line = format!("{}\n", call.attempt);
         file.write_all(line.as_bytes()).unwrap();
         tokio::task::yield_now().await;
-        Ended::Outcome(Box::new(CallOutcome {
-            result: Arc::new(Value::Null),
-            failure: None,
-            certainty: Certainty::Known,
-            cached: false,
-            node_input_hash: None,
-        }))
+        done()
     }
 }
 

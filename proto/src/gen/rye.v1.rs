@@ -107,7 +107,7 @@ pub struct KillRequest {
     /// Milliseconds between TERM and KILL; absent means 3000.
     #[prost(uint64, optional, tag = "2")]
     pub grace_ms: ::core::option::Option<u64>,
-    /// Ends runs below that nobody waits for (`async: true`), too.
+    /// Ends detached runs below (`async: true`), too.
     #[prost(bool, tag = "3")]
     pub tree: bool,
 }

@@ -24,13 +24,13 @@ pub struct Kill {
     pub by: String,
     /// Time between TERM and KILL in milliseconds; the shortest one that was asked for.
     pub grace_ms: u64,
-    /// Whether it goes for runs below that nobody waits for, too.
+    /// Whether it goes for detached runs below, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tree: bool,
 }
 
 impl Kill {
-    /// A request by `by`, with `grace` between TERM and KILL; not for runs that nobody waits for.
+    /// A request by `by`, with `grace` between TERM and KILL; not for detached runs.
     pub fn new(by: impl Into<String>, grace: Duration) -> Self {
         Self {
             by: by.into(),

@@ -40,7 +40,7 @@ pub struct Run {
     /// How often a restart of the daemon recovered it since something of it last ended, and since the daemon last stopped in
     /// good order.
     pub revivals: u32,
-    /// How many child runs its chain has started, those included that nobody waits for. A call that is tried again counts once:
+    /// How many child runs its chain has started, detached ones included. A call that is tried again counts once:
     /// it has the child run of its earlier try, or one that continues or replaces that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spawn_count: u32,

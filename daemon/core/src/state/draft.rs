@@ -1,4 +1,4 @@
-//! Drafts: a commit applied to copies of the runs it touches, while nobody waits.
+//! Drafts: a commit applied to copies of the runs it touches, outside the lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -7,8 +7,8 @@ use super::State;
 use crate::model::Run;
 
 impl State {
-    /// The run whose kill covers `run`: itself, or the nearest one above that is being killed. Runs that nobody waits for are
-    /// covered only by a kill of the whole tree.
+    /// The run whose kill covers `run`: itself, or the nearest one above that is being killed. Detached runs are covered only
+    /// by a kill of the whole tree.
     pub fn fence<'a>(&'a self, run: &'a Run) -> Option<&'a Run> {
         let (mut at, mut left_alone) = (run, false);
         // So many runs are above it, and no more.

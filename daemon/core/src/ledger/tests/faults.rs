@@ -1,4 +1,4 @@
-//! Faults that budgets over a tree of runs are known to have elsewhere; each is told by what must not happen.
+//! Faults that budgets over a tree of runs are known to have; each test names what must hold instead.
 
 use super::*;
 

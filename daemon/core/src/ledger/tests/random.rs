@@ -139,6 +139,12 @@ fn agree(ledger: &Ledger, recount: &Recount) {
         assert!(account.floor() <= account.used());
         held += account.held().nanos();
     }
+    live.retain(|_, live| *live > 0);
+    assert_eq!(
+        ledger.live.len(),
+        live.len(),
+        "nothing is left of a tree that is over"
+    );
     for (root, live) in live {
         assert_eq!(ledger.live(&root), live, "{root}");
     }

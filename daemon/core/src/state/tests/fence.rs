@@ -60,18 +60,18 @@ fn nothing_begins_in_a_run_that_is_being_killed_and_below_it() {
     assert_eq!(stopped_by(&mut state, start("c")), by_b);
     assert_eq!(stopped_by(&mut state, below("f", "c", false)), by_b);
     assert_eq!(stopped_by(&mut state, below("f", "b", false)), by_b);
-    // What is above, beside, or waited for by nobody goes on.
+    // What is above, beside, or detached continues.
     assert_eq!(stopped_by(&mut state, start("a")), None);
     assert_eq!(stopped_by(&mut state, start("e")), None);
     assert_eq!(stopped_by(&mut state, start("d")), None);
     assert_eq!(stopped_by(&mut state, below("f", "b", true)), None);
-    // What ends goes on everywhere.
+    // Runs may still be stopped and ended.
     let ends = vec![kill("c"), cancel("b"), suspend("b"), kill("b")];
     assert!(state.commit(9, ends).is_ok());
 }
 
 #[test]
-fn the_kill_of_a_tree_covers_runs_that_nobody_waits_for() {
+fn the_kill_of_a_tree_covers_detached_runs() {
     let mut state = state();
     let _applied = state.commit(2, vec![ask("a", false)]).unwrap();
     assert_eq!(stopped_by(&mut state, start("d")), None);

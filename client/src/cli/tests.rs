@@ -1,0 +1,186 @@
+use super::values::Durability;
+use super::*;
+use clap::CommandFactory as _;
+use rye_core::money::Usd;
+
+fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("ryectl").chain(arguments.iter().copied()))
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_verb_has_help_with_an_example() {
+    fn visit(command: &clap::Command, path: &str) {
+        let path = format!("{path} {}", command.get_name());
+        let help = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        assert!(help.contains("ryectl "), "no example in the help of{path}");
+        assert!(command.get_about().is_some(), "nothing about{path}");
+        for verb in command.get_subcommands() {
+            visit(verb, &path);
+        }
+    }
+    visit(&Cli::command(), "");
+}
+
+#[test]
+fn run_takes_everything_that_is_promised() {
+    let line = "graph run tool:a/b -i k=v -i j:=[1] --input - --cap rye.execute.tool.* --limit steps=5 --limit depth=0 \
+                --limit spend=0.25 --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
+                --project p --no-autostart";
+    let cli = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+    let Verb::Graph(GraphVerb::Run(run)) = cli.verb else {
+        panic!("not a run");
+    };
+    assert_eq!(run.item.to_string(), "tool:a/b");
+    assert_eq!((run.inputs.len(), run.input), (2, Some(Source::Stdin)));
+    let quarter = Usd::from_nanos(250_000_000);
+    assert_eq!(
+        run.limits,
+        [Limit::Steps(5), Limit::Depth(0), Limit::Spend(quarter)]
+    );
+    assert_eq!(run.durability, Some(Durability::Relaxed));
+    assert!(run.attach.detach && run.attach.quiet && !run.attach.cancel_on_interrupt);
+    assert!(cli.global.json && cli.global.no_autostart);
+}
+
+#[test]
+fn a_limit_that_is_not_built_yet_is_told_from_one_that_is_none() {
+    let message = |line: &str| {
+        let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
+        error.to_string()
+    };
+    let limit = message("run a --limit turns=3");
+    assert!(limit.contains("not built yet"), "{limit}");
+    let raise = message("resume r --raise depth=3");
+    assert!(raise.contains("steps=N"), "{raise}");
+    let none = message("run a --limit luck=3");
+    assert!(none.contains("no limit `luck`"), "{none}");
+}
+
+#[test]
+fn money_is_read_to_the_last_decimal() {
+    let Verb::Resume(resume) = parse(&["resume", "r", "--raise", "spend=2.5"])
+        .unwrap()
+        .verb
+    else {
+        panic!("not a resume");
+    };
+    let spend = Usd::from_nanos(2_500_000_000);
+    assert_eq!(resume.raises, [Raise::Spend(spend)]);
+    let words = [
+        "budget",
+        "raise",
+        "r",
+        "--spend",
+        "0.000000001",
+        "--through",
+    ];
+    let Verb::Budget(BudgetVerb::Raise(raise)) = parse(&words).unwrap().verb else {
+        panic!("not a raise");
+    };
+    assert_eq!((raise.spend, raise.through), (Usd::from_nanos(1), true));
+    for words in [["budget", "show", "r"], ["budget", "tree", "r"]] {
+        assert!(parse(&words).is_ok(), "{words:?}");
+    }
+}
+
+#[test]
+fn what_is_no_money_is_refused_in_words() {
+    for (amount, told) in [
+        ("much", "`much` is not an amount in US dollars such as 0.25"),
+        ("-1", "`-1` is less than zero"),
+        ("0.0000000001", "`0.0000000001` has more than nine decimals"),
+        ("1000001", "`1000001` is more than 1000000 US dollars"),
+    ] {
+        let pair = format!("spend={amount}");
+        for words in [
+            &["run", "a", "--limit", &pair][..],
+            &["resume", "r", "--raise", &pair],
+            &["budget", "raise", "r", "--spend", amount],
+        ] {
+            let error = parse(words).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_capability_that_some_action_has_is_taken() {
+    for pattern in [
+        "*",
+        "rye.*",
+        "r?e.*",
+        "rye.ex*",
+        "rye.execute.*",
+        "rye.execute.tool.*",
+        "rye.execute.tool.a.b",
+        "rye.search.knowledge.*",
+        "[r]ye.*",
+    ] {
+        assert!(parse(&["run", "a", "--cap", pattern]).is_ok(), "{pattern}");
+    }
+    assert!(parse(&["ps", "--all", "--status", "error"]).is_ok());
+}
+
+#[test]
+fn malformed_arguments_are_usage_errors() {
+    for line in [
+        "",
+        "fly",
+        "run",
+        "run ../x",
+        "run a --limit turns=3",
+        "run a --limit steps=0",
+        "run a -i novalue",
+        "run a --durability maybe",
+        "execute config a",
+        "ps --status done",
+        "wait",
+        "wait r --timeout soon",
+        "wait r --timeout -1",
+        "run a --cap=",
+        "run a --cap nonsense",
+        "run a --cap rye.execute.tool",
+        "run a --cap rye.execute.tool.",
+        "run a --cap rye.eat.*",
+        "run a --cap execute.*",
+        "graph step a --node n --cap x*",
+        "kill r --grace NaN",
+        "get ../r",
+        "can r",
+        "can r rye/bash",
+        "can r rye.execute.tool.*",
+        "can r rye.eat.tool.a",
+        "can r tool:../a",
+        "can ../r tool:a",
+        "resume",
+        "resume r --raise steps=0",
+        "resume r --raise spend=much",
+        "run a --limit spend",
+        "run a --limit spend=",
+        "budget",
+        "budget show",
+        "budget tree",
+        "budget raise r",
+        "budget raise r --spend -1",
+        "budget raise --spend 1",
+        "resume r --uncertain charge",
+        "resume r --uncertain charge=maybe",
+        "graph step g",
+        "graph show g --format png",
+        "cache drop",
+        "cache drop k --all",
+        "objects get",
+        "run a --resume r -i k=v",
+    ] {
+        let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
+        assert!(error.use_stderr(), "{line}");
+    }
+}
