@@ -24,6 +24,7 @@
 mod ahead;
 mod attempt;
 mod context;
+mod line;
 mod plan;
 mod space;
 
@@ -47,6 +48,7 @@ use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
 use self::attempt::{Attempts, attempt};
 pub use self::context::RunContext;
+use self::line::Line;
 use self::plan::{Plan, Then};
 use crate::journal::{self, Change, Committed, Refused, Ticket, Why};
 use crate::services::Services;
@@ -137,6 +139,7 @@ pub async fn drive<K: Kind>(
     loop {
         match drive.live().await {
             Err(error) if error.is_out_of_space() => {
+                drive.line.leave();
                 if let Some(exit) = drive.wait_for_space(&error).await? {
                     return Ok(exit);
                 }
@@ -173,6 +176,8 @@ struct Drive<'a, K: Kind> {
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
     /// What calls come to whose child runs are refused, until the next plan is committed.
     childless: HashMap<Slot, Box<CallOutcome>>,
+    /// The call that waits for money, if one does.
+    line: Line,
     /// Pauses of a run that meets ENOSPC.
     pauses: storage_backoff::Pauses,
 }
@@ -204,6 +209,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             reports,
             reporter,
             childless: HashMap::new(),
+            line: Line::default(),
             pauses: storage_backoff::Pauses::default(),
         })
     }
@@ -289,6 +295,9 @@ impl<'a, K: Kind> Drive<'a, K> {
                 }
                 Move::Call(events, call) => {
                     plan.note(events);
+                    if self.line.holds_up(&call) {
+                        return Then::Wait(self.stand_in_line(plan, &call));
+                    }
                     let admitted = self.admit(plan, &mut ahead, call).await;
                     if !admitted || plan.changes.len() >= MOST_PLANNED {
                         return Then::Ask;
@@ -296,10 +305,12 @@ impl<'a, K: Kind> Drive<'a, K> {
                 }
                 Move::Wait(events, until) => {
                     plan.note(events);
+                    self.leave_line(plan);
                     return Then::Wait(until);
                 }
                 Move::Suspended(events) | Move::End(events) => {
                     plan.note(events);
+                    self.leave_line(plan);
                     return Then::Rest;
                 }
             }
@@ -354,7 +365,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             return Ok(true);
         }
         let facts = self.facts.len();
-        let announced = match self.commit(plan.changes).await {
+        let announced = match self.commit_in_line(plan.changes).await {
             Err(error) if is_stopping(&error) => return Err(error),
             Err(journal::Error::Refused(refused)) if refused.why != Why::Full => {
                 let change = refused.change.checked_sub(facts);
@@ -363,6 +374,10 @@ impl<'a, K: Kind> Drive<'a, K> {
                 let creating = calls.clone().find(|planned| planned.creates(change));
                 let paying = calls.find(|planned| is_unpaid && planned.announces(change));
                 match (creating, paying) {
+                    (Some(planned), _) | (None, Some(planned)) if refused.lacking().is_some() => {
+                        let now = self.services.clock.up();
+                        self.line.wait(planned.call.slot, now, &refused);
+                    }
                     (Some(planned), _) => self.refuse_child(&planned.call, &refused),
                     (None, Some(planned)) => self.refuse(&planned.call, &refused),
                     // It was drawn up on a record that was not the last.
@@ -403,6 +418,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
     fn refuse_child(&mut self, call: &Call, refused: &Refused) {
+        self.line.leave();
         if let Some(outcome) = plan::without_child(refused) {
             tracing::info!(run = %self.id, %refused, "a child run is refused");
             self.childless.insert(call.slot, Box::new(outcome));
@@ -413,6 +429,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// A call that cannot begin.
     fn refuse(&mut self, call: &Call, refused: &Refused) {
+        self.line.leave();
         tracing::info!(run = %self.id, %refused, "a call is refused");
         let now = self.services.clock.tick();
         let events = self.machine.refused(now, call, &refused.why);
@@ -437,6 +454,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             () = pause => {}
             () = self.signal.changed() => {}
             _ = self.commits.changed() => {}
+            () = self.line.called() => self.line.ask(),
         }
         // Whatever else has happened goes into the same commit: one sync for all of it.
         while let Some((call, ended)) = self.attempts.try_next() {
@@ -484,6 +502,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     /// The daemon stops, or the run is being killed: waits until nothing is in flight any more, and writes down what ended by
     /// itself.
     async fn leave(&mut self) -> Result<DriverExit, journal::Error> {
+        self.line.leave();
         let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = self.next_end().await {
             match ended {
@@ -511,10 +530,14 @@ impl<'a, K: Kind> Drive<'a, K> {
         let mut changes = self.changes(self.facts.iter().cloned());
         changes.extend(plans);
         let committed = self.services.journal.commit(changes).await?;
+        self.note_committed(&committed);
+        Ok(committed)
+    }
+
+    fn note_committed(&mut self, committed: &Committed) {
         self.facts.clear();
         self.last = Some(committed.ticket);
         self.pauses = storage_backoff::Pauses::default();
-        Ok(committed)
     }
 
     /// The machine learns what the run is by now.

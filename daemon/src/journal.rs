@@ -45,6 +45,7 @@ mod feed;
 mod history;
 mod index;
 mod lanes;
+mod line;
 mod listing;
 mod log;
 mod long;
@@ -68,6 +69,7 @@ mod watermark;
 pub(crate) use faults::Faults;
 #[cfg(test)]
 pub(crate) use faults::hooks::Sync as Syncs;
+use line::Asker;
 use record::{Body, Rendered};
 use run_stream::Rest;
 use threads::{IndexState, Shared};
@@ -78,6 +80,7 @@ pub use artifacts::{ArtifactLane, Artifacts, Note, Reading, Transcripts, Unusabl
 pub use error::Error;
 pub use feed::{Feed, FeedError};
 pub use index::IndexError;
+pub use line::Place;
 pub use listing::{Filter, Page};
 pub use rye_core::state::{Change, Refused, Why};
 pub use segment::Storage;
@@ -289,6 +292,22 @@ impl Journal {
     /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
     /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<Committed, Error> {
+        self.commit_as(changes, None).await
+    }
+
+    /// The same. If the commit is refused because money lacks that only open calls hold, there is a `place` in the line from then on,
+    /// with which to ask again once it is called; a commit that is accepted leaves the line.
+    pub async fn commit_in_line(
+        &self,
+        changes: Vec<Change>,
+        place: &mut Option<Place>,
+    ) -> Result<Committed, Error> {
+        let committed = self.commit_as(changes, Some(place)).await?;
+        *place = None;
+        Ok(committed)
+    }
+
+    async fn commit_as(&self, changes: Vec<Change>, asker: Asker<'_>) -> Result<Committed, Error> {
         let depth = |change: &Change| Some(self.snapshot(&change.run)?.spec.depth);
         self.shared.log.faults.before_commit(depth, &changes).await;
         let permit = self.shared.backlog.place().await?;
@@ -312,7 +331,7 @@ impl Journal {
             });
             texts = spilled.await.map_err(Error::Object)?;
         }
-        self.shared.append(changes, texts, permit)
+        self.shared.append(changes, texts, permit, asker)
     }
 
     /// Commits one short fact without waiting for anything, from where nothing can wait.
@@ -320,7 +339,7 @@ impl Journal {
         let permit = self.shared.backlog.place_now()?;
         let text = Rendered::of(&event);
         let change = Change::event(run, event);
-        self.shared.append(vec![change], vec![text], permit)
+        self.shared.append(vec![change], vec![text], permit, None)
     }
 
     /// The last event of a live run as committed, durable or not; `None` if the run is not in memory.

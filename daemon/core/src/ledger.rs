@@ -141,7 +141,7 @@ pub enum Operation {
 }
 
 /// Where money lacks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lacking {
     /// An account: that of the operation, or one above it.
     Account(AccountId),
@@ -172,7 +172,7 @@ pub struct Shortfall {
     pub limit: Usd,
     /// How much of that is used, held or reserved.
     pub used: Usd,
-    /// Whether it would be granted if every open hold settled at nothing: then it is worth waiting.
+    /// Whether only open holds, or older requests that wait for such, stand in the way: then it is worth waiting.
     pub wait: bool,
 }
 

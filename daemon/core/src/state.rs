@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Denied, Ledger, Rows};
+use crate::ledger::{Account, AccountId, Denied, Lacking, Ledger, Operation, Rows, Shortfall};
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
@@ -34,11 +34,13 @@ mod draft;
 mod fence;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use self::accounts::Accounts;
 pub use self::accounts::{Closed, to_store};
 use self::draft::Drafted;
 pub use self::draft::{Base, Draft, Fact};
+pub use self::waiting::Arrival;
 
 /// Start keys of evicted runs that are kept. Whoever found a key unused in the index of ended runs may only now come to use
 /// it; meanwhile far fewer runs come and go.
@@ -111,6 +113,22 @@ pub enum Why {
     Stale,
 }
 
+impl Refused {
+    /// Where money lacks, if it is worth waiting for it.
+    pub const fn lacking(&self) -> Option<&Lacking> {
+        if let Why::Budget(Denied::Short(Shortfall {
+            lacking,
+            wait: true,
+            ..
+        })) = &self.why
+        {
+            Some(lacking)
+        } else {
+            None
+        }
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = &self.run;
@@ -167,6 +185,8 @@ pub struct Conditions {
     pub full: bool,
     /// How many runs of one tree may be live at once.
     pub most_in_tree: usize,
+    /// The place of who asks in the line of those who wait for money, if it has one.
+    pub arrival: Option<Arrival>,
 }
 
 /// The place of a run in the order of all runs: when it was accepted, then its id.
@@ -207,6 +227,8 @@ pub struct Applied {
     pub runs: Vec<Arc<Run>>,
     /// What it did to accounts and meters.
     pub rows: Rows,
+    /// Those who wait for money and should ask again.
+    pub concerned: Vec<Arrival>,
     /// The records before it. Whoever drops the last pointer to one frees all it holds: not under the lock.
     pub replaced: Vec<Arc<Run>>,
 }
@@ -296,12 +318,12 @@ impl State {
             }
         }
         self.accounts.check_trees(draft, on.most_in_tree)?;
-        self.accounts.plan(draft)
+        self.accounts.plan(draft, on.arrival)
     }
 
     /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.
     pub fn apply(&mut self, draft: Draft, rows: Rows) -> Applied {
-        self.accounts.enter(&draft, rows.clone());
+        let concerned = self.accounts.enter(&draft, rows.clone());
         let mut runs = Vec::with_capacity(draft.runs.len());
         let mut replaced = Vec::with_capacity(draft.runs.len());
         for Drafted { base, record, .. } in draft.runs {
@@ -319,8 +341,20 @@ impl State {
             facts: draft.facts,
             runs,
             rows,
+            concerned,
             replaced,
         }
+    }
+
+    /// Who was refused because it lacks money there waits from now on, at `arrival` if that is its place. Answers with its place, and with
+    /// those that should ask again for that.
+    pub fn wait(&mut self, arrival: Option<Arrival>, lacking: &Lacking) -> (Arrival, Vec<Arrival>) {
+        self.accounts.waiting().wait(arrival, lacking)
+    }
+
+    /// Who has waited at `arrival` does no longer. Answers with those that should ask again for that.
+    pub fn leave(&mut self, arrival: Arrival) -> Vec<Arrival> {
+        self.accounts.waiting().leave(arrival)
     }
 
     /// Repeats a commit that was accepted before, in place. After a refusal the state is of no use.
@@ -333,7 +367,7 @@ impl State {
             }
         }
         let draft = Base { runs }.draft(at, changes)?;
-        let rows = self.accounts.plan(&draft)?;
+        let rows = self.accounts.plan(&draft, None)?;
         Ok(self.apply(draft, rows))
     }
 
@@ -407,6 +441,11 @@ impl State {
     /// The open accounts, and the meters.
     pub const fn ledger(&self) -> &Ledger {
         self.accounts.ledger()
+    }
+
+    /// What `operation` on the account `id` would be answered now. Nothing changes, and nobody waits.
+    pub fn try_on_accounts(&self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
+        self.accounts.sheet(None).perform(id, operation)
     }
 
     /// An account that is closed, if a run in memory closed it.

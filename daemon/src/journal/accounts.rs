@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rye_core::ledger::{Account, AccountId, Denied, Meter, MeterId, Operation, Sheet, Usage};
+use rye_core::ledger::{Account, AccountId, Denied, Meter, MeterId, Operation, Usage};
 use rye_core::money::Usd;
 
 use super::{Error, Journal, Ticket};
@@ -85,7 +85,7 @@ impl Journal {
     /// What `operation` on the account `id` would be answered now. Nothing changes.
     pub fn try_on_accounts(&self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
         let sequencer = self.shared.sequencer();
-        Sheet::new(sequencer.state.ledger()).perform(id, operation)
+        sequencer.state.try_on_accounts(id, operation)
     }
 
     /// The meters in which something counts, or has counted.

@@ -23,6 +23,7 @@ use rye_core::state::{Change, Conditions, Draft, State, Why};
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
+use super::line::{Asker, Line};
 use super::log;
 use super::publisher::{self, Commit, Entry};
 use super::record::{Rendered, encode_commit};
@@ -85,6 +86,8 @@ pub(super) struct Sequencer {
     pub(super) epoch: Epoch,
     pub(super) state: State,
     pub(super) positions: Positions,
+    /// Those who wait for money.
+    pub(super) line: Line,
     closed: bool,
     publisher: Option<Sender<publisher::Job>>,
 }
@@ -109,6 +112,7 @@ impl Sequencer {
             epoch,
             state,
             positions,
+            line: Line::default(),
             closed: false,
             publisher: Some(publisher),
         }
@@ -192,8 +196,11 @@ impl Shared {
         Ok(sequencer)
     }
 
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self, asker: &Asker<'_>) -> Conditions {
         Conditions {
+            arrival: asker
+                .as_ref()
+                .and_then(|place| Some(place.as_ref()?.arrival())),
             most_in_tree: MOST_IN_TREE,
             full: *self.log.pool.storage().borrow() == Storage::Full,
         }
@@ -203,20 +210,24 @@ impl Shared {
     pub(super) fn admit(&self, changes: Vec<Change>) -> Result<Vec<Change>, Error> {
         let base = self.accepting()?.state.base(&changes);
         let draft = base.draft(self.clock.now(), changes)?;
-        let checked = self.accepting()?.state.check(&draft, &self.conditions());
+        let conditions = self.conditions(&None);
+        let checked = self.accepting()?.state.check(&draft, &conditions);
         match checked {
-            // What it is now is for the commit itself to find out.
-            Err(refused) if refused.why != Why::Stale => Err(refused.into()),
+            // What it is now, and what it has to wait for, is for the commit itself to find out.
+            Err(refused) if refused.why != Why::Stale && refused.lacking().is_none() => {
+                Err(refused.into())
+            }
             Ok(_) | Err(_) => Ok(draft.into_changes()),
         }
     }
 
     /// Makes `changes`, whose events are rendered in `texts`, one commit: checks, applies, numbers and queues it.
     pub(super) fn append(
-        &self,
+        self: &Arc<Self>,
         mut changes: Vec<Change>,
         texts: Vec<Rendered>,
         permit: Permit,
+        asker: Asker<'_>,
     ) -> Result<Committed, Error> {
         if changes.is_empty() {
             let lsn = self.accepting()?.last;
@@ -226,21 +237,33 @@ impl Shared {
             let base = self.accepting()?.state.base(&changes);
             let draft = base.draft(self.clock.now(), changes)?;
             let drafted = Drafted::new(draft, &texts);
+            let conditions = self.conditions(&asker);
             let sequencer = self.accepting()?;
-            match sequencer.state.check(&drafted.draft, &self.conditions()) {
+            match sequencer.state.check(&drafted.draft, &conditions) {
                 Ok(rows) => return Ok(self.seal(sequencer, drafted, rows, texts, permit)),
                 Err(refused) if refused.why == Why::Stale => {
                     drop(sequencer);
                     changes = drafted.draft.into_changes();
                 }
-                Err(refused) => return Err(refused.into()),
+                Err(refused) => {
+                    self.stand_in_line(sequencer, &refused, asker);
+                    return Err(refused.into());
+                }
             }
         }
         let sequencer = self.accepting()?;
         let base = sequencer.state.base(&changes);
         let drafted = Drafted::new(base.draft(self.clock.now(), changes)?, &texts);
-        let rows = sequencer.state.check(&drafted.draft, &self.conditions())?;
-        Ok(self.seal(sequencer, drafted, rows, texts, permit))
+        match sequencer
+            .state
+            .check(&drafted.draft, &self.conditions(&asker))
+        {
+            Ok(rows) => Ok(self.seal(sequencer, drafted, rows, texts, permit)),
+            Err(refused) => {
+                self.stand_in_line(sequencer, &refused, asker);
+                Err(refused.into())
+            }
+        }
     }
 
     /// Applies what was checked under this very lock, and does `rows` to accounts.
@@ -256,6 +279,7 @@ impl Shared {
         let at = draft.at();
         let lsn = sequencer.advance();
         let applied = sequencer.state.apply(draft, rows);
+        sequencer.line.call(&applied.concerned);
         let streams: Vec<Arc<RunStream>> = applied
             .runs
             .iter()

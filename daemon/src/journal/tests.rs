@@ -5,6 +5,7 @@ mod durability;
 mod feeds;
 mod files;
 mod lanes;
+mod line;
 mod objects;
 mod recovery;
 mod rig;

@@ -4,4 +4,5 @@
 
 mod attempts;
 mod bare;
+mod line;
 mod payers;

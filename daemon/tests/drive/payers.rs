@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::ledger::{AccountId, CallNo, Usage};
@@ -41,17 +42,17 @@ use super::bare::{begin, done, in_time, recovered, spec};
 const WORKER: &str = "payers::a_process_that_pays";
 const DIRECTORY: &str = "RYE_TEST_PAYERS";
 /// Large enough for the files of the runs never to be so far behind that the log is not kept for them.
-const SEGMENT: u64 = 4 << 20;
+pub(crate) const SEGMENT: u64 = 4 << 20;
 /// How often it dies.
 const DEATHS: &str = "RYE_PAYER_DEATHS";
 
-fn usd(text: &str) -> Usd {
+pub(crate) fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()
 }
 
 /// Makes so many paid calls, and ends; is suspended if one cannot be paid for.
 #[derive(Clone)]
-struct Payer {
+pub(crate) struct Payer {
     run: Arc<Run>,
     next: CallNo,
     left: u32,
@@ -85,6 +86,10 @@ impl Machine for Payer {
         }
         if self.open {
             return Move::Wait(Vec::new(), None);
+        }
+        if let Some(cause) = self.run.cancel.clone() {
+            let end = self.run.ending(now.at, Outcome::Cancelled { cause });
+            return Move::End(vec![self.record(now, end)]);
         }
         if self.left == 0 {
             let output = Arc::new(Value::Null);
@@ -154,13 +159,29 @@ impl Machine for Payer {
     }
 }
 
+/// What a provider does with a call before it answers.
+type Provider = Box<dyn Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// A payer's way to the provider.
-struct Pays {
+pub(crate) struct Pays {
     /// The number of its next call.
     next: CallNo,
     calls: u32,
-    /// What the provider has seen of it.
-    sent: PathBuf,
+    provider: Provider,
+}
+
+impl Pays {
+    /// Makes so many calls.
+    pub(crate) fn new(
+        calls: u32,
+        provider: impl Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            next: CallNo(1),
+            calls,
+            provider: Box::new(provider),
+        }
+    }
 }
 
 impl Kind for Pays {
@@ -187,21 +208,28 @@ impl Kind for Pays {
         _stop: &Stop,
         _reports: &Reports<Infallible>,
     ) -> Ended {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(&self.sent)
-            .unwrap();
-        // One write: a line is there or not, whenever the process dies.
-        let line = format!("{}\n", call.attempt);
-        file.write_all(line.as_bytes()).unwrap();
-        tokio::task::yield_now().await;
+        (self.provider)(call).await;
         done()
     }
 }
 
+/// A provider that keeps the numbers of its calls in a file.
+fn keeping(sent: PathBuf) -> impl Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync + 'static {
+    move |call| {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(&sent)
+            .unwrap();
+        // One write: a line is there or not, whenever the process dies.
+        let line = format!("{}\n", call.attempt);
+        file.write_all(line.as_bytes()).unwrap();
+        Box::pin(tokio::task::yield_now())
+    }
+}
+
 /// A project, and a place for what the provider has seen.
-fn project() -> TempDir {
+pub(crate) fn project() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in [".ai", "sent"] {
         fs::create_dir(directory.path().join(name)).unwrap();
@@ -209,12 +237,12 @@ fn project() -> TempDir {
     directory
 }
 
-fn account(run: &RunId) -> AccountId {
+pub(crate) fn account(run: &RunId) -> AccountId {
     AccountId(run.clone())
 }
 
 /// The creation of a payer below `parent`.
-fn payer(
+pub(crate) fn payer(
     name: &str,
     directory: &Path,
     parent: Option<&RunId>,
@@ -242,10 +270,10 @@ async fn pay(services: Arc<Services>, directory: PathBuf, run: RunId, calls: u32
     let row = services.journal.account(&account(&run)).await.unwrap();
     let made = row.unwrap().account.calls;
     let record = services.journal.run(&run).await.unwrap().unwrap();
+    let sent = directory.join("sent").join(run.as_str());
     let kind = Pays {
         next: CallNo(made.0 + 1),
-        calls,
-        sent: directory.join("sent").join(run.as_str()),
+        ..Pays::new(calls, keeping(sent))
     };
     let stop = Stop::new();
     drive::drive(&services, Arc::new(kind), &record, &stop)

@@ -1,6 +1,6 @@
 //! Operations of one commit, performed over a ledger that stays as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Account, AccountId, CallNo, Denied, Hold, Lacking, Ledger, Meter, MeterId, Metered, Misuse,
@@ -19,6 +19,8 @@ enum Entry {
 #[derive(Debug, Clone)]
 pub struct Sheet<'a> {
     ledger: &'a Ledger,
+    /// Where money is for others first.
+    promised: BTreeSet<Lacking>,
     accounts: BTreeMap<AccountId, Entry>,
     meters: BTreeMap<MeterId, Meter>,
 }
@@ -67,8 +69,15 @@ impl Measure {
 impl<'a> Sheet<'a> {
     /// A sheet on which nothing has happened yet.
     pub const fn new(ledger: &'a Ledger) -> Self {
+        Self::behind(ledger, BTreeSet::new())
+    }
+
+    /// The same, for a request that stands behind others, which lack money at `promised`: nothing is granted there before they are
+    /// served, but a raise, which does not wait.
+    pub const fn behind(ledger: &'a Ledger, promised: BTreeSet<Lacking>) -> Self {
         Self {
             ledger,
+            promised,
             accounts: BTreeMap::new(),
             meters: BTreeMap::new(),
         }
@@ -137,7 +146,7 @@ impl<'a> Sheet<'a> {
             limit,
             ..Account::default()
         };
-        self.room(parent, Growth::by(account.reserved()), &[])?;
+        self.room(parent, Growth::by(account.reserved()), &[], &self.promised)?;
         Ok(self.insert(id, account, |_| Ok(()))?)
     }
 
@@ -165,7 +174,7 @@ impl<'a> Sheet<'a> {
         if Some(call.0) != account.calls.0.checked_add(1) {
             return Err(Misuse::CallNumber.into());
         }
-        self.room(Some(id), Growth::by(amount), meters)?;
+        self.room(Some(id), Growth::by(amount), meters, &self.promised)?;
         for metered in meters {
             let mut meter = self.meter(&metered.id);
             meter.held = meter.held.checked_add(amount).ok_or(Misuse::Overflow)?;
@@ -230,7 +239,7 @@ impl<'a> Sheet<'a> {
             used: to.saturating_sub(account.claim()),
             floor: to.saturating_sub(account.floor_claim()),
         };
-        self.room(parent.as_ref(), growth, &[])?;
+        self.room(parent.as_ref(), growth, &[], &BTreeSet::new())?;
         self.change(id, |account| {
             account.limit = Some(to);
             Ok(())
@@ -301,7 +310,7 @@ impl<'a> Sheet<'a> {
             used: account.claim().saturating_sub(total.money),
             floor: account.floor_claim().saturating_sub(total.money),
         };
-        self.room(account.parent.as_ref(), growth, &[])?;
+        self.room(account.parent.as_ref(), growth, &[], &self.promised)?;
         let estimated = account.total_estimated();
         Ok(self.insert(id, account, |above| {
             above.closed = above.closed.minus(&total).ok_or(Misuse::Overflow)?;
@@ -360,17 +369,20 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// Whether there is room for `growth`, at `from` and above, and in the meters.
+    /// Whether there is room for `growth`, at `from` and above, and in the meters, without what is promised to others.
     fn room(
         &self,
         from: Option<&AccountId>,
         growth: Growth,
         meters: &[Metered],
+        promised: &BTreeSet<Lacking>,
     ) -> Result<(), Denied> {
-        let Err(denied) = self.fits(Measure::Used, from, growth, meters) else {
+        let Err(denied) = self.fits(Measure::Used, from, growth, meters, promised) else {
             return Ok(());
         };
-        let wait = self.fits(Measure::Floor, from, growth, meters).is_ok();
+        let wait = self
+            .fits(Measure::Floor, from, growth, meters, &BTreeSet::new())
+            .is_ok();
         Err(match denied {
             Denied::Short(shortfall) => Denied::Short(Shortfall { wait, ..shortfall }),
             misuse @ Denied::Misuse(_) => misuse,
@@ -383,15 +395,21 @@ impl<'a> Sheet<'a> {
         from: Option<&AccountId>,
         growth: Growth,
         meters: &[Metered],
+        promised: &BTreeSet<Lacking>,
     ) -> Result<(), Denied> {
-        let short = |asked, lacking, limit, used| {
-            Err(Denied::Short(Shortfall {
-                asked,
-                lacking,
-                limit,
-                used,
-                wait: false,
-            }))
+        let check = |asked: Usd, lacking: &dyn Fn() -> Lacking, limit: Option<Usd>, used: Usd| {
+            let after = plus(used, asked)?;
+            let is_promised = || !promised.is_empty() && promised.contains(&lacking());
+            match limit.filter(|limit| after > *limit || is_promised()) {
+                None => Ok(after),
+                Some(limit) => Err(Denied::Short(Shortfall {
+                    asked,
+                    lacking: lacking(),
+                    limit,
+                    used,
+                    wait: false,
+                })),
+            }
         };
         let asked = measure.growth(growth);
         for Metered { id, limit } in meters {
@@ -400,18 +418,14 @@ impl<'a> Sheet<'a> {
                 Measure::Used => plus(meter.spent, meter.held)?,
                 Measure::Floor => meter.spent,
             };
-            if plus(used, asked)? > *limit {
-                return short(asked, Lacking::Meter(id.clone()), *limit, used);
-            }
+            check(asked, &|| Lacking::Meter(id.clone()), Some(*limit), used)?;
         }
         let (mut at, mut asked) = (from, asked);
         while let Some(id) = at.filter(|_| asked > Usd::ZERO) {
             let account = self.account(id)?;
             let used = measure.of(account);
-            let after = plus(used, asked)?;
-            if let Some(limit) = account.limit.filter(|limit| after > *limit) {
-                return short(asked, Lacking::Account(id.clone()), limit, used);
-            }
+            let lacking = || Lacking::Account(id.clone());
+            let after = check(asked, &lacking, account.limit, used)?;
             let reserved = account.reserved();
             asked = minus(after.max(reserved), used.max(reserved))?;
             at = account.parent.as_ref();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::waiting::{Arrival, Waiting};
 use super::{Change, Draft, Fact, Refused, Why};
 use crate::id::RunId;
 use crate::ledger::{Account, AccountId, Denied, Ledger, Operation, Rows, Sheet};
@@ -18,6 +19,7 @@ pub(super) struct Accounts {
     /// Each with the run whose end closed it: it leaves memory with that one.
     closed: HashMap<AccountId, (RunId, Arc<Account>)>,
     closed_by: HashMap<RunId, Vec<AccountId>>,
+    waiting: Waiting,
 }
 
 impl Accounts {
@@ -70,9 +72,9 @@ impl Accounts {
         Ok(())
     }
 
-    /// What the changes of `draft` come to, all or none.
-    pub(super) fn plan(&self, draft: &Draft) -> Result<Rows, Refused> {
-        let mut sheet = Sheet::new(&self.ledger);
+    /// What the changes of `draft` come to, all or none, for who stands in that place of the line.
+    pub(super) fn plan(&self, draft: &Draft, asker: Option<Arrival>) -> Result<Rows, Refused> {
+        let mut sheet = self.sheet(asker);
         for (number, (change, fact)) in draft.facts().enumerate() {
             let own = &draft.runs[fact.run].record.spec.budget.account;
             perform(&mut sheet, own, change, fact).map_err(|denied| Refused {
@@ -84,8 +86,18 @@ impl Accounts {
         Ok(sheet.into_rows())
     }
 
-    /// Makes `rows`, which were planned for `draft`, what is.
-    pub(super) fn enter(&mut self, draft: &Draft, rows: Rows) {
+    /// A sheet for who stands in that place of the line, or behind all who wait.
+    pub(super) fn sheet(&self, asker: Option<Arrival>) -> Sheet<'_> {
+        Sheet::behind(&self.ledger, self.waiting.before(asker))
+    }
+
+    pub(super) const fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    /// Makes `rows`, which were planned for `draft`, what is. Answers with those who wait and should ask again.
+    pub(super) fn enter(&mut self, draft: &Draft, rows: Rows) -> Vec<Arrival> {
+        let concerned = self.waiting.concerned(&rows);
         for id in rows.open.keys() {
             self.closed.remove(id);
         }
@@ -101,6 +113,7 @@ impl Accounts {
             self.closed_by.entry(by.clone()).or_default().extend(ids);
         }
         self.ledger.enter(rows);
+        concerned
     }
 
     /// Forgets the accounts that the end of `run` closed: they are kept where it is.

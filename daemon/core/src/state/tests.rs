@@ -77,6 +77,7 @@ fn kill(run: &str) -> Change {
 const ROOM: Conditions = Conditions {
     full: false,
     most_in_tree: 4,
+    arrival: None,
 };
 
 impl State {

@@ -1,0 +1,228 @@
+//! A call whose start waits for money that only open calls hold.
+//!
+//! Until it is called the run begins nothing behind it; what is in flight goes on, and so do the deadlines of the run and requests to
+//! stop it. What it holds is a place in the line and nothing else: after a crash it asks again.
+
+use std::time::Duration;
+
+use rye_core::clock::Uptime;
+use rye_core::machine::{Call, Machine as _};
+use rye_core::model::{Event, RunEvent, Slot};
+use rye_core::state::Refused;
+
+use super::plan::Plan;
+use super::{Drive, Kind};
+use crate::journal::{self, Change, Committed, Place};
+
+/// Who waits longer says so.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The place of a run in the line, and the call that waits there.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    pub(super) place: Option<Place>,
+    waiting: Option<Waiting>,
+}
+
+/// A call that waits.
+#[derive(Debug)]
+struct Waiting {
+    slot: Slot,
+    since: Uptime,
+    /// What it lacks, for people.
+    lacks: String,
+    /// Whether it is to ask again.
+    called: bool,
+    /// Whether it was said that it waits.
+    told: bool,
+}
+
+impl Line {
+    /// Whether a call waits that is not to ask again yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| !waiting.called)
+    }
+
+    /// Whether `call` is not to ask again yet.
+    pub(super) fn holds_up(&self, call: &Call) -> bool {
+        self.is_waiting() && self.is_for(call.slot)
+    }
+
+    /// Whether it is that call which stands in the line.
+    pub(super) fn is_for(&self, slot: Slot) -> bool {
+        self.waiting
+            .as_ref()
+            .is_some_and(|waiting| waiting.slot == slot)
+    }
+
+    /// The call `slot` was refused, and has a place in the line.
+    pub(super) fn wait(&mut self, slot: Slot, now: Uptime, refused: &Refused) {
+        let waiting = self.waiting.take().filter(|waiting| waiting.slot == slot);
+        let (since, told) = waiting.map_or((now, false), |before| (before.since, before.told));
+        self.waiting = Some(Waiting {
+            slot,
+            since,
+            lacks: refused.to_string(),
+            called: false,
+            told,
+        });
+    }
+
+    /// Resolves when the call that waits is called; never if none does. Cancel safe.
+    pub(super) async fn called(&self) {
+        match &self.place {
+            Some(place) if self.is_waiting() => place.called().await,
+            Some(_) | None => std::future::pending().await,
+        }
+    }
+
+    /// The call that waits asks again.
+    pub(super) const fn ask(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.called = true;
+        }
+    }
+
+    /// When it has to be said that `call`, which waits, does; or the saying, if that is now.
+    pub(super) fn say(&mut self, call: &Call, now: Uptime) -> (Option<Uptime>, Option<Event>) {
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.told) else {
+            return (None, None);
+        };
+        let due = waiting.since.plus(PATIENCE);
+        if now < due {
+            return (Some(due), None);
+        }
+        waiting.told = true;
+        let warning = RunEvent::Warning {
+            node: (!call.node.is_empty()).then(|| call.node.clone()),
+            message: format!(
+                "waits for money that paid calls in flight hold: {}",
+                waiting.lacks
+            ),
+        };
+        (None, Some(warning.into()))
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn leave(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl<K: Kind> Drive<'_, K> {
+    /// Commits the facts and then `plans`, as one. A plan that lacks money which open calls hold gets a place in the line.
+    pub(super) async fn commit_in_line(
+        &mut self,
+        plans: Vec<Change>,
+    ) -> Result<Committed, journal::Error> {
+        if self.line.is_waiting() {
+            return self.commit(plans).await;
+        }
+        let mut changes = self.changes(self.facts.iter().cloned());
+        changes.extend(plans);
+        let place = &mut self.line.place;
+        let journal = &self.services.journal;
+        let committed = journal.commit_in_line(changes, place).await?;
+        self.line.leave();
+        self.note_committed(&committed);
+        Ok(committed)
+    }
+
+    /// The next call waits for money, and all behind it: when to look at it again at the latest.
+    pub(super) fn stand_in_line(&mut self, plan: &mut Plan<K>, call: &Call) -> Option<Uptime> {
+        let now = self.services.clock.up();
+        let (due, warning) = self.line.say(call, now);
+        plan.note(warning.into_iter().collect());
+        let deadline = plan.machine.time_left().map(|left| now.plus(left));
+        due.into_iter().chain(deadline).min()
+    }
+
+    /// The machine has nothing to offer beside `plan`: a call that is not in it waits no longer.
+    pub(super) fn leave_line(&mut self, plan: &Plan<K>) {
+        if !plan
+            .calls
+            .iter()
+            .any(|planned| self.line.is_for(planned.call.slot))
+        {
+            self.line.leave();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::clock::Timestamp;
+    use rye_core::id::{ItemId, ItemRef, RunId};
+    use rye_core::ledger::{AccountId, Denied, Lacking, Shortfall};
+    use rye_core::model::Object;
+    use rye_core::money::Usd;
+    use rye_core::state::Why;
+
+    use super::*;
+
+    fn call() -> Call {
+        let item = ItemRef::tool(ItemId::new("t/tool").unwrap());
+        let call = Call::new(Slot::Main, item, Object::new(), Timestamp::default());
+        Call {
+            node: "n".into(),
+            ..call
+        }
+    }
+
+    fn refused() -> Refused {
+        let run = RunId::new("t-1-a").unwrap();
+        Refused {
+            change: 0,
+            run: run.clone(),
+            why: Why::Budget(Denied::Short(Shortfall {
+                asked: Usd::parse("0.5").unwrap(),
+                lacking: Lacking::Account(AccountId(run)),
+                limit: Usd::parse("1").unwrap(),
+                used: Usd::parse("0.75").unwrap(),
+                wait: true,
+            })),
+        }
+    }
+
+    #[test]
+    fn who_waits_long_says_so_once() {
+        let begin = Uptime::default();
+        let due = begin.plus(PATIENCE);
+        let mut line = Line::default();
+        line.wait(Slot::Main, begin, &refused());
+        assert_eq!(line.say(&call(), begin), (Some(due), None));
+        // Asked again and refused again: it has waited since the first time.
+        line.ask();
+        let later = begin.plus(Duration::from_secs(4));
+        line.wait(Slot::Main, later, &refused());
+        assert_eq!(line.say(&call(), later), (Some(due), None));
+        let (next, said) = line.say(&call(), due);
+        let Some(Event::Run(RunEvent::Warning { node, message })) = said else {
+            panic!("{said:?}");
+        };
+        assert_eq!((next, node.as_deref()), (None, Some("n")));
+        assert!(
+            message.contains("`t-1-a` may spend 1.000000000 USD"),
+            "{message}"
+        );
+        assert_eq!(line.say(&call(), due.plus(PATIENCE)), (None, None));
+    }
+
+    #[test]
+    fn the_call_that_waits_is_held_up_until_it_is_called() {
+        let mut line = Line::default();
+        assert!(!line.holds_up(&call()));
+        line.wait(Slot::Main, Uptime::default(), &refused());
+        assert!(line.holds_up(&call()));
+        let other = Call {
+            slot: Slot::Hook(1),
+            ..call()
+        };
+        assert!(!line.holds_up(&other));
+        line.ask();
+        assert!(!line.holds_up(&call()));
+        assert!(line.is_for(Slot::Main));
+        line.leave();
+        assert!(!line.is_for(Slot::Main));
+    }
+}
