@@ -247,7 +247,7 @@ impl Summary {
             principal: run.spec.principal.clone(),
             parent: run.spec.parent.clone(),
             depth: run.spec.depth,
-            detached: run.spec.detached,
+            detached: !run.spec.parent_end.waits(),
             continuation_of: run.spec.continuation_of.clone(),
             created_at: run.created_at,
             started_at: run.started_at,

@@ -26,6 +26,7 @@ mod event;
 pub mod graph;
 mod kill;
 mod life;
+mod parent_end;
 mod report;
 mod round;
 mod run;
@@ -50,6 +51,7 @@ pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While
 pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
+pub use self::parent_end::{Fate, ParentEnd};
 pub use self::round::Round;
 pub use self::run::Run;
 pub use self::tool::ToolEvent;
@@ -164,9 +166,9 @@ pub struct Spec {
     /// How many ancestors it has.
     #[serde(default)]
     pub depth: u32,
-    /// Whether its parent continues without waiting for it (`async: true`).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub detached: bool,
+    /// What the end of its parent means for it.
+    #[serde(default, skip_serializing_if = "ParentEnd::waits")]
+    pub parent_end: ParentEnd,
     /// The idempotency key of the step that started it: its own keys derive from that one, so that they are the same
     /// when the step is tried again with another run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,7 +217,7 @@ impl Spec {
             principal: String::new(),
             parent: None,
             depth: 0,
-            detached: false,
+            parent_end: ParentEnd::Wait,
             effect_scope: None,
             start_from: None,
             budget,

@@ -155,7 +155,7 @@ impl Earlier {
         if !same_call || first.spec.item != call.item.canonical() {
             return Ok(Self::None);
         }
-        if first.spec.detached {
+        if !first.spec.parent_end.waits() {
             let begun = first.started_at.is_some();
             return Ok(if begun {
                 Self::Counts(first.id.clone())
@@ -421,7 +421,7 @@ async fn child_run(
 /// What is answered at once for a run that its parent does not wait for; `None` if it does.
 async fn detached(services: &Arc<Services>, child: &RunId) -> Option<CallOutcome> {
     let run = services.runs().get(child.clone()).await.ok()?;
-    if !run.spec.detached {
+    if run.spec.parent_end.waits() {
         return None;
     }
     let failed = matches!(run.outcome(), Some(Outcome::Error { .. }));

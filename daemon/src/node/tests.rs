@@ -3,6 +3,7 @@
 mod fence;
 pub(crate) mod hang;
 mod matrix;
+mod parent_end;
 pub(crate) mod rig;
 mod stage;
 mod sync;

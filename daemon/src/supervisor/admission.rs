@@ -89,7 +89,9 @@ impl Admission {
             principal: request.principal().to_owned(),
             parent: lineage.map(|lineage| lineage.parent.clone()),
             depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
-            detached: lineage.is_some_and(|lineage| lineage.detached),
+            parent_end: lineage
+                .map(|lineage| lineage.parent_end)
+                .unwrap_or_default(),
             effect_scope: match (lineage, continued) {
                 (Some(lineage), _) => Some(lineage.key.clone()),
                 (None, Some(run)) => run.spec.effect_scope.clone(),

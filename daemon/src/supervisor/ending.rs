@@ -101,7 +101,11 @@ impl Supervisor {
 
     /// Puts the request on record and notifies the task of the run, if it has one. Of several requests the first one counts;
     /// `None` for the others.
-    fn note_cancel(&self, id: &RunId, cause: &str) -> Result<Option<Ticket>, journal::Error> {
+    pub(super) fn note_cancel(
+        &self,
+        id: &RunId,
+        cause: &str,
+    ) -> Result<Option<Ticket>, journal::Error> {
         // Under the lock of the tasks: nobody else asks between the look and the note.
         let tasks = self.live();
         let run = self.journal().snapshot(id);
@@ -144,8 +148,20 @@ impl Supervisor {
 
     /// Asks the runs that `id` waits for to stop.
     async fn cancel_below(&self, id: &RunId) -> Result<(), Error> {
-        let cause = format!("its parent {id}");
-        for child in self.attached(id) {
+        self.cancel_all(id, self.attached(id)).await
+    }
+
+    /// Asks the runs to stop that `ended` started and that its end stops.
+    async fn cancel_followers(&self, ended: &Run) -> Result<(), Error> {
+        let children = self.journal().children(&ended.id).into_iter();
+        let stop = |run: &Arc<Run>| run.spec.parent_end.stops_at(ended.status());
+        let children = children.filter(stop).map(|run| run.id.clone());
+        self.cancel_all(&ended.id, children.collect()).await
+    }
+
+    async fn cancel_all(&self, parent: &RunId, children: Vec<RunId>) -> Result<(), Error> {
+        let cause = format!("its parent {parent}");
+        for child in children {
             match self.cancel_line(&child, &cause).await {
                 Ok(_) | Err(Error::Over { .. }) => {}
                 Err(error) => return Err(error),
@@ -174,7 +190,7 @@ impl Supervisor {
     /// Runs that `id` started and waits for, and that have not ended.
     fn attached(&self, id: &RunId) -> Vec<RunId> {
         let children = self.journal().children(id);
-        let attached = children.iter().filter(|run| !run.spec.detached);
+        let attached = children.iter().filter(|run| run.spec.parent_end.waits());
         attached.map(|run| run.id.clone()).collect()
     }
 
@@ -183,7 +199,9 @@ impl Supervisor {
         let fence = self.journal().fence(id);
         let all = fence.is_some_and(|run| run.kill.as_ref().is_some_and(|kill| kill.tree));
         let children = self.journal().children(id).into_iter();
-        children.filter(|run| all || !run.spec.detached).collect()
+        children
+            .filter(|run| all || !run.spec.parent_end.is_detached())
+            .collect()
     }
 
     /// The same at any depth.
@@ -205,6 +223,7 @@ impl Supervisor {
             self.end(&run, run.end_by_cancel(self.journal().now(), cause))
                 .await;
             self.release_parent(id).await?;
+            self.cancel_followers(&*self.run_of(id).await?).await?;
         }
         Ok(())
     }
@@ -243,8 +262,8 @@ impl Supervisor {
         } else {
             self.end_suspended(id).await?;
         }
-        let is_over = self.run_of(id).await?.status().is_terminal();
-        if !is_over {
+        let run = self.run_of(id).await?;
+        if !run.status().is_terminal() {
             return self.release(id).await;
         }
         if run.spec.kind == RunKind::Tool {
@@ -253,7 +272,7 @@ impl Supervisor {
         if is_killed {
             return self.kill_below(id, grace).await;
         }
-        self.cancel_below(id).await
+        self.cancel_followers(&run).await
     }
 
     /// Ends the runs that were being killed when the daemon went down, the deepest first.
@@ -272,14 +291,14 @@ impl Supervisor {
         }
     }
 
-    /// Whether `run` waits for a parent that is gone: its parent has ended, and the daemon with it before the end reached `run`.
+    /// Whether the parent of `run` has ended in a way that stops it, and the daemon with it before that reached `run`.
     pub(super) async fn is_orphan(&self, run: &Run) -> bool {
-        let Some(parent) = run.spec.parent.as_ref().filter(|_| !run.spec.detached) else {
+        let Some(parent) = &run.spec.parent else {
             return false;
         };
         match self.run_of(parent).await {
-            Ok(parent) => parent.status().is_terminal(),
-            Err(Error::UnknownRun { .. }) => true,
+            Ok(parent) => run.spec.parent_end.stops_at(parent.status()),
+            Err(Error::UnknownRun { .. }) => run.spec.parent_end.waits(),
             Err(_) => false,
         }
     }

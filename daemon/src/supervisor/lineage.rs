@@ -12,7 +12,8 @@ use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::ledger::Denied;
 use rye_core::model::{
-    Event, Failure, Kill, KillReceipt, Life, Limits, Run, RunEvent, RunKind, SuspendReason,
+    Event, Failure, Kill, KillReceipt, Life, Limits, ParentEnd, Run, RunEvent, RunKind,
+    SuspendReason,
 };
 use rye_core::money::Usd;
 use serde_json::{Value, json};
@@ -95,7 +96,11 @@ impl Supervisor {
                 parent: parent.id.clone(),
                 spec: Arc::clone(&parent.spec),
                 key: order.key.to_owned(),
-                detached: asked.detached,
+                parent_end: if asked.detached {
+                    ParentEnd::Detach
+                } else {
+                    ParentEnd::Wait
+                },
             }),
         };
         let admitted = self.admit(&id, start).await;

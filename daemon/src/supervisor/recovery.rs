@@ -59,11 +59,16 @@ impl Supervisor {
         if run.status().is_terminal() {
             return Ok(());
         }
+        let mut run = Arc::clone(run);
         let suspended = run.suspension().map(|why| why.reason);
-        if self.is_orphan(run).await {
+        let is_orphan = self.is_orphan(&run).await;
+        if is_orphan && !run.spec.parent_end.waits() {
+            self.note_cancel(&run.id, "its parent has ended")?;
+            run = self.run_of(&run.id).await?;
+        } else if is_orphan {
             let cause = "its parent has ended".to_owned();
             let receipt = KillReceipt::default();
-            self.end(run, Event::Run(RunEvent::RunKilled { cause, receipt }))
+            self.end(&run, Event::Run(RunEvent::RunKilled { cause, receipt }))
                 .await;
             return Ok(());
         }
@@ -73,12 +78,12 @@ impl Supervisor {
         if suspended.is_some_and(|reason| reason != SuspendReason::Storage) {
             return self.release(&run.id).await;
         }
-        let reason = if run.revivals >= MOST_REVIVALS && !only_waits(run) {
+        let reason = if run.revivals >= MOST_REVIVALS && !only_waits(&run) {
             SuspendReason::CrashLoop
         } else if suspended.is_none() && run.spec.recovery == Recovery::Suspend {
             SuspendReason::Restart
         } else {
-            return self.launch_created(Arc::clone(run)).await;
+            return self.launch_created(run).await;
         };
         let node = run.current_node().filter(|_| suspended.is_none());
         let why = Suspension::new(reason).at(node);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Durability, Limits, Object, Run, Spec};
+use rye_core::model::{Durability, Limits, Object, ParentEnd, Run, Spec};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
 
@@ -91,8 +91,8 @@ pub struct Lineage {
     pub spec: Arc<Spec>,
     /// The idempotency key of the step.
     pub key: String,
-    /// Whether the parent continues without waiting.
-    pub detached: bool,
+    /// What the end of the parent means for the run.
+    pub parent_end: ParentEnd,
 }
 
 /// An accepted run.

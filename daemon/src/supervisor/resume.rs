@@ -335,7 +335,7 @@ impl Supervisor {
         let mut open = children(run);
         while let Some(id) = open.pop() {
             let child = self.run_of(&id).await?;
-            if is_suspended(&child) && !child.spec.detached {
+            if is_suspended(&child) && child.spec.parent_end.waits() {
                 open.extend(children(&child));
                 found.push(child);
             }
@@ -382,7 +382,10 @@ fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
 
 /// The run that asked for `run` and waits for it.
 fn waiting_parent(run: &Run) -> Option<RunId> {
-    run.spec.parent.clone().filter(|_| !run.spec.detached)
+    run.spec
+        .parent
+        .clone()
+        .filter(|_| run.spec.parent_end.waits())
 }
 
 /// Whether somebody has to resume `run`.

@@ -84,7 +84,7 @@ impl Supervisor {
     /// The run that another try of a step of `run` continues, which `child` carried out; `None` if nothing of it is repeated.
     async fn ended_below(&self, run: &Run, child: &RunId) -> Result<Option<Arc<Run>>, Error> {
         let mut child = self.newest(child).await?;
-        if child.spec.detached {
+        if !child.spec.parent_end.waits() {
             return Ok(None);
         }
         if child.spec.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {

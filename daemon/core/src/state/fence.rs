@@ -17,7 +17,7 @@ impl State {
             if at.kill.as_ref().is_some_and(|kill| covers(kill.tree)) {
                 return Some(at);
             }
-            left_alone |= at.spec.detached;
+            left_alone |= at.spec.parent_end.is_detached();
             at = self.run(at.spec.parent.as_ref()?)?;
         }
         None

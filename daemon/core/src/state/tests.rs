@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef, Seq};
-use crate::model::{Budget, KillReceipt, RunKind, SuspendReason, Suspension};
+use crate::model::{Budget, KillReceipt, ParentEnd, RunKind, SuspendReason, Suspension};
 
 fn id(name: &str) -> RunId {
     RunId::new(name).unwrap()
@@ -339,13 +339,13 @@ fn any_change() -> impl Strategy<Value = Change> {
     let created = (
         name(),
         prop::option::of(name()),
-        any::<bool>(),
+        prop::sample::select(vec![ParentEnd::Wait, ParentEnd::Detach]),
         prop::option::of(0..3_u8),
     );
-    let created = created.prop_map(|(run, parent, detached, key)| {
+    let created = created.prop_map(|(run, parent, parent_end, key)| {
         let spec = Spec {
             parent: parent.map(id),
-            detached,
+            parent_end,
             start_key: key.map(|key| format!("key-{key}")),
             ..spec(run)
         };

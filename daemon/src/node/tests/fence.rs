@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::id::RunId;
 use rye_core::model::{Kill, RunEvent, Status};
 
-use super::rig::{Daemon, PATIENCE, Rig};
+use super::rig::Rig;
 use super::stage::{Act, Stage};
 use crate::journal::Change;
 
@@ -26,12 +25,6 @@ const CHILD: &str = "config:
     c: {type: return}
 ";
 
-async fn ended(daemon: &Daemon, run: &RunId) -> Arc<rye_core::model::Run> {
-    let ended = tokio::time::timeout(PATIENCE, daemon.journal.ended(run));
-    ended.await.expect("it ends").unwrap();
-    daemon.journal.run(run).await.unwrap().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_start_ends_what_was_being_killed_before_anything_resumes() {
     let stage = Stage::new(|_, _| Act::Hold);
@@ -47,7 +40,7 @@ async fn the_next_start_ends_what_was_being_killed_before_anything_resumes() {
     let asked = daemon.journal.commit(vec![asked]).await.unwrap();
     daemon.journal.published(asked.ticket).await.unwrap();
     let daemon = rig.crash(daemon).await;
-    let (above, below) = (ended(&daemon, &root).await, ended(&daemon, &child).await);
+    let (above, below) = (daemon.ended(&root).await, daemon.ended(&child).await);
     assert_eq!(
         (above.status(), below.status()),
         (Status::Killed, Status::Killed)

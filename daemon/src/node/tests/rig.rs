@@ -247,6 +247,13 @@ impl Daemon {
         self.record(run).await.status()
     }
 
+    /// The record of a run once it has ended.
+    pub(crate) async fn ended(&self, run: &RunId) -> Arc<Run> {
+        let ended = tokio::time::timeout(PATIENCE, self.journal.ended(run));
+        ended.await.expect("it ends").unwrap();
+        self.record(run).await
+    }
+
     pub(crate) async fn record(&self, run: &RunId) -> Arc<Run> {
         self.supervisor.run_of(run).await.unwrap()
     }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::Kill;
+use crate::model::{Fate, Kill, ParentEnd};
 
-/// A run below another one; the other one waits for it, or does not.
-fn below(run: &str, parent: &str, detached: bool) -> Change {
+/// A run below another one, whose end means that for it.
+fn below(run: &str, parent: &str, parent_end: ParentEnd) -> Change {
     let spec = Spec {
         parent: Some(id(parent)),
         depth: if parent == "a" { 1 } else { 3 },
-        detached,
+        parent_end,
         ..spec(run)
     };
     Change::create(&id(run), Arc::new(spec))
@@ -24,14 +24,21 @@ fn ask(run: &str, tree: bool) -> Change {
     Change::event(&id(run), Event::Run(RunEvent::KillRequested(asked)))
 }
 
-/// `a` above `b` above `c`; `d` lies below `b`, which does not wait for it; `e` lies beside them.
+/// Left alone by every end of the parent but a kill.
+const LEAVE: ParentEnd = ParentEnd::Follow {
+    on_complete: Fate::Leave,
+    on_error: Fate::Leave,
+    on_cancel: Fate::Leave,
+};
+
+/// `a` above `b` above `c`, which `b` does not wait for; `d` lies below `b`, which does not wait for it; `e` lies beside them.
 fn state() -> State {
     let mut state = State::default();
     let changes = vec![
         create("a"),
-        below("b", "a", false),
-        below("c", "b", false),
-        below("d", "b", true),
+        below("b", "a", ParentEnd::Wait),
+        below("c", "b", LEAVE),
+        below("d", "b", ParentEnd::Detach),
         create("e"),
         start("a"),
         start("b"),
@@ -58,13 +65,22 @@ fn nothing_begins_in_a_run_that_is_being_killed_and_below_it() {
     let by_b = Some(id("b"));
     assert_eq!(stopped_by(&mut state, start("b")), by_b);
     assert_eq!(stopped_by(&mut state, start("c")), by_b);
-    assert_eq!(stopped_by(&mut state, below("f", "c", false)), by_b);
-    assert_eq!(stopped_by(&mut state, below("f", "b", false)), by_b);
+    assert_eq!(
+        stopped_by(&mut state, below("f", "c", ParentEnd::Wait)),
+        by_b
+    );
+    assert_eq!(
+        stopped_by(&mut state, below("f", "b", ParentEnd::Wait)),
+        by_b
+    );
     // What is above, beside, or detached continues.
     assert_eq!(stopped_by(&mut state, start("a")), None);
     assert_eq!(stopped_by(&mut state, start("e")), None);
     assert_eq!(stopped_by(&mut state, start("d")), None);
-    assert_eq!(stopped_by(&mut state, below("f", "b", true)), None);
+    assert_eq!(
+        stopped_by(&mut state, below("f", "b", ParentEnd::Detach)),
+        None
+    );
     // Runs may still be stopped and ended.
     let ends = vec![kill("c"), cancel("b"), suspend("b"), kill("b")];
     assert!(state.commit(9, ends).is_ok());
@@ -79,7 +95,10 @@ fn the_kill_of_a_tree_covers_detached_runs() {
     let _applied = state.commit(3, vec![ask("a", true)]).unwrap();
     let by_a = Some(id("a"));
     assert_eq!(stopped_by(&mut state, resume("d")), by_a);
-    assert_eq!(stopped_by(&mut state, below("f", "d", false)), by_a);
+    assert_eq!(
+        stopped_by(&mut state, below("f", "d", ParentEnd::Wait)),
+        by_a
+    );
 }
 
 #[test]
