@@ -13,6 +13,7 @@
 
 mod config;
 mod draft;
+mod narrow;
 mod verify;
 
 use std::collections::HashMap;

@@ -156,6 +156,7 @@ impl Admission {
             .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
         let policy = self.services.projects.read_policy(&snapshot.policy)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
+        warnings.extend(snapshot.ignored.iter().cloned());
         spec.graph = Some(GraphSource {
             text,
             category: graph.category.clone(),

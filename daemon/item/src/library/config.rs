@@ -6,6 +6,7 @@ use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::{Map, Value};
 
+use super::narrow::narrow;
 use super::{Error, Item, Library};
 use crate::cascade;
 use crate::metadata;
@@ -31,6 +32,9 @@ const OF_RUNS: [&str; 4] = [
     "resilience",
 ];
 
+/// The one that holds limits.
+const RESILIENCE: &str = "agent/resilience";
+
 /// The spaces that may lay something over what is shipped, in their order.
 const UPPER: [Space; 2] = [Space::User, Space::Project];
 
@@ -44,6 +48,8 @@ pub struct Snapshot {
     /// tool or a graph comes to: `agent`, `coordination`, `error_classification`, `hook_conditions`, `hooks` and
     /// `resilience`, each with the extension `.yaml`.
     pub hash: Arc<str>,
+    /// What files of the project say and may not, each with the reason: it does not count.
+    pub ignored: Arc<[String]>,
 }
 
 /// A snapshot, and the verified files it was made of.
@@ -68,13 +74,13 @@ impl Snapshot {
                     shipped(at_root(&embedded).extension, embedded.text())
                 })
             });
-            Self::of(merged)
+            Self::of(merged, Vec::new())
         };
         SHIPPED.get_or_init(make).clone()
     }
 
     /// From the merged content of each of [`FILES`].
-    fn of(merged: [Map<String, Value>; FILES.len()]) -> Self {
+    fn of(merged: [Map<String, Value>; FILES.len()], ignored: Vec<String>) -> Self {
         let there = FILES.iter().zip(merged).filter(|(_, map)| !map.is_empty());
         let (mut of_runs, mut all) = (Map::new(), Map::new());
         for (name, map) in there {
@@ -87,6 +93,7 @@ impl Snapshot {
         Self {
             policy: Value::Object(of_runs).to_string().into(),
             hash: sha256_hex(canonical(&Value::Object(all))).into(),
+            ignored: ignored.into(),
         }
     }
 }
@@ -113,7 +120,7 @@ impl Library {
     pub fn config(&self, item: &ItemRef) -> Result<Map<String, Value>, Error> {
         let upper = UPPER.map(|space| self.config_file(item, space));
         let upper: Vec<_> = upper.into_iter().collect::<Result<_, _>>()?;
-        self.merged(item, upper.iter().flatten())
+        Ok(self.merged(item, upper.iter().flatten())?.0)
     }
 
     /// The configuration that decides about runs. Merged again only when a file has changed; otherwise it costs a look
@@ -130,11 +137,14 @@ impl Library {
             }
         }
         let mut merged = FILES.map(|_| Map::new());
+        let mut ignored = Vec::new();
         for (at, (merged, item)) in merged.iter_mut().zip(&items).enumerate() {
             let upper = of.iter().skip(at).step_by(FILES.len()).flatten();
-            *merged = self.merged(item, upper)?;
+            let (content, told) = self.merged(item, upper)?;
+            *merged = content;
+            ignored.extend(told);
         }
-        let snapshot = Snapshot::of(merged);
+        let snapshot = Snapshot::of(merged, ignored);
         let mut made = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         *made = Some(Made {
             of,
@@ -170,21 +180,25 @@ impl Library {
         Ok(found.filter(|found| found.space != Space::System))
     }
 
-    /// What the system ships under this name, with the files `upper` laid over it.
+    /// What the system ships under this name, with the files `upper` laid over it; and what of them does not count.
     fn merged<'f>(
         &self,
         item: &ItemRef,
         upper: impl Iterator<Item = &'f Arc<Item>>,
-    ) -> Result<Map<String, Value>, Error> {
+    ) -> Result<(Map<String, Value>, Vec<String>), Error> {
         let built_in = self.built_in.get(item);
         let mut merged = built_in.map_or_else(Map::new, |item| shipped(item.extension, &item.text));
+        let mut ignored = Vec::new();
         for file in upper {
             let content = metadata::configuration(file.extension, &file.text);
-            let content = content.map_err(|source| Error::Metadata {
+            let mut content = content.map_err(|source| Error::Metadata {
                 item: item.clone(),
                 path: file.path.clone(),
                 source,
             })?;
+            if file.space == Space::Project && item.id.as_str() == RESILIENCE {
+                ignored.extend(narrow(&merged, &mut content, &file.path));
+            }
             cascade::mark(content, file.space)
                 .and_then(|content| cascade::merge(&mut merged, content))
                 .map_err(|source| Error::Config {
@@ -193,7 +207,7 @@ impl Library {
                     source,
                 })?;
         }
-        Ok(merged)
+        Ok((merged, ignored))
     }
 }
 

@@ -262,3 +262,28 @@ fn files_that_do_not_concern_graphs_change_the_hash_alone() {
         hashes.push(snapshot.hash);
     }
 }
+
+#[test]
+fn a_project_lowers_default_limits_and_a_user_sets_them() {
+    let world = World::new();
+    let spend = |world: &World| {
+        let spend = world.policy()["resilience"]["limits"]["defaults"]["spend"].clone();
+        (spend, world.library.snapshot().unwrap().ignored.to_vec())
+    };
+    let limits = |spend: &str| format!("limits: {{defaults: {{spend: {spend}}}}}");
+    world.write_signed("project", "resilience", &limits("0.25"));
+    assert_eq!(spend(&world), (json!(0.25), Vec::new()));
+    let path = world.write_signed("project", "resilience", &limits("2.5"));
+    let (kept, ignored) = spend(&world);
+    assert_eq!(kept, json!(1.0));
+    let [told] = &ignored[..] else {
+        panic!("{ignored:?}");
+    };
+    assert!(told.starts_with(&path.display().to_string()), "{told}");
+    assert!(
+        told.contains("`limits.defaults.spend: 2.5` is ignored"),
+        "{told}"
+    );
+    world.write_signed("home", "resilience", &limits("3"));
+    assert_eq!(spend(&world), (json!(2.5), Vec::new()));
+}
