@@ -167,18 +167,29 @@ pub fn can_match(pattern: &str) -> bool {
 
 /// Shell-style match over the whole text: `*`, `?`, `[abc]`, `[a-z]`, `[!a]`; case matters, `*` crosses dots.
 ///
-/// Linear in the product of both lengths at worst: the pattern is a caller's word.
+/// Linear in the product of both lengths at worst: the pattern is a caller's word. The text is made of ids, which hold none of these
+/// characters.
 fn matches(pattern: &str, text: &str) -> bool {
-    let literal = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
-    // Most patterns end here, without a copy of anything.
-    let Some(rest) = text.strip_prefix(&pattern[..literal]) else {
-        return false;
-    };
-    match &pattern[literal..] {
-        "" => rest.is_empty(),
-        "*" => true,
-        wild => matches_wild(wild, rest),
+    let common = common_start(pattern.as_bytes(), text.as_bytes());
+    match &pattern.as_bytes()[common..] {
+        [] => text.len() == common,
+        b"*" => true,
+        [b'*' | b'?' | b'[', ..] => matches_wild(&pattern[common..], &text[common..]),
+        // Most patterns end here, without a copy of anything.
+        _ => false,
     }
+}
+
+/// How many bytes both begin with.
+fn common_start(one: &[u8], other: &[u8]) -> usize {
+    let ((words, _), (others, _)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    let equal = words
+        .iter()
+        .zip(others)
+        .take_while(|(one, other)| one == other);
+    let words = 8 * equal.count();
+    let rest = one[words..].iter().zip(&other[words..]);
+    words + rest.take_while(|(one, other)| one == other).count()
 }
 
 fn matches_wild(pattern: &str, text: &str) -> bool {

@@ -4,11 +4,12 @@ mod alias;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// A name or a key that many copies share.
-pub type Name = std::sync::Arc<str>;
+pub type Name = Arc<str>;
 
 /// Why a text is not the id it claims to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -223,10 +224,10 @@ impl fmt::Display for ItemRef {
 
 /// The id of a run: `<item id, / as ->-<unix seconds>-<10 random base32 characters>`.
 ///
-/// Safe as a file name, copyable by a double click, and sortable by time among the runs of one item.
+/// Safe as a file name, copyable by a double click, and sortable by time among the runs of one item. A copy costs a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct RunId(String);
+pub struct RunId(Arc<str>);
 
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
@@ -256,16 +257,19 @@ impl RunId {
             .chars()
             .take(160)
             .collect();
-        Self(format!(
-            "{}-{unix_seconds}-{tail}",
-            if stem.is_empty() { "run" } else { &stem }
-        ))
+        Self(
+            format!(
+                "{}-{unix_seconds}-{tail}",
+                if stem.is_empty() { "run" } else { &stem }
+            )
+            .into(),
+        )
     }
 
     /// The id marked as that of a run over a single node.
     #[must_use]
     pub fn single_step(&self) -> Self {
-        Self(format!("{}-step", self.0))
+        Self(format!("{}-step", self.0).into())
     }
 
     /// Whether it is marked so.
@@ -286,7 +290,7 @@ impl RunId {
         } else if text.starts_with(['.', '-']) {
             "it starts with a dot or a dash"
         } else {
-            return Ok(Self(text));
+            return Ok(Self(text.into()));
         };
         Err(InvalidId {
             text,
@@ -325,7 +329,7 @@ impl TryFrom<String> for RunId {
 
 impl From<RunId> for String {
     fn from(id: RunId) -> Self {
-        id.0
+        id.as_str().to_owned()
     }
 }
 

@@ -350,15 +350,21 @@ impl Ledger {
     pub fn enter(&mut self, rows: Rows) {
         let mut opened = Vec::new();
         for (id, account) in rows.open {
+            let is_live = !account.ended;
+            if let Some(known) = self.accounts.get_mut(&id) {
+                let before = std::mem::replace(known, account);
+                if before.ended == is_live {
+                    opened.push((id, is_live));
+                }
+                continue;
+            }
             if let Some(parent) = &account.parent {
                 let siblings = self.below.entry(parent.clone()).or_default();
                 siblings.insert(id.clone());
             }
-            let is_live = !account.ended;
-            let before = self.accounts.insert(id.clone(), account);
-            let was_live = before.is_some_and(|account| !account.ended);
-            if was_live != is_live {
-                opened.push((id, is_live));
+            self.accounts.insert(id.clone(), account);
+            if is_live {
+                opened.push((id, true));
             }
         }
         // What is above an account is known only when all of them are there.

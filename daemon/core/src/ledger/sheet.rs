@@ -8,21 +8,13 @@ use super::{
 };
 use crate::money::Usd;
 
-/// An account that a sheet has changed.
-#[derive(Debug, Clone)]
-enum Entry {
-    Open(Account),
-    Closed(Account),
-}
-
 /// The accounts as they are after the operations so far. Each costs the depth of the tree at most.
 #[derive(Debug, Clone)]
 pub struct Sheet<'a> {
     ledger: &'a Ledger,
     /// Where money is for others first.
     promised: BTreeSet<Lacking>,
-    accounts: BTreeMap<AccountId, Entry>,
-    meters: BTreeMap<MeterId, Meter>,
+    rows: Rows,
 }
 
 /// By how much an operation makes what is used grow, and what would be used if every open hold settled at nothing.
@@ -78,8 +70,11 @@ impl<'a> Sheet<'a> {
         Self {
             ledger,
             promised,
-            accounts: BTreeMap::new(),
-            meters: BTreeMap::new(),
+            rows: Rows {
+                open: BTreeMap::new(),
+                closed: BTreeMap::new(),
+                meters: BTreeMap::new(),
+            },
         }
     }
 
@@ -112,26 +107,18 @@ impl<'a> Sheet<'a> {
 
     /// What has changed.
     pub fn into_rows(self) -> Rows {
-        let mut rows = Rows {
-            meters: self.meters,
-            ..Rows::default()
-        };
-        for (id, entry) in self.accounts {
-            match entry {
-                Entry::Open(account) => rows.open.insert(id, account),
-                Entry::Closed(account) => rows.closed.insert(id, account),
-            };
-        }
-        rows
+        self.rows
     }
 
     /// The open account of that name, as it is by now.
     pub fn account(&self, id: &AccountId) -> Result<&Account, Misuse> {
-        match self.accounts.get(id) {
-            Some(Entry::Open(account)) => Ok(account),
-            Some(Entry::Closed(_)) => Err(Misuse::NoAccount),
-            None => self.ledger.account(id).ok_or(Misuse::NoAccount),
+        if let Some(account) = self.rows.open.get(id) {
+            return Ok(account);
         }
+        let known = self.ledger.account(id);
+        known
+            .filter(|_| !self.rows.closed.contains_key(id))
+            .ok_or(Misuse::NoAccount)
     }
 
     fn open(
@@ -178,7 +165,7 @@ impl<'a> Sheet<'a> {
         for metered in meters {
             let mut meter = self.meter(&metered.id);
             meter.held = meter.held.checked_add(amount).ok_or(Misuse::Overflow)?;
-            self.meters.insert(metered.id.clone(), meter);
+            self.rows.meters.insert(metered.id.clone(), meter);
         }
         let meters = meters.iter().map(|metered| metered.id.clone()).collect();
         self.change(id, |account| {
@@ -211,7 +198,7 @@ impl<'a> Sheet<'a> {
                 .spent
                 .checked_add(usage.money)
                 .ok_or(Misuse::Overflow)?;
-            self.meters.insert(id.clone(), meter);
+            self.rows.meters.insert(id.clone(), meter);
         }
         self.change(id, |account| {
             account.hold = None;
@@ -277,7 +264,8 @@ impl<'a> Sheet<'a> {
         let (claim, floor_claim) = (account.claim(), account.floor_claim());
         let (total, estimated) = (account.total()?, account.total_estimated());
         let parent = account.parent.clone();
-        self.accounts.insert(id.clone(), Entry::Closed(account));
+        self.rows.open.remove(id);
+        self.rows.closed.insert(id.clone(), account);
         let Some(parent) = parent else {
             return Ok(None);
         };
@@ -328,7 +316,8 @@ impl<'a> Sheet<'a> {
     ) -> Result<(), Misuse> {
         let (claim, floor_claim) = (account.claim(), account.floor_claim());
         let parent = account.parent.clone();
-        self.accounts.insert(id.clone(), Entry::Open(account));
+        self.rows.closed.remove(id);
+        self.rows.open.insert(id.clone(), account);
         let Some(parent) = parent else {
             return Ok(());
         };
@@ -355,7 +344,7 @@ impl<'a> Sheet<'a> {
             check_fits(&account)?;
             let (claim_now, floor_now) = (account.claim(), account.floor_claim());
             let parent = account.parent.clone();
-            self.accounts.insert(id, Entry::Open(account));
+            self.rows.open.insert(id, account);
             let Some(parent) = parent.filter(|_| (claim, floor_claim) != (claim_now, floor_now))
             else {
                 return Ok(());
@@ -434,7 +423,7 @@ impl<'a> Sheet<'a> {
     }
 
     fn meter(&self, id: &MeterId) -> Meter {
-        let changed = self.meters.get(id).copied();
+        let changed = self.rows.meters.get(id).copied();
         changed.unwrap_or_else(|| self.ledger.meter(id))
     }
 }
