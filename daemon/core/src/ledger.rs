@@ -34,7 +34,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::account::{Account, Hold, Usage};
+pub use self::account::{Account, Cost, Hold, Usage};
 pub use self::sheet::Sheet;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
@@ -318,14 +318,11 @@ impl Ledger {
         self.below.get(id).into_iter().flatten()
     }
 
-    /// What an open account and all below it have spent, settled, and how much of that is an estimate.
-    pub fn actual(&self, id: &AccountId) -> Option<(Usage, Usd)> {
-        let account = self.account(id)?;
-        let own = (account.total().ok()?, account.total_estimated());
-        self.below(id).try_fold(own, |(usage, estimated), below| {
-            let (more, guessed) = self.actual(below)?;
-            Some((usage.plus(&more)?, estimated.checked_add(guessed)?))
-        })
+    /// What an open account and all below it have spent.
+    pub fn cost(&self, id: &AccountId) -> Option<Cost> {
+        let own = self.account(id)?.cost().ok()?;
+        self.below(id)
+            .try_fold(own, |cost, below| cost.plus(&self.cost(below)?))
     }
 
     /// The limits that the accounts from `id` upwards need so that `id` may spend `to`: its own, and those of the accounts above

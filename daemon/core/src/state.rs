@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Denied, Ledger, Rows};
+use crate::ledger::{Account, AccountId, Cost, Denied, Ledger, Rows};
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
@@ -412,6 +412,12 @@ impl State {
     /// An account that is closed, if a run in memory closed it.
     pub fn closed(&self, id: &AccountId) -> Option<&Arc<Account>> {
         self.accounts.closed(id)
+    }
+
+    /// What an account and all below it have spent, if it is open or a run in memory closed it.
+    pub fn cost(&self, id: &AccountId) -> Option<Cost> {
+        let open = self.ledger().cost(id);
+        open.or_else(|| self.closed(id)?.cost().ok())
     }
 
     /// The record of a run.

@@ -106,15 +106,9 @@ fn parent(start: &Start) -> Option<AccountId> {
 
 impl Supervisor {
     async fn account_view(&self, id: AccountId, row: AccountRow) -> Result<AccountView, Error> {
-        let (actual, estimated) = self.journal().spent(&id, &row);
+        let cost = self.journal().cost(&id).await?;
         let run = self.newest(&id.0).await?.id.clone();
-        Ok(AccountView {
-            id,
-            run,
-            row,
-            actual,
-            estimated,
-        })
+        Ok(AccountView { id, run, row, cost })
     }
 
     /// The account of `run` and those above it, up to the root of its tree.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::ledger::Denied;
+use rye_core::ledger::{Cost, Denied};
 use rye_core::model::{
     Event, Failure, Kill, KillReceipt, Life, Limits, Run, RunEvent, RunKind, SuspendReason,
 };
@@ -261,6 +261,14 @@ impl Runs for Shared {
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.resume(&run, request).await?) })
+    }
+
+    fn cost(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Cost, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move {
+            let cost = this.journal().cost(&run.spec.budget.account).await;
+            Ok(cost.map_err(Error::Journal)?)
+        })
     }
 
     fn budget_path(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Vec<AccountView>, Refusal>> {

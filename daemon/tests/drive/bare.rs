@@ -9,7 +9,7 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::future::BoxFuture;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
-use rye_core::ledger::Denied;
+use rye_core::ledger::{Cost, Denied};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
 use rye_core::money::Usd;
@@ -116,6 +116,10 @@ impl Runs for Nobody {
     }
 
     fn resume(&self, _run: RunId, _request: Resume) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn cost(&self, _run: Arc<Run>) -> Answer<'_, Cost> {
         unreachable!("{NOBODY}")
     }
 
