@@ -73,6 +73,8 @@ pub struct AttemptCtx {
     pub step: u32,
     /// Which attempt of the step it is.
     pub slot: Slot,
+    /// The node; empty for calls that belong to none.
+    pub node: String,
     /// The idempotency key.
     pub key: String,
     /// How urgently the run is to stop.
@@ -93,6 +95,15 @@ impl AttemptCtx {
         });
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");
+        }
+    }
+
+    /// Puts on record what the people of the run should know of the call.
+    pub fn warn(&self, message: String) {
+        let node = Some(self.node.clone()).filter(|node| !node.is_empty());
+        let event = Event::Run(RunEvent::Warning { node, message });
+        if let Err(error) = self.services.journal.note(&self.run, event) {
+            tracing::warn!(error = %with_sources(&error), "a warning was not recorded");
         }
     }
 }
