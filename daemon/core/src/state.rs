@@ -103,6 +103,8 @@ pub enum Why {
     Full,
     /// An account does not allow it.
     Budget(Denied),
+    /// The run that asks for it may start so many child runs, and has started them.
+    SpawnsUsedUp(u32),
     /// So many runs of its tree are not over already.
     TreeFull(usize),
     /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
@@ -121,6 +123,10 @@ impl fmt::Display for Refused {
             Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
             Why::Full => write!(f, "the disk that holds the log is full"),
             Why::Budget(denied) => denied.fmt(f),
+            Why::SpawnsUsedUp(most) => write!(
+                f,
+                "at most {most} child runs may be started here (`limits: {{spawns: …}}`, `--limit spawns=N`), and as many were"
+            ),
             Why::TreeFull(most) => write!(
                 f,
                 "{most} runs below the same first run are not over, and more are not allowed at once"
@@ -135,7 +141,7 @@ impl Kinded for Refused {
     fn kind(&self) -> ErrorKind {
         match &self.why {
             Why::Illegal(source) => source.kind(),
-            Why::NotLive | Why::Stopping(_) => ErrorKind::Precondition,
+            Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
             Why::Full | Why::TreeFull(_) => ErrorKind::Exhausted,
             Why::Budget(denied) => denied.kind(),
@@ -153,6 +159,7 @@ impl Error for Refused {
             | Why::KeyTaken(_)
             | Why::Full
             | Why::Budget(_)
+            | Why::SpawnsUsedUp(_)
             | Why::TreeFull(_)
             | Why::Stopping(_)
             | Why::Stale => None,
