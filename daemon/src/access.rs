@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{RunId, Seq};
-use rye_core::ledger::{Cost, Meter, MeterId};
+use rye_core::ledger::Cost;
 use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 
@@ -20,7 +20,7 @@ use crate::journal::{
     self, Feed, Filter, Journal, Line, Signer, StepLine, Storage, Summary, Walked,
 };
 use crate::object::Digest;
-use crate::port::{AccountView, Refusal, Resume, reach};
+use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project};
 use crate::services::TraceMode;
 use crate::supervisor::{Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor};
@@ -235,8 +235,8 @@ impl Visible {
     }
 
     /// What this node has spent as a whole.
-    pub fn meters(&self) -> Vec<(MeterId, Meter)> {
-        self.journal().meters()
+    pub fn meters(&self) -> Vec<MeterView> {
+        self.supervisor.meters()
     }
 
     /// One of its events with its payload in it, however long that is.

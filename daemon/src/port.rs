@@ -12,7 +12,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
-use rye_core::ledger::{AccountId, Cost, Denied};
+use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
 use rye_core::model::{Failure, Kill, KillReceipt, Object, Run, Spec, Verdict};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
@@ -118,6 +118,17 @@ pub struct AccountView {
     pub row: AccountRow,
     /// What it and all below it have spent.
     pub cost: Cost,
+}
+
+/// What the node spends in a day or a month, as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeterView {
+    /// Its name.
+    pub id: MeterId,
+    /// What counts in it.
+    pub meter: Meter,
+    /// The most that may be spent there, if it is in force.
+    pub limit: Option<Usd>,
 }
 
 /// How far an account is over.

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::{Epoch, RunId};
+use rye_core::ledger::Caps;
 use rye_core::model::{Event, ProcessIdentity, RunEvent, Slot, Spec};
 
 pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, timed_out};
@@ -40,6 +41,8 @@ pub struct Services {
     pub runs: Weak<dyn Runs>,
     /// The time, and waiting for it.
     pub clock: Arc<dyn Timer>,
+    /// What all runs together may spend: whoever makes a hold asks it for the meters in force.
+    pub caps: Caps,
     /// This life of the daemon.
     pub epoch: Epoch,
 }

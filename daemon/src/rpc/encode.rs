@@ -5,7 +5,7 @@ use rye_core::definition::Finding;
 use rye_core::error::beginning;
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::ledger::{Cost, Meter, MeterId};
+use rye_core::ledger::Cost;
 use rye_core::model::{Chunks, Failure, KillReceipt, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
@@ -16,7 +16,7 @@ use crate::cache::Entry;
 use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
-use crate::port::AccountView;
+use crate::port::{AccountView, MeterView};
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
@@ -267,10 +267,11 @@ fn cost(Cost { usage, estimated }: &Cost) -> v1::Cost {
 }
 
 /// What the node has spent in a day or a month.
-pub(super) fn meter(id: &MeterId, meter: &Meter) -> v1::Meter {
+pub(super) fn meter(view: &MeterView) -> v1::Meter {
+    let MeterView { id, meter, limit } = view;
     v1::Meter {
         id: id.to_string(),
-        max: None,
+        max: limit.map(|limit| limit.to_string()),
         spent: meter.spent.to_string(),
         held: meter.held.to_string(),
     }

@@ -1,6 +1,7 @@
 use super::*;
 
 mod faults;
+mod meters;
 mod random;
 
 fn usd(text: &str) -> Usd {
