@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{RunId, Seq};
-use rye_core::ledger::{Meter, MeterId};
+use rye_core::ledger::Cost;
 use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 
@@ -20,7 +20,7 @@ use crate::journal::{
     self, Feed, Filter, Journal, Line, Signer, StepLine, Storage, Summary, Walked,
 };
 use crate::object::Digest;
-use crate::port::{AccountView, Refusal, Resume, reach};
+use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project};
 use crate::services::TraceMode;
 use crate::supervisor::{Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor};
@@ -42,8 +42,14 @@ pub struct Visible {
 #[derive(Debug)]
 pub struct Actionable(Visible);
 
-/// A run in a list, and the run that continues it.
-pub type Listed = (Summary, Option<RunId>);
+/// What is told of a run beside its record.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// The run that continues it.
+    pub continued_by: Option<RunId>,
+    /// What its chain and all below it have cost.
+    pub cost: Cost,
+}
 
 impl Access {
     /// Access to the runs of `supervisor`.
@@ -83,13 +89,13 @@ impl Access {
         filter: Filter,
         page_token: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<Listed>, Option<String>), Error> {
+    ) -> Result<(Vec<(Summary, Beside)>, Option<String>), Error> {
         let filter = filter.seen_by(Caller::User(caller));
         let page = self.journal().list(&filter, page_token, limit).await?;
         let mut runs = Vec::with_capacity(page.runs.len());
         for run in page.runs {
-            let continued_by = self.supervisor.continued_by(&run).await?;
-            runs.push((run, continued_by));
+            let beside = beside(&self.supervisor, &run).await?;
+            runs.push((run, beside));
         }
         Ok((runs, page.next))
     }
@@ -150,6 +156,13 @@ impl Access {
     }
 }
 
+async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<Beside, Error> {
+    Ok(Beside {
+        continued_by: supervisor.continued_by(run).await?,
+        cost: supervisor.journal().cost(&run.account).await?,
+    })
+}
+
 impl Deref for Visible {
     type Target = Arc<Run>;
 
@@ -180,9 +193,9 @@ impl Visible {
         Ok(self.at(self.supervisor.run_of(&self.id).await?))
     }
 
-    /// The run that continues it.
-    pub async fn continued_by(&self) -> Result<Option<RunId>, Error> {
-        self.supervisor.continued_by(&Summary::of(self)).await
+    /// What is told of it beside its record.
+    pub async fn beside(&self) -> Result<Beside, Error> {
+        beside(&self.supervisor, &Summary::of(self)).await
     }
 
     /// The last of its chain of continuations.
@@ -222,8 +235,8 @@ impl Visible {
     }
 
     /// What this node has spent as a whole.
-    pub fn meters(&self) -> Vec<(MeterId, Meter)> {
-        self.journal().meters()
+    pub fn meters(&self) -> Vec<MeterView> {
+        self.supervisor.meters()
     }
 
     /// One of its events with its payload in it, however long that is.

@@ -30,6 +30,7 @@ use std::{fmt, io};
 use rye_core::cas::Encoded;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
+use rye_core::ledger::Cost;
 use rye_core::model::{Object, Run, RunKind};
 use serde_json::json;
 
@@ -326,13 +327,15 @@ impl ArtifactWriter {
 }
 
 impl ArtifactLane for ArtifactWriter {
-    fn record(&mut self, run: &Run) -> io::Result<()> {
+    fn record(&mut self, run: &Run, cost: &Cost) -> io::Result<()> {
         let root = Dir::root(Path::new(&self.files))?;
-        let thread = self.signer.sign_json(&render::thread(run), run.updated_at);
+        let thread = self
+            .signer
+            .sign_json(&render::thread(run, cost), run.updated_at);
         let mut text = serde_json::to_vec_pretty(&thread).expect("a JSON object is plain data");
         text.push(b'\n');
         journal::run_dir(&root, &run.id)?.replace("thread.json", &text)?;
-        if let Some(page) = render::state_page(run) {
+        if let Some(page) = render::state_page(run, cost) {
             let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
             let page = self.signer.sign_text(&page, run.updated_at);
             dir.replace(&format!("{}.md", run.id), page.as_bytes())?;

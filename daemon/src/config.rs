@@ -24,11 +24,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
 use serde::{Deserialize, Serialize};
 
 pub use environment::Environment;
-use layer::{Layer, Stack};
+use layer::{Cap, Layer, Stack};
 
 /// The variable by which the parent process tells the daemon that it is its parent: its pid. Not a setting.
 pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
@@ -156,6 +157,8 @@ pub struct Config {
     pub segment_bytes: u64,
     /// How long runs may take to stop when the daemon is asked to.
     pub shutdown_grace: Duration,
+    /// What all runs together may spend.
+    pub budget: Caps,
 }
 
 /// Where a value comes from.
@@ -382,6 +385,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
                 })
                 .unwrap_or(10),
         ),
+        budget: caps(&mut stack),
     };
     Ok(Loaded {
         config,
@@ -485,6 +489,15 @@ fn limits(stack: &mut Stack) -> Limits {
         message_bytes: stack
             .pick("limits.message_bytes", |layer| layer.limits.message_bytes)
             .unwrap_or(MESSAGE_BYTES),
+    }
+}
+
+fn caps(stack: &mut Stack) -> Caps {
+    let day = stack.pick("budget.day", |layer| layer.budget.day);
+    let month = stack.pick("budget.month", |layer| layer.budget.month);
+    Caps {
+        day: day.and_then(|Cap(day)| day),
+        month: month.and_then(|Cap(month)| month),
     }
 }
 

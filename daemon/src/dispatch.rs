@@ -3,9 +3,10 @@
 //! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process → envelope
 //! (for the few native tools that a graph may call without a capability, the chain tells which they are, and comes first).
 //! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
-//! returned as data. **Order.** Everything up to the plan is done before the call is announced, away from the runtime's workers and
-//! through the gate of the project; what is left is what each start needs anew. **Failure.** Everything that goes wrong with the
-//! action itself, a refused item included, is a failed [`Envelope`]; there is no error type.
+//! returned as data, and a denial is a warning of the run as well. **Order.** Everything up to the plan is done before the call is
+//! announced, away from the runtime's workers and through the gate of the project; what is left is what each start needs anew.
+//! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`Envelope`]; there is no
+//! error type.
 
 mod outcome;
 
@@ -39,6 +40,9 @@ use crate::task;
 
 /// Compiled schemas that are kept; more tools than this in use at once are compiled again.
 const MOST_SCHEMAS: usize = 1000;
+
+/// The code of an action that a layer of the run does not allow.
+const DENIED: &str = "permission_denied";
 
 /// Carries out actions.
 #[derive(Debug)]
@@ -174,7 +178,13 @@ impl Dispatcher {
                 let text = "a graph is carried out by a run of its own";
                 Err(Failure::permanent("internal", text).into())
             }
-            Err(refused) => Err((*refused).into()),
+            Err(refused) => {
+                if refused.code == DENIED {
+                    let (told, by) = (&refused.message, &cx.spec.principal);
+                    cx.warn(format!("{told}; asked for by {by}"));
+                }
+                Err((*refused).into())
+            }
         };
         let (data, failure) = match done {
             Ok(data) => {
@@ -340,10 +350,7 @@ pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failu
                 )
             },
         );
-        Failure::permanent(
-            "permission_denied",
-            format!("permission denied: `{needed}` is {by}"),
-        )
+        Failure::permanent(DENIED, format!("permission denied: `{needed}` is {by}"))
     })
 }
 

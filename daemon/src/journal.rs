@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
+use rye_core::ledger::AccountId;
 use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
@@ -230,6 +231,8 @@ pub struct Summary {
     pub ended_at: Option<Timestamp>,
     /// Steps taken.
     pub steps: u32,
+    /// The account of its chain.
+    pub account: AccountId,
     /// How many child runs its chain has started.
     #[serde(default)]
     pub spawn_count: u32,
@@ -254,6 +257,7 @@ impl Summary {
             updated_at: run.updated_at,
             ended_at: run.ended_at,
             steps: run.steps(),
+            account: run.spec.budget.account.clone(),
             spawn_count: run.spawn_count,
         }
     }

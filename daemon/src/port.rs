@@ -12,7 +12,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
-use rye_core::ledger::{AccountId, Denied, Usage};
+use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
 use rye_core::model::{Failure, Kill, KillReceipt, Object, Run, Spec, Verdict};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
@@ -93,6 +93,9 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// Resumes a suspended run, or makes a run that continues where an ended one failed; answers with the one that runs.
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
+    /// What the chain of a run and all below it have cost so far.
+    fn cost(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Cost, Refusal>>;
+
     /// The account of a run and those above it, up to the root of its tree.
     fn budget_path(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Vec<AccountView>, Refusal>>;
 
@@ -114,9 +117,18 @@ pub struct AccountView {
     /// What is stored of it.
     pub row: AccountRow,
     /// What it and all below it have spent.
-    pub actual: Usage,
-    /// How much of that money is an estimate.
-    pub estimated: Usd,
+    pub cost: Cost,
+}
+
+/// What the node spends in a day or a month, as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeterView {
+    /// Its name.
+    pub id: MeterId,
+    /// What counts in it.
+    pub meter: Meter,
+    /// The most that may be spent there, if it is in force.
+    pub limit: Option<Usd>,
 }
 
 /// How far an account is over.

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::{Epoch, RunId};
+use rye_core::ledger::Caps;
 use rye_core::model::{Event, ProcessIdentity, RunEvent, Slot, Spec};
 
 pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, timed_out};
@@ -40,6 +41,8 @@ pub struct Services {
     pub runs: Weak<dyn Runs>,
     /// The time, and waiting for it.
     pub clock: Arc<dyn Timer>,
+    /// What all runs together may spend: whoever makes a hold asks it for the meters in force.
+    pub caps: Caps,
     /// This life of the daemon.
     pub epoch: Epoch,
 }
@@ -73,6 +76,8 @@ pub struct AttemptCtx {
     pub step: u32,
     /// Which attempt of the step it is.
     pub slot: Slot,
+    /// The node; empty for calls that belong to none.
+    pub node: String,
     /// The idempotency key.
     pub key: String,
     /// How urgently the run is to stop.
@@ -93,6 +98,15 @@ impl AttemptCtx {
         });
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");
+        }
+    }
+
+    /// Puts on record what the people of the run should know of the call.
+    pub fn warn(&self, message: String) {
+        let node = Some(self.node.clone()).filter(|node| !node.is_empty());
+        let event = Event::Run(RunEvent::Warning { node, message });
+        if let Err(error) = self.services.journal.note(&self.run, event) {
+            tracing::warn!(error = %with_sources(&error), "a warning was not recorded");
         }
     }
 }

@@ -152,6 +152,7 @@ impl Supervisor {
                 graphs: Graphs::default(),
                 runs,
                 clock,
+                caps: config.budget,
                 epoch,
             };
             Shared {

@@ -243,6 +243,31 @@ fn amounts_that_are_none_are_refused_before_anything_starts() {
     assert_eq!(show(&world, &run)["path"][0]["max"], "1.000000000");
 }
 
+#[test]
+fn what_the_node_may_spend_in_a_day_is_shown() {
+    let world = world(None);
+    world.write("go", "");
+    let _daemon = world.start("budget: {day: 2.50, month: none}\n");
+    let run = start(&world, "1.00");
+    world.settled(&run);
+    let shown = show(&world, &run);
+    let [meter] = shown["meters"].as_array().unwrap().as_slice() else {
+        panic!("one meter is in force: {shown}")
+    };
+    let id = meter["id"].as_str().unwrap();
+    assert!(id.starts_with("day/20"), "{id}");
+    assert_eq!(
+        (&meter["max"], &meter["spent"], &meter["held"]),
+        (
+            &"2.500000000".into(),
+            &"0.000000000".into(),
+            &"0.000000000".into()
+        )
+    );
+    let told = world.ryectl("budget show").arg(&run).ok();
+    assert!(told.stdout().contains(id), "{}", told.stdout());
+}
+
 const LEDGER: &str = "rye/agent/threads/budget_ledger";
 
 /// Starts `t/child`, which reserves its share and waits, and asks the ledger about both; what each node is answered is the key of

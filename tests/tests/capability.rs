@@ -1,6 +1,7 @@
 //! Authority only narrows: the caller's, then `--cap`, then the graph's own declaration.
 
 use rye_tests::World;
+use serde_json::{Value, json};
 
 const STEP: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: 1}}, assign: {n: \"${result.n}\"}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
 
@@ -32,6 +33,40 @@ fn a_graph_may_do_what_it_declares_and_nothing_else() {
             denied(&world, "run t/echo");
         }
     }
+}
+
+#[test]
+fn a_denial_is_a_warning_with_the_action_the_caller_and_the_layer_that_refuses() {
+    let world = World::new();
+    let head = "permissions: [\"rye.fetch.*\"]";
+    let twice = STEP.replace("next: done", "on_error: b").replace(
+        "  done:",
+        "  b: {action: {item_id: rye/core/echo, params: {n: 2}}}\n  done:",
+    );
+    world.graph_with("t/echo", head, &twice);
+    let out = world.ryectl("run t/echo --json").run().code(1);
+    let run = out.json()["run_id"].as_str().unwrap().to_owned();
+    let warnings: Vec<_> = world
+        .ryectl("events --json")
+        .arg(&run)
+        .ok()
+        .stdout()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["event_type"] == "warning")
+        .map(|event| event["payload"].clone())
+        .collect();
+    let record = world.ryectl("get --capabilities").arg(&run).ok().stdout();
+    let caller = record
+        .split_whitespace()
+        .find(|word| word.starts_with("uid:"));
+    let caller = caller.expect("the layer of the caller");
+    let message = format!(
+        "permission denied: `rye.execute.tool.rye.core.echo` is not covered by permissions of tool:t/echo (rye.fetch.*); \
+         asked for by {caller}"
+    );
+    let told = |node: &str| json!({"node": node, "message": message});
+    assert_eq!(warnings, [told("a"), told("b")]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod chain;
 mod environment;
 mod examples;
 mod golden;
+mod limits;
 mod native;
 mod nested;
 mod policy;

@@ -49,7 +49,7 @@ pub(crate) struct Run {
     /// Let the run do only what matches this capability; may be given several times.
     #[arg(long = "cap", value_name = "CAP", value_parser = capability)]
     pub(crate) capabilities: Vec<String>,
-    /// Limit the run: `steps=N`, `depth=N`, `spend=USD`.
+    /// Limit the run: `steps=N`, `depth=N`, `spawns=N`, `spend=USD`.
     #[arg(long = "limit", value_name = "KEY=VALUE")]
     pub(crate) limits: Vec<Limit>,
     /// When a step counts as done.

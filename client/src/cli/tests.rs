@@ -32,7 +32,7 @@ fn every_verb_has_help_with_an_example() {
 #[test]
 fn run_takes_everything_that_is_promised() {
     let line = "graph run tool:a/b -i k=v -i j:=[1] --input - --cap rye.execute.tool.* --limit steps=5 --limit depth=0 \
-                --limit spend=0.25 --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
+                --limit spawns=2 --limit spend=0.25 --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
                 --project p --no-autostart";
     let cli = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
     let Verb::Graph(GraphVerb::Run(run)) = cli.verb else {
@@ -43,7 +43,12 @@ fn run_takes_everything_that_is_promised() {
     let quarter = Usd::from_nanos(250_000_000);
     assert_eq!(
         run.limits,
-        [Limit::Steps(5), Limit::Depth(0), Limit::Spend(quarter)]
+        [
+            Limit::Steps(5),
+            Limit::Depth(0),
+            Limit::Spawns(2),
+            Limit::Spend(quarter)
+        ]
     );
     assert_eq!(run.durability, Some(Durability::Relaxed));
     assert!(run.attach.detach && run.attach.quiet && !run.attach.cancel_on_interrupt);
@@ -60,6 +65,8 @@ fn a_limit_that_is_not_built_yet_is_told_from_one_that_is_none() {
     assert!(limit.contains("not built yet"), "{limit}");
     let raise = message("resume r --raise depth=3");
     assert!(raise.contains("steps=N"), "{raise}");
+    let raise = message("resume r --raise spawns=3");
+    assert!(raise.contains("fixed when it starts"), "{raise}");
     let none = message("run a --limit luck=3");
     assert!(none.contains("no limit `luck`"), "{none}");
 }

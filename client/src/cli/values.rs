@@ -10,9 +10,9 @@ use rye_core::model::{self, Status, Verdict};
 use rye_core::money::Usd;
 
 /// Limits of threads.
-const NOT_YET: [&str; 4] = ["turns", "tokens", "spawns", "duration"];
+const NOT_YET: [&str; 3] = ["turns", "tokens", "duration"];
 /// The limits that a run may be given.
-const LIMITS: &str = "steps=N, depth=N or spend=USD";
+const LIMITS: &str = "steps=N, depth=N, spawns=N or spend=USD";
 /// The limits that may be raised.
 const RAISES: &str = "steps=N or spend=USD";
 
@@ -23,6 +23,8 @@ pub(crate) enum Limit {
     Steps(u32),
     /// How many levels of runs may lie below it.
     Depth(u32),
+    /// How many child runs it may start.
+    Spawns(u32),
     /// The most that it and all below it may spend.
     Spend(Usd),
 }
@@ -37,6 +39,10 @@ impl FromStr for Limit {
             "depth" => match value.parse() {
                 Ok(depth) => Ok(Self::Depth(depth)),
                 Err(_) => Err(format!("`{value}` is not a number of levels")),
+            },
+            "spawns" => match value.parse() {
+                Ok(spawns) => Ok(Self::Spawns(spawns)),
+                Err(_) => Err(format!("`{value}` is not a number of child runs")),
             },
             "spend" => usd(value).map(Self::Spend),
             _ => Err(no_limit(key, LIMITS)),
@@ -60,8 +66,8 @@ impl FromStr for Raise {
         match limit(text, RAISES)? {
             ("steps", value) => steps(value).map(Self::Steps),
             ("spend", value) => usd(value).map(Self::Spend),
-            ("depth", _) => Err(format!(
-                "the depth of a run is fixed when it starts; use {RAISES}"
+            (key @ ("depth" | "spawns"), _) => Err(format!(
+                "the limit `{key}` of a run is fixed when it starts; use {RAISES}"
             )),
             (key, _) => Err(no_limit(key, RAISES)),
         }

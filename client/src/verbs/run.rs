@@ -42,6 +42,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
         match limit {
             Limit::Steps(steps) => limits.steps = Some(steps),
             Limit::Depth(depth) => limits.depth = Some(depth),
+            Limit::Spawns(spawns) => limits.spawns = Some(spawns),
             Limit::Spend(spend) => limits.spend = Some(spend.to_string()),
         }
     }

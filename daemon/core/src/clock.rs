@@ -53,6 +53,16 @@ impl Timestamp {
         self.format("%Y-%m-%dT%H:%M:%SZ")
     }
 
+    /// The day in UTC, as `2026-04-01`.
+    pub fn to_day_string(self) -> String {
+        self.format("%Y-%m-%d")
+    }
+
+    /// The month in UTC, as `2026-04`.
+    pub fn to_month_string(self) -> String {
+        self.format("%Y-%m")
+    }
+
     fn format(self, pattern: &str) -> String {
         jiff::Timestamp::from_millisecond(self.ms)
             .unwrap_or_default()

@@ -96,6 +96,17 @@ impl fmt::Display for Finding {
     }
 }
 
+/// What the file of a graph limits; `None` where it does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// The most a run may spend, itself and all below it.
+    pub spend: Option<Usd>,
+    /// How many child runs a run may start, together with those that it continues.
+    pub spawns: Option<u32>,
+    /// How many levels of child runs a run may have.
+    pub depth: Option<u32>,
+}
+
 /// A graph that can run.
 #[derive(Debug, Clone)]
 pub struct Graph {
@@ -111,8 +122,8 @@ pub struct Graph {
     pub permissions: Option<Vec<String>>,
     /// What it takes.
     pub inputs: Inputs,
-    /// The most a run may spend, itself and all below it, if the graph says.
-    pub spend: Option<Usd>,
+    /// `limits` of the file.
+    pub limits: Limits,
     /// The first node.
     pub start: String,
     /// All nodes.

@@ -1,7 +1,8 @@
 //! The hierarchical budget ledger: who may still spend how much, and what was spent.
 //!
 //! **Owns** the open accounts, the meters of the node, and every rule by which they change ([`Sheet::perform`]). **Never** knows
-//! a run, a tool, the time or a price: money comes in as amounts, and the caller says of which account.
+//! a run, a tool or a price: money comes in as amounts, and the caller says of which account. Of the time it knows what the names of
+//! meters tell.
 //!
 //! Every chain of runs has one account, named by its first run. Of an account, from what it stores:
 //!
@@ -27,6 +28,7 @@
 //! A settlement above its hold is recorded whole, and is the only way in which more can be used than a limit allows.
 
 mod account;
+mod meter;
 mod sheet;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,7 +36,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::account::{Account, Hold, Usage};
+pub use self::account::{Account, Cost, Hold, Usage};
+pub use self::meter::{Caps, Meter, Metered};
 pub use self::sheet::Sheet;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
@@ -74,24 +77,6 @@ impl fmt::Display for MeterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// What the node has spent in a day or a month, and has on hold; its limit is named by each hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Meter {
-    /// Settled.
-    pub spent: Usd,
-    /// Σ of the open holds that count here.
-    pub held: Usd,
-}
-
-/// A meter in force, with its limit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metered {
-    /// Which.
-    pub id: MeterId,
-    /// How much may be spent there.
-    pub limit: Usd,
 }
 
 /// What happens to an account.
@@ -318,14 +303,11 @@ impl Ledger {
         self.below.get(id).into_iter().flatten()
     }
 
-    /// What an open account and all below it have spent, settled, and how much of that is an estimate.
-    pub fn actual(&self, id: &AccountId) -> Option<(Usage, Usd)> {
-        let account = self.account(id)?;
-        let own = (account.total().ok()?, account.total_estimated());
-        self.below(id).try_fold(own, |(usage, estimated), below| {
-            let (more, guessed) = self.actual(below)?;
-            Some((usage.plus(&more)?, estimated.checked_add(guessed)?))
-        })
+    /// What an open account and all below it have spent.
+    pub fn cost(&self, id: &AccountId) -> Option<Cost> {
+        let own = self.account(id)?.cost().ok()?;
+        self.below(id)
+            .try_fold(own, |cost, below| cost.plus(&self.cost(below)?))
     }
 
     /// The limits that the accounts from `id` upwards need so that `id` may spend `to`: its own, and those of the accounts above
@@ -387,7 +369,10 @@ impl Ledger {
                 }
             }
         }
-        self.meters.extend(rows.meters);
+        if !rows.meters.is_empty() {
+            self.meters.extend(rows.meters);
+            meter::forget_old(&mut self.meters);
+        }
     }
 
     /// The account at the root of the tree of `id`.

@@ -124,6 +124,9 @@ pub struct Limits {
     /// How many levels of child runs it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
+    /// How many child runs its chain may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawns: Option<u32>,
     /// The most it may spend, itself and all below it. What is in force is the limit of its account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend: Option<Usd>,

@@ -26,7 +26,9 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Denied, Lacking, Ledger, Operation, Rows, Shortfall};
+use crate::ledger::{
+    Account, AccountId, Cost, Denied, Lacking, Ledger, Operation, Rows, Shortfall,
+};
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
@@ -105,6 +107,8 @@ pub enum Why {
     Full,
     /// An account does not allow it.
     Budget(Denied),
+    /// The run that asks for it may start so many child runs, and has started them.
+    SpawnsUsedUp(u32),
     /// So many runs of its tree are not over already.
     TreeFull(usize),
     /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
@@ -139,6 +143,10 @@ impl fmt::Display for Refused {
             Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
             Why::Full => write!(f, "the disk that holds the log is full"),
             Why::Budget(denied) => denied.fmt(f),
+            Why::SpawnsUsedUp(most) => write!(
+                f,
+                "at most {most} child runs may be started here (`limits: {{spawns: …}}`, `--limit spawns=N`), and as many were"
+            ),
             Why::TreeFull(most) => write!(
                 f,
                 "{most} runs below the same first run are not over, and more are not allowed at once"
@@ -153,7 +161,7 @@ impl Kinded for Refused {
     fn kind(&self) -> ErrorKind {
         match &self.why {
             Why::Illegal(source) => source.kind(),
-            Why::NotLive | Why::Stopping(_) => ErrorKind::Precondition,
+            Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
             Why::Full | Why::TreeFull(_) => ErrorKind::Exhausted,
             Why::Budget(denied) => denied.kind(),
@@ -171,6 +179,7 @@ impl Error for Refused {
             | Why::KeyTaken(_)
             | Why::Full
             | Why::Budget(_)
+            | Why::SpawnsUsedUp(_)
             | Why::TreeFull(_)
             | Why::Stopping(_)
             | Why::Stale => None,
@@ -451,6 +460,12 @@ impl State {
     /// An account that is closed, if a run in memory closed it.
     pub fn closed(&self, id: &AccountId) -> Option<&Arc<Account>> {
         self.accounts.closed(id)
+    }
+
+    /// What an account and all below it have spent, if it is open or a run in memory closed it.
+    pub fn cost(&self, id: &AccountId) -> Option<Cost> {
+        let open = self.ledger().cost(id);
+        open.or_else(|| self.closed(id)?.cost().ok())
     }
 
     /// The record of a run.

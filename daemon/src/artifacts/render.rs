@@ -1,12 +1,14 @@
-//! The files people and tools read about a run, as pure functions of its record: `thread.json` and the state page.
+//! The files people and tools read about a run, as pure functions of its record and of what it has cost: `thread.json` and the
+//! state page.
 
 use std::fmt::Write as _;
 
+use rye_core::ledger::Cost;
 use rye_core::model::{Object, Run};
 use serde_json::json;
 
 /// The unsigned content of `thread.json`.
-pub(super) fn thread(run: &Run) -> Object {
+pub(super) fn thread(run: &Run, cost: &Cost) -> Object {
     let spec = &run.spec;
     let outcome = json!(run.outcome());
     let reason = json!(run.suspension().map(|why| why.reason.as_str()));
@@ -31,10 +33,7 @@ pub(super) fn thread(run: &Run) -> Object {
         ("spawn_count", json!(run.spawn_count)),
         ("limits", json!(spec.limits)),
         ("capabilities", json!(spec.layers)),
-        (
-            "cost",
-            json!({"turns": 0, "input_tokens": 0, "output_tokens": 0, "spend": "0.000000000"}),
-        ),
+        ("cost", json!(cost.figures())),
         ("outcome", outcome),
     ];
     fields
@@ -45,7 +44,7 @@ pub(super) fn thread(run: &Run) -> Object {
 }
 
 /// The unsigned state page of a graph run; `None` for other runs.
-pub(super) fn state_page(run: &Run) -> Option<String> {
+pub(super) fn state_page(run: &Run, cost: &Cost) -> Option<String> {
     let vars = run.vars()?;
     let graph = &run.spec.item.id;
     let version = run
@@ -65,6 +64,7 @@ pub(super) fn state_page(run: &Run) -> Option<String> {
         ("status", json!(run.status())),
         ("current_node", json!(run.last_node())),
         ("step_count", json!(run.steps())),
+        ("cost", json!(cost.figures())),
         ("seq", json!(run.seq)),
         (
             "started_at",

@@ -4,7 +4,9 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use rye_core::model::{Durability, Recovery};
-use serde::Deserialize;
+use rye_core::money::Usd;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
 use super::{Args, Environment, Error, LogFormat, Origin, absolute};
@@ -45,7 +47,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 15] = [
+pub(super) const SETTINGS: [Setting; 17] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -136,6 +138,18 @@ pub(super) const SETTINGS: [Setting; 15] = [
         Shape::Number,
         "Largest message on the control API.",
     ),
+    setting(
+        "budget.day",
+        "RYE_BUDGET_DAY",
+        Shape::Text,
+        "Most US dollars that all runs together may spend in a day (UTC); none is no limit.",
+    ),
+    setting(
+        "budget.month",
+        "RYE_BUDGET_MONTH",
+        Shape::Text,
+        "Most US dollars that all runs together may spend in a month (UTC); none is no limit.",
+    ),
 ];
 
 /// What one source sets.
@@ -152,6 +166,7 @@ pub(super) struct Layer {
     pub(super) log: LogLayer,
     pub(super) env: EnvLayer,
     pub(super) limits: LimitsLayer,
+    pub(super) budget: BudgetLayer,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -181,6 +196,30 @@ pub(super) struct LimitsLayer {
     pub(super) bash_timeout_seconds: Option<NonZeroU64>,
     pub(super) output_bytes: Option<NonZeroUsize>,
     pub(super) message_bytes: Option<NonZeroUsize>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct BudgetLayer {
+    pub(super) day: Option<Cap>,
+    pub(super) month: Option<Cap>,
+}
+
+/// An amount of money, or `none`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cap(pub(super) Option<Usd>);
+
+impl<'de> Deserialize<'de> for Cap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        if value == "none" {
+            return Ok(Self(None));
+        }
+        let amount = Usd::from_json(&value);
+        amount
+            .map(|amount| Self(Some(amount)))
+            .map_err(|error| D::Error::custom(format!("{error}; `none` is no limit")))
+    }
 }
 
 impl Layer {

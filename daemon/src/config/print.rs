@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use rye_core::money::Usd;
 use serde_json::{Value, json};
 
 use super::layer::SETTINGS;
@@ -43,6 +44,7 @@ impl Loaded {
 /// The value of `key` as JSON, which is YAML.
 fn value(config: &Config, key: &str) -> Value {
     let path = |path: &Path| json!(path.to_string_lossy());
+    let cap = |cap: Option<Usd>| cap.map_or_else(|| json!("none"), |cap| json!(cap));
     match key {
         "state_dir" => path(&config.state_dir),
         "socket" => path(&config.socket),
@@ -59,6 +61,8 @@ fn value(config: &Config, key: &str) -> Value {
         "limits.bash_timeout_seconds" => json!(config.limits.bash_timeout.as_secs()),
         "limits.output_bytes" => json!(config.limits.output_bytes),
         "limits.message_bytes" => json!(config.limits.message_bytes),
+        "budget.day" => cap(config.budget.day),
+        "budget.month" => cap(config.budget.month),
         other => unreachable!("`{other}` is in the table of settings and has no value"),
     }
 }

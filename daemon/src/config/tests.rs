@@ -1,6 +1,7 @@
 use std::fs;
 
 use rye_core::error::with_sources;
+use rye_core::money::Usd;
 
 use super::layer::SETTINGS;
 use super::*;
@@ -92,6 +93,8 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_LIMITS_BASH_TIMEOUT_SECONDS", "3"),
         ("RYE_LIMITS_OUTPUT_BYTES", "4"),
         ("RYE_LIMITS_MESSAGE_BYTES", "5"),
+        ("RYE_BUDGET_DAY", "0.50"),
+        ("RYE_BUDGET_MONTH", "none"),
     ];
     assert_eq!(
         values.map(|(name, _)| name),
@@ -113,6 +116,40 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.shutdown_grace, Duration::ZERO);
     assert_eq!(config.segment_bytes, 65_536);
     assert_eq!(config.limits.message_bytes.get(), 5);
+    assert_eq!(config.budget.day, Usd::parse("0.5").ok());
+    assert_eq!(config.budget.month, None);
+}
+
+#[test]
+fn what_all_runs_may_spend_is_an_amount_or_none() {
+    let budget = |text: &str| {
+        let (_directory, path) = file(text);
+        let loaded = load_with(&["--config", &path], &[]);
+        loaded.map(|loaded| loaded.config.budget)
+    };
+    assert_eq!(budget("").unwrap(), Caps::default());
+    let read = budget("budget: {day: 2.5, month: \"100.000000001\"}\n").unwrap();
+    assert_eq!(
+        (read.day, read.month),
+        (Usd::parse("2.5").ok(), Usd::parse("100.000000001").ok())
+    );
+    for (text, told) in [
+        (
+            "budget:\n  day: -1\n",
+            "`-1` is less than zero; `none` is no limit",
+        ),
+        (
+            "budget:\n  month: much\n",
+            "`much` is not an amount in US dollars",
+        ),
+        ("budget:\n  day: [1]\n", "`[1]` is not an amount"),
+        ("budget:\n  week: 1\n", "week"),
+    ] {
+        let error = with_sources(&budget(text).unwrap_err());
+        assert!(error.contains(told) && error.contains("line 2"), "{error}");
+    }
+    let variable = error(&[], &[("RYE_BUDGET_DAY", "1e30")]);
+    assert!(variable.contains("RYE_BUDGET_DAY"), "{variable}");
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl RunContext {
             spec: Arc::clone(&self.spec),
             step: call.step,
             slot: call.slot,
+            node: call.node.clone(),
             key: call.key.clone(),
             stop: stop.clone(),
             span: tracing::Span::current(),

@@ -99,11 +99,13 @@ impl<K: Kind> Plan<K> {
     }
 }
 
-/// What a call comes to whose child run is refused: it cannot be paid for, or too many runs of its tree are live. `None` if the call is to
+/// What a call comes to whose child run is refused: it cannot be paid for, its parent has
+/// started as many as it may, or too many runs of its tree are live. `None` if the call is to
 /// be looked up again.
 pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
     let (code, retryable) = match &refused.why {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
+        Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TreeFull(_) => ("resource_exhausted", true),
         Why::Illegal(_)
         | Why::NotLive

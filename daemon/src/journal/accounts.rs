@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rye_core::ledger::{Account, AccountId, Denied, Meter, MeterId, Operation, Usage};
+use rye_core::ledger::{Account, AccountId, Cost, Denied, Meter, MeterId, Operation};
 use rye_core::money::Usd;
 
 use super::{Error, Journal, Ticket};
@@ -39,9 +39,11 @@ impl Journal {
             return Ok(known);
         }
         let account = id.clone();
-        let by = self.look_up(move |index| index.closed_by(&account)).await?;
-        let Some(by) = by else { return Ok(None) };
-        let mut stored = self.archived(&by).await?;
+        let closed = self.look_up(move |index| index.closed(&account)).await?;
+        let Some(closed) = closed else {
+            return Ok(None);
+        };
+        let mut stored = self.archived(&closed.by).await?;
         let closed = stored.as_mut().and_then(|stored| stored.closed.remove(id));
         Ok(closed.map(|account| AccountRow {
             account: Arc::new(account),
@@ -66,13 +68,19 @@ impl Journal {
         Ok(path)
     }
 
-    /// What an account and all below it have spent, settled, and how much of that is an estimate.
-    pub fn spent(&self, id: &AccountId, row: &AccountRow) -> (Usage, Usd) {
-        let open = self.shared.sequencer().state.ledger().actual(id);
-        open.unwrap_or_else(|| {
-            let total = row.account.total().unwrap_or_default();
-            (total, row.account.total_estimated())
-        })
+    /// What an account and all below it have spent, as far as that is durable; nothing if there is none of that name.
+    pub async fn cost(&self, id: &AccountId) -> Result<Cost, Error> {
+        let (known, lsn) = {
+            let sequencer = self.shared.sequencer();
+            (sequencer.state.cost(id), sequencer.last)
+        };
+        if let Some(cost) = known {
+            self.durable(Ticket { lsn }).await?;
+            return Ok(cost);
+        }
+        let account = id.clone();
+        let closed = self.look_up(move |index| index.closed(&account)).await?;
+        Ok(closed.map(|closed| closed.cost).unwrap_or_default())
     }
 
     /// The limits that the accounts from `id` upwards need so that it may spend `to`, the topmost first.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{RunId, Seq};
+use rye_core::ledger::Cost;
 use rye_core::model::{Event, Run, Spec};
 
 use super::Shared;
@@ -29,8 +30,8 @@ pub trait Artifacts: fmt::Debug + Send + Sync {
 
 /// What is made of the runs of one project. All of it blocks.
 pub trait ArtifactLane: Send {
-    /// Writes the files that show the record of a run as it is now.
-    fn record(&mut self, run: &Run) -> io::Result<()>;
+    /// Writes the files that show the record of a run as it is now, and what it has cost.
+    fn record(&mut self, run: &Run, cost: &Cost) -> io::Result<()>;
 
     /// Takes in that there is more to be made.
     fn add(&mut self, note: Note);

@@ -6,14 +6,15 @@
 //! **Failure**: an index that panics, fails or contradicts the archive is set aside (`index.broken-<n>`) and built again.
 //!
 //! ```text
-//! applied/3                                                u64, big endian
+//! applied/4                                                u64, big endian
 //! r/<run id>                                               Entry as JSON
 //! c/<created at, u64 big endian><run id>                   (empty)
 //! p/<parent run id> NUL <created at, u64 big endian><run id>  (empty)
 //! k/<principal> NUL <start key>                            run id
-//! a/<account id>                                           id of the run whose record holds the account as it was closed
+//! a/<account id>                                           ClosedAccount as JSON
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Bound;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
-use rye_core::ledger::AccountId;
+use rye_core::ledger::{AccountId, Cost};
 use rye_core::model::Run;
 use rye_core::state::{Age, Closed};
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ use super::archive::{Archive, ArchiveOffset};
 const BATCH: usize = 80;
 const CACHE_BYTES: u64 = 16 << 20;
 /// The number is that of the layout: an index of another one does not have it, and is filled again from the archive.
-const APPLIED: &[u8] = b"applied/3";
+const APPLIED: &[u8] = b"applied/4";
 
 /// What the index knows about an ended run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -44,9 +45,18 @@ pub(super) struct Entry {
     pub(super) offset: ArchiveOffset,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_key: Option<String>,
-    /// The accounts in its record.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    accounts: Vec<AccountId>,
+    /// The accounts in its record, with what each came to.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    accounts: BTreeMap<AccountId, Cost>,
+}
+
+/// What the index knows about an account that was closed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ClosedAccount {
+    /// The run whose record holds it as it was last closed.
+    pub(super) by: RunId,
+    /// What it and all below it came to.
+    pub(super) cost: Cost,
 }
 
 impl Entry {
@@ -56,7 +66,10 @@ impl Entry {
             summary: Summary::of(run),
             offset,
             start_key: run.spec.start_key.clone(),
-            accounts: closed.keys().cloned().collect(),
+            accounts: closed
+                .iter()
+                .map(|(id, account)| (id.clone(), account.cost().unwrap_or_default()))
+                .collect(),
         }
     }
 }
@@ -178,8 +191,10 @@ impl Index {
                 if let Some(key) = &entry.start_key {
                     batch.insert(start_key(principal, key), id.as_str());
                 }
-                for account in &entry.accounts {
-                    batch.insert(account_key(account), id.as_str());
+                for (account, cost) in &entry.accounts {
+                    let (by, cost) = (id.clone(), *cost);
+                    let closed = serde_json::to_vec(&ClosedAccount { by, cost });
+                    batch.insert(account_key(account), closed.map_err(IndexError::Value)?);
                 }
                 batch.insert(APPLIED, &entry.offset.end().to_be_bytes());
             }
@@ -213,12 +228,12 @@ impl Index {
             .and_then(|id| RunId::new(id).ok()))
     }
 
-    /// The run whose record holds `account` as it was last closed.
-    pub(super) fn closed_by(&self, account: &AccountId) -> Result<Option<RunId>, IndexError> {
+    /// An account that was closed.
+    pub(super) fn closed(&self, account: &AccountId) -> Result<Option<ClosedAccount>, IndexError> {
         let value = guarded(|| Ok(self.db.get(account_key(account))?))?;
-        Ok(value
-            .and_then(|value| String::from_utf8(value.to_vec()).ok())
-            .and_then(|id| RunId::new(id).ok()))
+        value
+            .map(|value| serde_json::from_slice(&value).map_err(IndexError::Value))
+            .transpose()
     }
 
     /// Ended runs older than `before`, the child runs of `parent` if one is given, newest first, as long as `take` says so.

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
+use rye_core::ledger::Cost;
 use rye_core::model::{Pages, Run};
 
 use super::archiver::{Covered, Report};
@@ -51,6 +52,8 @@ pub(super) struct Pending {
     /// `None`: render them again.
     pub(super) lines: Option<Vec<u8>>,
     pub(super) pages: Pages,
+    /// What the run had cost when its pages were last due.
+    pub(super) cost: Option<Cost>,
     /// The record, once the run was suspended or ended: it changes no more under our eyes.
     pub(super) settled: Option<Arc<Run>>,
 }
@@ -81,6 +84,7 @@ impl Pending {
             (None, _) | (_, None) => None,
         };
         self.pages = self.pages.max(later.pages);
+        self.cost = later.cost.or(self.cost);
         self.settled = later.settled;
     }
 }
@@ -392,7 +396,8 @@ impl Projector {
                 }
             },
         };
-        self.artifacts.record(&run)
+        let cost = pending.cost.unwrap_or_default();
+        self.artifacts.record(&run, &cost)
     }
 
     /// Makes the transcript up to `head` again if somebody took it away and the checkpoint would drop events of it.
@@ -414,6 +419,7 @@ impl Projector {
                 end: head,
                 lines: Some(Vec::new()),
                 pages: Pages::Keep,
+                cost: None,
                 settled: None,
             };
             self.receive(id.clone(), nothing_new);

@@ -13,7 +13,7 @@ use std::sync::mpsc::Receiver;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
-use rye_core::ledger::{Ledger, Rows};
+use rye_core::ledger::{AccountId, Cost, Ledger, Rows};
 use rye_core::model::{Event, Pages, Run};
 use rye_core::state::{self, Closed};
 use tokio::sync::oneshot;
@@ -63,6 +63,7 @@ pub(super) struct CheckpointJob {
 }
 
 /// The runs that have not ended, each with its stream and its record, and the open accounts, at one position of the log.
+/// At open the accounts are those of the base, and follow as the log is published again.
 #[derive(Debug, Default)]
 pub(super) struct LiveRuns {
     runs: HashMap<RunId, (Arc<RunStream>, Arc<Run>)>,
@@ -101,6 +102,12 @@ impl LiveRuns {
         live.collect()
     }
 
+    /// What an account, which may be among those that were just `closed`, and all below it have spent.
+    fn cost(&self, id: &AccountId, closed: &Closed) -> Cost {
+        let closed = || closed.get(id)?.cost().ok();
+        self.ledger.cost(id).or_else(closed).unwrap_or_default()
+    }
+
     /// The meters, and the accounts that the records of the runs do not tell.
     fn accounts(&self) -> Rows {
         let runs = self.runs.values().map(|(_, run)| run.as_ref());
@@ -116,7 +123,7 @@ pub(super) struct Commit {
     pub(super) entries: Vec<Entry>,
     /// The records after it; none if they are known to be older than those that are live.
     pub(super) records: Vec<(Arc<RunStream>, Arc<Run>)>,
-    /// What it did to accounts and meters; nothing if that is known to be older than what is.
+    /// What it did to accounts and meters.
     pub(super) rows: Rows,
     /// The accounts it closed.
     pub(super) closed: Closed,
@@ -153,6 +160,12 @@ impl Entry {
         }
     }
 
+    /// What the run has cost, if its files are to show that.
+    fn shown(&self, live: &LiveRuns, closed: &Closed) -> Option<Cost> {
+        let account = &self.stream.spec.budget.account;
+        (self.pages != Pages::Keep).then(|| live.cost(account, closed))
+    }
+
     /// Where the run comes to rest with it, if it does.
     fn rest(&self) -> Option<Rest> {
         let run = self.settled.as_ref()?;
@@ -171,7 +184,7 @@ struct Written {
 }
 
 /// Publishes what the log held at open up to the frame that began this life, then what comes. `live` are the runs at the end
-/// of what the log held. The body of the publisher thread.
+/// of what the log held, and the accounts at its beginning. The body of the publisher thread.
 pub(super) fn run(
     shared: &Arc<Shared>,
     mut live: LiveRuns,
@@ -227,8 +240,14 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         live.enter(stream, run);
     }
     live.ledger.enter(rows);
+    // What files show of money is what this commit came to, so that they come out the same whenever they are written.
+    let costs: Vec<Option<Cost>> = entries
+        .iter()
+        .map(|entry| entry.shown(live, &closed))
+        .collect();
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
-    for (entry, Written { start, end, lines }) in entries.into_iter().zip(written) {
+    let entries = entries.into_iter().zip(written).zip(costs);
+    for ((entry, Written { start, end, lines }), cost) in entries {
         let rest = entry.rest();
         entry.stream.publish(lsn, end, rest, || Line {
             seq: entry.seq,
@@ -258,6 +277,7 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
             end,
             lines: Some(lines),
             pages: entry.pages,
+            cost,
             settled: entry.settled,
         };
         shared.lanes.add(shared, pending, urgent);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, Lsn, RunId};
-use rye_core::ledger::Rows;
+use rye_core::ledger::Ledger;
 use rye_core::state::{Change, State};
 
 use super::archive::{Archive, ArchiveOffset, Base, Stored};
@@ -36,6 +36,8 @@ pub(super) struct Opened {
     /// The life before this one.
     pub(super) epoch: Epoch,
     pub(super) state: State,
+    /// The open accounts as they were at the base.
+    pub(super) accounts: Ledger,
     pub(super) positions: Positions,
     /// Commits after the base, to be published again.
     pub(super) backlog: Vec<Commit>,
@@ -96,6 +98,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
         last: replay.last.unwrap_or_default().max(replay.base),
         epoch: replay.epoch,
         state: replay.state,
+        accounts: replay.accounts,
         positions: replay.positions,
         backlog: replay.backlog,
         places: replay.places,
@@ -237,6 +240,8 @@ struct Replay<'a> {
     /// Whether the life read last ended in good order.
     closed: bool,
     state: State,
+    /// The open accounts as they were at the base.
+    accounts: Ledger,
     positions: Positions,
     backlog: Vec<Commit>,
     places: Places,
@@ -248,6 +253,8 @@ impl<'a> Replay<'a> {
         for Stored { run, head, .. } in &base.runs {
             positions.restore(run, *head, base.lsn);
         }
+        let runs = base.runs.into_iter().map(|stored| stored.run);
+        let state = State::new(runs, base.ledger);
         Self {
             objects,
             base: base.lsn,
@@ -255,7 +262,8 @@ impl<'a> Replay<'a> {
             epoch: base.epoch,
             closed: false,
             positions,
-            state: State::new(base.runs.into_iter().map(|stored| stored.run), base.ledger),
+            accounts: state.ledger().clone(),
+            state,
             backlog: Vec::new(),
             places: Places {
                 first: base.lsn.next(),
@@ -341,8 +349,8 @@ impl<'a> Replay<'a> {
             at,
             entries,
             records: Vec::new(),
-            rows: Rows::default(),
-            closed: applied.rows.closed,
+            closed: applied.rows.closed.clone(),
+            rows: applied.rows,
         })
     }
 }

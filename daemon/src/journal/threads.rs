@@ -87,7 +87,7 @@ pub(super) fn start(
     faults: Faults,
 ) -> (Journal, Recovered) {
     let epoch = Epoch(opened.epoch.0 + 1);
-    let mut records = LiveRuns::new(opened.state.ledger().clone());
+    let mut records = LiveRuns::new(opened.accounts);
     let mut live: Vec<Arc<Run>> = Vec::new();
     let oldest_last = opened.state.newest_first(None, None);
     for run in oldest_last.filter(|run| !run.status().is_terminal()) {
@@ -179,6 +179,7 @@ fn look_at_transcripts(shared: &Arc<Shared>) {
             end: head,
             lines: Some(Vec::new()),
             pages: Pages::Keep,
+            cost: None,
             settled: None,
         };
         shared.lanes.add(shared, pending, true);

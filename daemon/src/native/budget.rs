@@ -202,10 +202,10 @@ fn status(run: &RunId, view: &AccountView) -> Value {
         "held": account.held(),
         "own": account.own.money,
         "used": account.used(),
-        "actual": view.actual.money,
+        "actual": view.cost.usage.money,
         "remaining": account.remaining(),
         "overrun": account.overrun(),
-        "estimated": view.estimated > Usd::ZERO,
+        "estimated": view.cost.estimated > Usd::ZERO,
     })
 }
 
@@ -224,12 +224,12 @@ fn tree_spend(run: &RunId, own: &AccountView, tree: &[(u32, AccountView)]) -> Va
         .filter(|(_, view)| view.state() == AccountState::Open);
     json!({
         "thread_id": run,
-        "total_actual": own.actual.money,
-        "total_estimated": own.estimated,
+        "total_actual": own.cost.usage.money,
+        "total_estimated": own.cost.estimated,
         "total_reserved": reserved,
-        "turns": own.actual.turns,
-        "input_tokens": own.actual.input,
-        "output_tokens": own.actual.output,
+        "turns": own.cost.usage.turns,
+        "input_tokens": own.cost.usage.input,
+        "output_tokens": own.cost.usage.output,
         "thread_count": tree.len(),
         "active_count": open.count(),
     })
@@ -237,7 +237,7 @@ fn tree_spend(run: &RunId, own: &AccountView, tree: &[(u32, AccountView)]) -> Va
 
 #[cfg(test)]
 mod tests {
-    use rye_core::ledger::{Account, AccountId, Usage};
+    use rye_core::ledger::{Account, AccountId, Cost, Usage};
 
     use super::*;
     use crate::journal::AccountRow;
@@ -267,8 +267,10 @@ mod tests {
                 account: Arc::new(account),
                 closed: false,
             },
-            actual: own,
-            estimated: Usd::ZERO,
+            cost: Cost {
+                usage: own,
+                estimated: Usd::ZERO,
+            },
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         } => kill(&thread_id, reason, grace, session).await,
         Operation::GetStatus { thread_id } => {
             let run = visible(session, &thread_id).await?;
-            let mut document = report::record(&run);
+            let mut document = report::record(&run, &report::cost(&run, session).await?);
             document["thread_id"] = json!(run.id);
             Ok(document)
         }

@@ -37,7 +37,9 @@ struct Cancelled {
 /// Where a run stands.
 pub(super) async fn status(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Named { run_id } = read(params)?;
-    Ok(report::record(&*visible(session, &run_id).await?))
+    let run = visible(session, &run_id).await?;
+    let cost = report::cost(&run, session).await?;
+    Ok(report::record(&run, &cost))
 }
 
 /// Runs that have not ended, or those with the status asked for, newest first.
@@ -74,7 +76,8 @@ pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec
     for run in runs.iter().filter(|run| run.id != *session.run) {
         // One that cannot be read any more is left out, as it would be a moment later.
         if let Ok(run) = session.runs.get(run.id.clone()).await {
-            records.push(report::record(&run));
+            let cost = report::cost(&run, session).await?;
+            records.push(report::record(&run, &cost));
         }
     }
     Ok(records)

@@ -1,10 +1,23 @@
 //! Runs in words: the documents that native tools answer with.
 
+use std::sync::Arc;
+
+use rye_core::ledger::Cost;
 use rye_core::model::{Failure, Run, Status};
+use rye_core::money::Usd;
 use serde_json::{Value, json};
 
-/// Everything a caller may know about a run, without its state.
-pub(super) fn record(run: &Run) -> Value {
+use super::Session;
+use crate::port::Refusal;
+
+/// What the chain of `run` and all below it have cost so far.
+pub(super) async fn cost(run: &Arc<Run>, session: &Session<'_>) -> Result<Cost, Failure> {
+    let cost = session.runs.cost(Arc::clone(run)).await;
+    cost.map_err(Refusal::of_run)
+}
+
+/// Everything a caller may know about a run that has cost so much, without its state.
+pub(super) fn record(run: &Run, cost: &Cost) -> Value {
     let spec = &run.spec;
     let mut document = json!({
         "run_id": run.id,
@@ -16,6 +29,7 @@ pub(super) fn record(run: &Run) -> Value {
         "parent_id": spec.parent,
         "steps": run.steps(),
         "current_node": run.last_node(),
+        "cost": figures(run, cost),
         "created_at": run.created_at.to_string(),
         "updated_at": run.updated_at.to_string(),
         "ended_at": run.ended_at.map(|at| at.to_string()),
@@ -35,12 +49,12 @@ pub(super) fn record(run: &Run) -> Value {
     document
 }
 
-/// What a wait reports about a run.
-pub(super) fn result(run: &Run) -> Value {
+/// What a wait reports about a run that has cost so much.
+pub(super) fn result(run: &Run, cost: &Cost) -> Value {
     json!({
         "thread_id": run.id,
         "status": run.status().as_str(),
-        "cost": {"steps": run.steps(), "spend": 0.0},
+        "cost": figures(run, cost),
         "error": error(run),
         "outputs": run.result().get("output"),
     })
@@ -49,6 +63,20 @@ pub(super) fn result(run: &Run) -> Value {
 /// What stands in the place of a run that cannot be reported about.
 pub(super) fn failed(failure: &Failure) -> Value {
     json!({"status": "error", "cost": {}, "error": failure.message, "outputs": null})
+}
+
+/// What a run has cost, with the steps it took.
+fn figures(run: &Run, cost: &Cost) -> Value {
+    let mut figures = cost.figures();
+    figures.insert("steps".to_owned(), json!(run.steps()));
+    figures.insert("spend".to_owned(), dollars(cost.usage.money));
+    Value::Object(figures)
+}
+
+/// An amount as a number, which graphs calculate with.
+pub(super) fn dollars(amount: Usd) -> Value {
+    let text = amount.to_string();
+    serde_json::from_str(&text).expect("an amount is shown as a decimal number")
 }
 
 /// Whether a task of this daemon carries it out.

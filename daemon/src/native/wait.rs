@@ -4,12 +4,15 @@
 //! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is reported as it is.
 //! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use rye_core::ledger::Cost;
 use rye_core::model::{Failure, Object, Run, Status};
+use rye_core::money::Usd;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -53,6 +56,8 @@ struct Table {
 struct Row {
     label: String,
     run: Option<Arc<Run>>,
+    /// What the run has cost, once there is an entry.
+    cost: Cost,
     entry: Option<Value>,
 }
 
@@ -86,7 +91,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
         match settled {
             Ok(run) => {
                 failed |= is_failure(&run);
-                table.settle(row, run);
+                table.report(row, run, session).await?;
             }
             Err(refusal) => {
                 failed = true;
@@ -99,15 +104,17 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
     }
     drop(pending);
     let siblings = failed && params.cancel_siblings_on_failure;
-    table.close(session, siblings, timed_out).await;
-    Ok(table.answer(params.require_all, Some(began)))
+    table.close(session, siblings, timed_out).await?;
+    let total = table.total(session).await?;
+    Ok(table.answer(params.require_all, total, Some(began)))
 }
 
 /// What is known about the runs now; nothing is waited for.
 pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Value, Failure> {
     let mut table = Table::of(ids, session).await?;
-    table.close(session, false, false).await;
-    Ok(table.answer(true, None))
+    table.close(session, false, false).await?;
+    let total = table.total(session).await?;
+    Ok(table.answer(true, total, None))
 }
 
 /// Resolves after `limit`; never, if it is 0.
@@ -149,6 +156,7 @@ impl Table {
                 Ok(run) => Row {
                     label: name.to_owned(),
                     run: Some(run),
+                    cost: Cost::default(),
                     entry: None,
                 },
                 Err(failure) => Row::failed(name.to_owned(), &failure),
@@ -175,11 +183,20 @@ impl Table {
             .filter_map(|(place, row)| Some((place, Arc::clone(row.run.as_ref()?))))
     }
 
-    fn settle(&mut self, row: usize, run: Arc<Run>) {
-        if let Some(row) = self.rows.get_mut(row) {
-            row.entry = Some(report::result(&run));
-            row.run = Some(run);
-        }
+    /// Tells about a run as it is; answers with what is told.
+    async fn report(
+        &mut self,
+        row: usize,
+        run: Arc<Run>,
+        session: &Session<'_>,
+    ) -> Result<Option<&mut Value>, Failure> {
+        let cost = report::cost(&run, session).await?;
+        let Some(row) = self.rows.get_mut(row) else {
+            return Ok(None);
+        };
+        let entry = report::result(&run, &cost);
+        (row.run, row.cost) = (Some(run), cost);
+        Ok(Some(row.entry.insert(entry)))
     }
 
     fn fail(&mut self, row: usize, failure: &Failure) {
@@ -190,15 +207,20 @@ impl Table {
     }
 
     /// Tells about the runs that have not settled.
-    async fn close(&mut self, session: &Session<'_>, siblings: bool, timed_out: bool) {
+    async fn close(
+        &mut self,
+        session: &Session<'_>,
+        siblings: bool,
+        timed_out: bool,
+    ) -> Result<(), Failure> {
         let open: Vec<_> = self.open().collect();
         for (place, run) in open {
             let run = session.runs.get(run.id.clone()).await.unwrap_or(run);
-            let mut entry = report::result(&run);
-            if run.status().is_terminal() || run.status() == Status::Suspended {
-                self.settle(place, run);
+            let told = self.report(place, Arc::clone(&run), session).await?;
+            let is_settled = run.status().is_terminal() || run.status() == Status::Suspended;
+            let Some(entry) = told.filter(|_| !is_settled) else {
                 continue;
-            }
+            };
             if timed_out {
                 entry["status"] = json!("timeout");
             }
@@ -211,13 +233,43 @@ impl Table {
                     Err(failure) => entry["error"] = json!(failure.message),
                 }
             }
-            if let Some(row) = self.rows.get_mut(place) {
-                row.entry = Some(entry);
-            }
         }
+        Ok(())
     }
 
-    fn answer(self, require_all: bool, began: Option<Instant>) -> Value {
+    /// What the runs have cost together: what is below another one of them is part of that one's cost.
+    async fn total(&self, session: &Session<'_>) -> Result<Usd, Failure> {
+        let paid = |row: &&Row| row.cost.usage.money > Usd::ZERO;
+        let accounts: BTreeMap<_, _> = self
+            .rows
+            .iter()
+            .filter(paid)
+            .filter_map(|row| Some((&row.run.as_ref()?.spec.budget.account, row)))
+            .collect();
+        let mut total = Usd::ZERO;
+        for row in accounts.values() {
+            let Some(run) = &row.run else { continue };
+            let path = session.runs.budget_path(Arc::clone(run)).await;
+            let path = path.map_err(Refusal::of_run)?;
+            if path
+                .iter()
+                .skip(1)
+                .any(|above| accounts.contains_key(&above.id))
+            {
+                continue;
+            }
+            let sum = total.checked_add(row.cost.usage.money);
+            total = sum.ok_or_else(|| {
+                Failure::permanent(
+                    "internal",
+                    "what the runs have cost does not fit one amount",
+                )
+            })?;
+        }
+        Ok(total)
+    }
+
+    fn answer(self, require_all: bool, total: Usd, began: Option<Instant>) -> Value {
         let well = |row: &Row| {
             row.run
                 .as_deref()
@@ -243,7 +295,7 @@ impl Table {
             "success": success,
             "threads": threads,
             "results": threads,
-            "total_cost": 0.0,
+            "total_cost": report::dollars(total),
         });
         if let Some(began) = began {
             answer["elapsed_seconds"] = json!(began.elapsed().as_secs_f64());
@@ -260,6 +312,7 @@ impl Row {
         Self {
             label,
             run: None,
+            cost: Cost::default(),
             entry: Some(report::failed(failure)),
         }
     }

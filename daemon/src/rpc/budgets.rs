@@ -27,7 +27,7 @@ impl Budgets for BudgetsService {
         let run = visible(&self.access, request, |request| request.run_id).await?;
         let path = run.budget_path().await?;
         let meters = run.meters();
-        let meters = meters.iter().map(|(id, meter)| encode::meter(id, meter));
+        let meters = meters.iter().map(encode::meter);
         Ok(Response::new(v1::GetBudgetResponse {
             path: path.iter().map(encode::budget).collect(),
             meters: meters.collect(),

@@ -139,6 +139,7 @@ pub(super) fn limits(limits: Option<v1::Limits>) -> Result<Limits, Refusal> {
     Ok(Limits {
         steps: limits.steps,
         depth: limits.depth,
+        spawns: limits.spawns,
         spend: spend.transpose()?,
     })
 }
@@ -151,12 +152,16 @@ pub(super) fn amount(field: &str, text: &str) -> Result<Usd, Refusal> {
 /// The new limits of steps and of money of a run that is resumed; no other can be raised.
 pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Option<u32>, Option<Usd>), Refusal> {
     let raise = limits(raise)?;
-    match raise.depth {
-        None => Ok((raise.steps, raise.spend)),
-        Some(_) => Err(invalid(
-            "raise.depth",
-            "the depth of a run is fixed when it starts",
-        )),
+    let fixed = |field, what| {
+        Err(invalid(
+            field,
+            format!("the {what} of a run is fixed when it starts"),
+        ))
+    };
+    match (raise.depth, raise.spawns) {
+        (None, None) => Ok((raise.steps, raise.spend)),
+        (Some(_), _) => fixed("raise.depth", "depth"),
+        (None, Some(_)) => fixed("raise.spawns", "number of child runs"),
     }
 }
 

@@ -5,17 +5,18 @@ use rye_core::definition::Finding;
 use rye_core::error::beginning;
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::ledger::{Meter, MeterId, Usage};
+use rye_core::ledger::Cost;
 use rye_core::model::{Chunks, Failure, KillReceipt, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 
+use crate::access::Beside;
 use crate::cache::Entry;
 use crate::inspect::Checked;
 use crate::journal::{Line, StepLine, Summary};
 use crate::object::Digest;
-use crate::port::AccountView;
+use crate::port::{AccountView, MeterView};
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;
@@ -54,8 +55,8 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
     }
 }
 
-/// A record, whole; `continued_by` is the run that continues it, if one does.
-pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
+/// A record, whole.
+pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
     let suspend = run.suspension().map(|why| suspension(why, run));
     v1::Run {
         state_json: run.vars().map(Vars::to_json).unwrap_or_default(),
@@ -84,12 +85,12 @@ pub(super) fn run(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
             })
             .collect(),
         nodes: run.spec.graph.as_ref().map_or(0, |graph| graph.nodes),
-        ..summary(&Summary::of(run), continued_by)
+        ..summary(&Summary::of(run), beside)
     }
 }
 
-/// A record as a line of a list; `continued_by` is the run that continues it, if one does.
-pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
+/// A record as a line of a list.
+pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
         item: Some(item(&run.item)),
@@ -103,12 +104,12 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
         project: run.project.clone(),
         steps: run.steps,
         spawn_count: run.spawn_count,
-        cost: Some(cost(&Usage::default(), Usd::ZERO)),
+        cost: Some(cost(&beside.cost)),
         created_at: Some(timestamp(run.created_at)),
         started_at: run.started_at.map(timestamp),
         ended_at: run.ended_at.map(timestamp),
         continuation_of: text(run.continuation_of.as_ref()),
-        continued_by: text(continued_by),
+        continued_by: text(beside.continued_by.as_ref()),
         depth: run.depth,
         detached: run.detached,
         principal: run.principal.clone(),
@@ -116,12 +117,12 @@ pub(super) fn summary(run: &Summary, continued_by: Option<&RunId>) -> v1::Run {
     }
 }
 
-/// A record without what may be large; `continued_by` is the run that continues it, if one does.
-pub(super) fn brief(run: &Run, continued_by: Option<&RunId>) -> v1::Run {
+/// A record without what may be large.
+pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
     v1::Run {
         state_json: String::new(),
         output_json: String::new(),
-        ..self::run(run, continued_by)
+        ..self::run(run, beside)
     }
 }
 
@@ -242,17 +243,17 @@ pub(super) fn budget(view: &AccountView) -> v1::Budget {
         reserved: account.reserved().to_string(),
         held: account.held().to_string(),
         own: account.own.money.to_string(),
-        actual: view.actual.money.to_string(),
+        actual: view.cost.usage.money.to_string(),
         remaining: account.remaining().map(|remaining| remaining.to_string()),
         overrun: account.overrun().to_string(),
-        estimated: view.estimated > Usd::ZERO,
+        estimated: view.cost.estimated > Usd::ZERO,
         state: view.state().as_str().to_owned(),
-        cost: Some(cost(&view.actual, view.estimated)),
+        cost: Some(cost(&view.cost)),
         used: account.used().to_string(),
     }
 }
 
-fn cost(usage: &Usage, estimated: Usd) -> v1::Cost {
+fn cost(Cost { usage, estimated }: &Cost) -> v1::Cost {
     v1::Cost {
         turns: usage.turns.into(),
         input_tokens: usage.input,
@@ -261,15 +262,16 @@ fn cost(usage: &Usage, estimated: Usd) -> v1::Cost {
         cache_read_tokens: usage.cache_read,
         cache_write_tokens: usage.cache_write,
         reasoning_tokens: usage.reasoning,
-        estimated: estimated > Usd::ZERO,
+        estimated: *estimated > Usd::ZERO,
     }
 }
 
 /// What the node has spent in a day or a month.
-pub(super) fn meter(id: &MeterId, meter: &Meter) -> v1::Meter {
+pub(super) fn meter(view: &MeterView) -> v1::Meter {
+    let MeterView { id, meter, limit } = view;
     v1::Meter {
         id: id.to_string(),
-        max: None,
+        max: limit.map(|limit| limit.to_string()),
         spent: meter.spent.to_string(),
         held: meter.held.to_string(),
     }

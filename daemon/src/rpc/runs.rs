@@ -53,8 +53,7 @@ impl RunsService {
 
 /// The record of a run, whole.
 async fn encoded(run: &Visible) -> Result<v1::Run, Status> {
-    let continued_by = run.continued_by().await?;
-    Ok(encode::run(run, continued_by.as_ref()))
+    Ok(encode::run(run, &run.beside().await?))
 }
 
 /// Resolves when all of `runs` have ended or are suspended.
@@ -286,7 +285,7 @@ impl Runs for RunsService {
         let runs = runs.iter();
         Ok(Response::new(v1::ListResponse {
             runs: runs
-                .map(|(run, continued_by)| encode::summary(run, continued_by.as_ref()))
+                .map(|(run, beside)| encode::summary(run, beside))
                 .collect(),
             next_page_token: next.unwrap_or_default(),
         }))
@@ -307,8 +306,7 @@ impl Runs for RunsService {
         let below = below.below(reach).await?;
         let mut runs = Vec::with_capacity(below.len());
         for run in below {
-            let continued_by = run.continued_by().await?;
-            runs.push(encode::brief(&run, continued_by.as_ref()));
+            runs.push(encode::brief(&run, &run.beside().await?));
         }
         Ok(Response::new(v1::ChildrenResponse { runs }))
     }

@@ -21,6 +21,7 @@ use rye_core::model::{
 };
 use rye_item::Library;
 
+use super::lineage::limits_of_children;
 use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
@@ -174,7 +175,10 @@ impl Admission {
                 .as_ref()
                 .map(|lineage| lineage.spec.durability))
             .unwrap_or(spec.durability);
-        spec.budget.limit_by(graph.spend, policy.default_spend());
+        spec.budget
+            .limit_by(graph.limits.spend, policy.default_spend());
+        let above = request.lineage.as_ref().map(|lineage| &*lineage.spec);
+        spec.limits = limits_of_children(&spec.limits, graph.limits, above);
         let default_steps = graph
             .max_steps
             .unwrap_or(self.config.limits.max_steps.get());

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::ledger::{AccountId, Denied, Operation};
+use rye_core::ledger::{AccountId, Denied, Metered, Operation};
 use rye_core::model::{Budget, Funding, Run, RunEvent};
 use rye_core::money::Usd;
 
 use super::{Error, Reach, Start, StartAt, Supervisor};
 use crate::journal::{self, AccountRow, Change};
-use crate::port::AccountView;
+use crate::port::{AccountView, MeterView};
 
 impl Supervisor {
     /// The account of the run `id` that `start` asks for, with the limit that the request names.
@@ -106,15 +106,9 @@ fn parent(start: &Start) -> Option<AccountId> {
 
 impl Supervisor {
     async fn account_view(&self, id: AccountId, row: AccountRow) -> Result<AccountView, Error> {
-        let (actual, estimated) = self.journal().spent(&id, &row);
+        let cost = self.journal().cost(&id).await?;
         let run = self.newest(&id.0).await?.id.clone();
-        Ok(AccountView {
-            id,
-            run,
-            row,
-            actual,
-            estimated,
-        })
+        Ok(AccountView { id, run, row, cost })
     }
 
     /// The account of `run` and those above it, up to the root of its tree.
@@ -156,6 +150,28 @@ impl Supervisor {
             tree.push((depth, self.account_view(id, row).await?));
         }
         Ok(tree)
+    }
+
+    /// The meters in force, and those in which something is held still.
+    pub fn meters(&self) -> Vec<MeterView> {
+        let services = &self.shared.services;
+        let in_force = services.caps.in_force(services.journal.now());
+        let mut rows: BTreeMap<_, _> = services.journal.meters().into_iter().collect();
+        let mut views: Vec<_> = in_force
+            .into_iter()
+            .map(|Metered { id, limit }| MeterView {
+                meter: rows.remove(&id).unwrap_or_default(),
+                id,
+                limit: Some(limit),
+            })
+            .collect();
+        rows.retain(|_, meter| meter.held > Usd::ZERO);
+        views.extend(rows.into_iter().map(|(id, meter)| MeterView {
+            id,
+            meter,
+            limit: None,
+        }));
+        views
     }
 
     /// Whether a child run of `run` that reserves `share` would be paid for now. Nothing is reserved.

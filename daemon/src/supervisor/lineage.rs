@@ -1,18 +1,19 @@
 //! Child runs: how they are created, and what drivers and native tools may ask of the owner of all runs.
 //!
-//! A child run has the authority of its parent, narrowed by what it declares and by what the action names, and lies within
-//! its parent's depth. A run that its parent does not wait for (`async: true`) is left alone when its parent is stopped.
+//! A child run has the authority of its parent, narrowed by what it declares and by what the action names, lies within
+//! its parent's depth, and may start no more runs than its parent may. A run that its parent does not wait for (`async: true`) is left alone when its parent is stopped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use rye_core::definition;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::ledger::Denied;
+use rye_core::ledger::{Cost, Denied};
 use rye_core::model::{
-    Event, Failure, Kill, KillReceipt, Life, Limits, ParentEnd, Run, RunEvent, RunKind,
+    Event, Failure, Kill, KillReceipt, Life, Limits, ParentEnd, Run, RunEvent, RunKind, Spec,
     SuspendReason,
 };
 use rye_core::money::Usd;
@@ -38,6 +39,30 @@ pub enum Reach {
     Tree,
 }
 
+/// How many levels of child runs a run may have.
+fn levels_below(spec: &Spec) -> u32 {
+    spec.limits.depth.unwrap_or(MOST_DEPTH)
+}
+
+/// The limits of a run for which these are `asked`, with those of its graph where they name none of its child runs; and never more of
+/// these than the run `above`, which asks for it, has.
+pub(super) fn limits_of_children(
+    asked: &Limits,
+    graph: definition::Limits,
+    above: Option<&Spec>,
+) -> Limits {
+    let least = |own: Option<u32>, above: Option<u32>| own.into_iter().chain(above).min();
+    let depth_left = above.map(|above| levels_below(above).saturating_sub(1));
+    Limits {
+        depth: least(asked.depth.or(graph.depth), depth_left),
+        spawns: least(
+            asked.spawns.or(graph.spawns),
+            above.and_then(|above| above.limits.spawns),
+        ),
+        ..asked.clone()
+    }
+}
+
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::from(&error)
@@ -47,14 +72,13 @@ impl From<Error> for Refusal {
 impl Supervisor {
     async fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let parent = order.parent;
-        let levels = parent.spec.limits.depth.unwrap_or(MOST_DEPTH);
-        let Some(left) = levels.checked_sub(1) else {
+        if levels_below(&parent.spec) == 0 {
             let text = format!(
                 "`{}` would be too deep: at most {} levels of child runs are allowed here",
                 order.item, parent.spec.depth
             );
             return Err(Failure::permanent("depth_exceeded", text));
-        };
+        }
         if Asked::resumes(&order.params) {
             let text = "`resume`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node";
             return Err(Failure::permanent("invalid_params", text));
@@ -63,7 +87,6 @@ impl Supervisor {
         if asked.validate {
             return self.validated(order).await;
         }
-        let depth = asked.depth.map_or(left, |depth| depth.min(left));
         let journal = self.journal();
         let id = RunId::generate(&order.item.id, journal.now().seconds(), journal.random());
         let id = asked.node.as_ref().map_or(id.clone(), |_| id.single_step());
@@ -76,8 +99,8 @@ impl Supervisor {
             capabilities: asked.capabilities,
             limits: Limits {
                 steps: asked.max_steps,
-                depth: Some(depth),
-                spend: None,
+                depth: asked.depth,
+                ..Limits::default()
             },
             durability: None,
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
@@ -266,6 +289,14 @@ impl Runs for Shared {
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.resume(&run, request).await?) })
+    }
+
+    fn cost(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Cost, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move {
+            let cost = this.journal().cost(&run.spec.budget.account).await;
+            Ok(cost.map_err(Error::Journal)?)
+        })
     }
 
     fn budget_path(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Vec<AccountView>, Refusal>> {

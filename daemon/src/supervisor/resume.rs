@@ -95,6 +95,7 @@ impl Supervisor {
             (request.capabilities.is_some(), "capabilities"),
             (request.durability.is_some(), "durability"),
             (request.limits.depth.is_some(), "limit of depth"),
+            (request.limits.spawns.is_some(), "limit of child runs"),
         ];
         if let Some((_, what)) = changed.into_iter().find(|(given, _)| *given) {
             let message = format!("run `{id}` keeps its {what} when it is resumed; leave it out");

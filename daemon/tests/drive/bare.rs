@@ -9,7 +9,7 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::future::BoxFuture;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
-use rye_core::ledger::Denied;
+use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
 use rye_core::money::Usd;
@@ -119,6 +119,10 @@ impl Runs for Nobody {
         unreachable!("{NOBODY}")
     }
 
+    fn cost(&self, _run: Arc<Run>) -> Answer<'_, Cost> {
+        unreachable!("{NOBODY}")
+    }
+
     fn budget_path(&self, _run: Arc<Run>) -> Answer<'_, Vec<AccountView>> {
         unreachable!("{NOBODY}")
     }
@@ -186,6 +190,7 @@ pub(crate) async fn recovered(
         graphs: Graphs::default(),
         runs: Weak::<Nobody>::new(),
         clock: Arc::new(HostClock),
+        caps: Caps::default(),
         epoch: recovered.epoch,
     };
     (Arc::new(services), recovered.live)

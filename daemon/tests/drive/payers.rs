@@ -387,8 +387,8 @@ async fn recount(services: &Services, directory: &Path, runs: &[RunId]) {
         all = all.checked_add(own).unwrap();
     }
     let root = account(&runs[0]);
-    let row = services.journal.account(&root).await.unwrap().unwrap();
-    assert_eq!(services.journal.spent(&root, &row).0.money, all);
+    let cost = services.journal.cost(&root).await.unwrap();
+    assert_eq!(cost.usage.money, all);
 }
 
 /// Not a test by itself: the process of the one below, which pays until it is killed.

@@ -21,6 +21,10 @@ pub struct Limits {
     /// graph's or the daemon's default.
     #[prost(string, optional, tag = "3")]
     pub spend: ::core::option::Option<::prost::alloc::string::String>,
+    /// How many child runs the run may start, those that the runs it continues have started included; absent means the graph's, or
+    /// as many as the run that asks for it may.
+    #[prost(uint32, optional, tag = "4")]
+    pub spawns: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartRequest {

@@ -7,12 +7,15 @@ use serde_json::Value;
 
 use super::hooks::GRAPH_LAYER;
 use super::read::{At, Reader, Zero};
-use super::{Graph, Hook, Inputs, Nodes, OnError, keys};
+use super::{Graph, Hook, Inputs, Limits, Nodes, OnError, keys};
 use crate::capability;
 use crate::expr;
 use crate::model::{Durability, Object, Recovery};
 use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
+
+/// The limits that bind a graph.
+const LIMITS: [&str; 3] = ["spend", "spawns", "depth"];
 
 impl<'d> Reader<'d> {
     /// Reads the whole file; `None` after an error that leaves a part without a value.
@@ -33,7 +36,7 @@ impl<'d> Reader<'d> {
         let permissions = self.permissions(&root);
         let env_requires = self.env_requires(&root);
         let inputs = self.inputs(&root);
-        let spend = self.spend(&root);
+        let limits = self.limits(&root);
         let Some(config) = root.child("config") else {
             self.error(
                 "missing_key",
@@ -71,7 +74,7 @@ impl<'d> Reader<'d> {
                 .unwrap_or_default(),
             permissions,
             inputs: inputs?,
-            spend,
+            limits,
             start: start?,
             nodes: nodes?,
             max_steps,
@@ -106,28 +109,36 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// `limits.spend`, if it is there; the other limits are those of threads.
-    fn spend(&mut self, root: &At<'d>) -> Option<Usd> {
-        let limits = root.given("limits")?;
-        let Value::Object(map) = limits.value else {
-            self.wrong_type(&limits, "a map such as {spend: 0.50}");
-            return None;
+    /// `limits`; those that bind what calls a model have no effect.
+    fn limits(&mut self, root: &At<'d>) -> Limits {
+        let Some(limits) = root.given("limits") else {
+            return Limits::default();
         };
-        for key in map.keys().filter(|key| *key != "spend") {
+        let Value::Object(map) = limits.value else {
+            self.wrong_type(&limits, "a map such as {spend: 0.50, spawns: 20}");
+            return Limits::default();
+        };
+        for key in map.keys().filter(|key| !LIMITS.contains(&key.as_str())) {
             if let Some(at) = limits.child(key) {
-                let message = "of `limits`, `spend` binds a graph; its steps are `config.max_steps`, its time is `config.timeout`";
+                let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph; its steps are `config.max_steps`, its \
+                               time is `config.timeout`";
                 self.key_warn("no_effect", &at, message);
             }
         }
-        let spend = limits.given("spend")?;
-        match Usd::from_json(spend.value) {
-            Ok(spend) => Some(spend),
-            Err(error) => {
-                let message = format!("`limits.spend`: {error}");
-                self.error("bad_amount", &spend, message);
-                None
-            }
+        Limits {
+            spend: self.amount(&limits, "spend"),
+            spawns: self.whole(&limits, "spawns", 0),
+            depth: self.whole(&limits, "depth", 0),
         }
+    }
+
+    /// An amount of money below `limits`, if it is there.
+    fn amount(&mut self, limits: &At<'d>, key: &str) -> Option<Usd> {
+        let at = limits.given(key)?;
+        let amount = Usd::from_json(at.value);
+        amount
+            .map_err(|error| self.error("bad_amount", &at, format!("`limits.{key}`: {error}")))
+            .ok()
     }
 
     /// The declared patterns; `None` if there are none, or after an error.

@@ -523,6 +523,30 @@ const DOUBTFUL_NODES: &[Row] = &[
 ];
 
 #[test]
+fn limits_of_a_graph_are_read_or_refused_by_name() {
+    let limited = |limits: &str| {
+        let text = with_nodes("a: {type: return}");
+        text.replacen("config:\n", &format!("limits: {limits}\nconfig:\n"), 1)
+    };
+    let (read, warnings) = graph(&limited("{spend: 0.5, spawns: 0, depth: 2}"));
+    let expected = Limits {
+        spend: Usd::parse("0.5").ok(),
+        spawns: Some(0),
+        depth: Some(2),
+    };
+    assert_eq!((read.limits, warnings.len()), (expected, 0));
+    assert_eq!(graph(&limited("{spend: null}")).0.limits, Limits::default());
+    for (limits, code, column, part) in [
+        ("5", "wrong_type", 9, "a map such as"),
+        ("{spawns: -1}", "wrong_type", 18, "`spawns`"),
+        ("{depth: many}", "wrong_type", 17, "`depth`"),
+        ("{spend: -1}", "bad_amount", 17, "`limits.spend`"),
+    ] {
+        expect(&limited(limits), Severity::Error, code, (6, column), part);
+    }
+}
+
+#[test]
 fn doubtful_graphs_run_with_a_warning() {
     for (nodes, code, place, part) in DOUBTFUL_NODES {
         let text = with_nodes(nodes);
@@ -536,7 +560,7 @@ fn doubtful_graphs_run_with_a_warning() {
             "limits: {turns: 3, spend: 0.5}\nconfig:\n",
             "no_effect",
             (6, 10),
-            "`spend` binds a graph",
+            "`spend`, `spawns` and `depth` bind a graph",
         ),
         (
             "rye.execute.tool.*",

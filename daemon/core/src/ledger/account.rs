@@ -1,6 +1,7 @@
 //! One account: what is stored of it, and what follows from that.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::{AccountId, CallNo, MeterId, Misuse};
 use crate::money::Usd;
@@ -62,6 +63,46 @@ impl Usage {
             cache_write: self.cache_write.checked_sub(earlier.cache_write)?,
             reasoning: self.reasoning.checked_sub(earlier.reasoning)?,
         })
+    }
+}
+
+/// What was settled, and how much of that money is an estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// What it came to.
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// How much of the money is an estimate.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub estimated: Usd,
+}
+
+impl Cost {
+    /// Both together; `None` if a sum does not fit.
+    pub fn plus(&self, other: &Self) -> Option<Self> {
+        Some(Self {
+            usage: self.usage.plus(&other.usage)?,
+            estimated: self.estimated.checked_add(other.estimated)?,
+        })
+    }
+
+    /// The figures under the names that documents give them: `turns`, `input_tokens` and so on, and the money as `spend`.
+    pub fn figures(&self) -> Map<String, Value> {
+        let usage = &self.usage;
+        let figures = [
+            ("turns", json!(usage.turns)),
+            ("input_tokens", json!(usage.input)),
+            ("output_tokens", json!(usage.output)),
+            ("cache_read_tokens", json!(usage.cache_read)),
+            ("cache_write_tokens", json!(usage.cache_write)),
+            ("reasoning_tokens", json!(usage.reasoning)),
+            ("spend", json!(usage.money)),
+            ("estimated", json!(self.estimated > Usd::ZERO)),
+        ];
+        let figures = figures.into_iter();
+        figures
+            .map(|(name, figure)| (name.to_owned(), figure))
+            .collect()
     }
 }
 
@@ -163,8 +204,16 @@ impl Account {
     }
 
     /// How much of the money in `total` is an estimate.
-    pub fn total_estimated(&self) -> Usd {
+    pub(super) fn total_estimated(&self) -> Usd {
         sum([self.estimated, self.closed_estimated])
+    }
+
+    /// The total, with how much of it is an estimate.
+    pub fn cost(&self) -> Result<Cost, Misuse> {
+        Ok(Cost {
+            usage: self.total()?,
+            estimated: self.total_estimated(),
+        })
     }
 
     /// What it may still spend; `None` without a limit of its own.

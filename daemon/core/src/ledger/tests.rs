@@ -1,6 +1,7 @@
 use super::*;
 
 mod faults;
+mod meters;
 mod random;
 
 fn usd(text: &str) -> Usd {
@@ -311,12 +312,12 @@ fn what_was_spent_below_counts_while_it_is_open_and_after() {
     book.pay("leaf", "0.1");
     book.pay("mid", "0.2");
     book.hold("mid", "0.05").unwrap();
-    let actual = |book: &Book| book.0.actual(&id("root")).unwrap().0.money;
-    assert_eq!(actual(&book), usd("0.3"));
+    let spent = |book: &Book| book.0.cost(&id("root")).unwrap().usage.money;
+    assert_eq!(spent(&book), usd("0.3"));
     book.settle("mid", "0").unwrap();
     book.end("leaf");
     book.end("mid");
-    assert_eq!(actual(&book), usd("0.3"));
+    assert_eq!(spent(&book), usd("0.3"));
     assert_eq!(book.0.below(&id("root")).count(), 0);
 }
 

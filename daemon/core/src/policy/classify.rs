@@ -14,7 +14,7 @@ const TOOL_FAILED: &str = "tool_failed";
 
 /// Codes of what was refused, or is broken as it stands. They are permanent whatever their text says: the name of a
 /// refused item may well hold the word `network`.
-pub(super) const REFUSALS: [&str; 31] = [
+pub(super) const REFUSALS: [&str; 32] = [
     "permission_denied",
     "item_refused",
     "item_not_found",
@@ -38,6 +38,7 @@ pub(super) const REFUSALS: [&str; 31] = [
     "waits_for_itself",
     "kills_itself",
     "depth_exceeded",
+    "spawns_exceeded",
     "child_lost",
     "child_busy",
     "child_over",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Change, Refused, Standing, Why, key};
 use crate::clock::Timestamp;
 use crate::id::{RunId, Seq};
-use crate::model::{Run, Status};
+use crate::model::{Run, Spec, Status};
 
 /// The runs that a commit is to change, as they stood at one moment.
 #[derive(Debug)]
@@ -133,6 +133,9 @@ impl Drafting {
                 {
                     return Err(Why::KeyTaken(taken));
                 }
+                if let Some(most) = self.used_up(spec) {
+                    return Err(Why::SpawnsUsedUp(most));
+                }
                 let run = Run::create(change.run.clone(), self.at, Arc::clone(spec));
                 Drafted {
                     base: None,
@@ -146,6 +149,17 @@ impl Drafting {
         self.places.insert(change.run.clone(), place);
         self.runs.push(drafted);
         Ok(place)
+    }
+}
+
+impl Drafting {
+    /// How many child runs the run that asks for `spec` may start, if those are more by now. The change that announces the child run
+    /// stands before the one that creates it.
+    fn used_up(&self, spec: &Spec) -> Option<u32> {
+        let place = self.places.get(spec.parent.as_ref()?)?;
+        let parent = &self.runs[*place].record;
+        let most = parent.spec.limits.spawns?;
+        (parent.spawn_count > most).then_some(most)
     }
 }
 

@@ -16,6 +16,7 @@ fn at(ms: i64) -> Timestamp {
 
 mod budget;
 mod fence;
+mod spawns;
 
 fn spec(run: &str) -> Spec {
     Spec {

@@ -1,0 +1,91 @@
+//! How many child runs a run may start.
+
+use super::*;
+use crate::model::{Effect, GraphEvent, Limits, Object};
+
+/// A run that may start `most` child runs and has begun with three items, of which none is attempted yet.
+fn at_items(most: Option<u32>) -> State {
+    let limited = Spec {
+        limits: Limits {
+            spawns: most,
+            ..Limits::default()
+        },
+        ..spec("a")
+    };
+    let begun = Event::Graph(GraphEvent::GraphStarted {
+        graph_id: "a/b".into(),
+        graph_run_id: id("a"),
+        start_node: "n".into(),
+        state: Object::new().into(),
+    });
+    let step = Event::Run(RunEvent::StepStarted {
+        step: 1,
+        node: "n".into(),
+        visit: 0,
+        attempt: 1,
+        action_id: "tool:a/c".into(),
+        effect: Effect::Idempotent,
+        key: "k".into(),
+        now: at(0),
+        items: Some(3),
+        child: None,
+        node_input_hash: None,
+    });
+    let changes = vec![
+        Change::create(&id("a"), Arc::new(limited)),
+        start("a"),
+        Change::event(&id("a"), begun),
+        Change::event(&id("a"), step),
+    ];
+    let mut state = State::default();
+    let _applied = state.commit(1, changes).unwrap();
+    state
+}
+
+/// Attempt `attempt` of an item, carried out by the run `child`, which is created.
+fn item(item: u32, attempt: u32, child: &str) -> Vec<Change> {
+    let announced = Event::Graph(GraphEvent::ItemStarted {
+        step: 1,
+        node: "n".into(),
+        item,
+        attempt,
+        action_id: "tool:a/c".into(),
+        effect: Effect::Idempotent,
+        key: "k".into(),
+        child: Some(id(child)),
+        node_input_hash: None,
+    });
+    let created = Spec {
+        parent: Some(id("a")),
+        ..spec(child)
+    };
+    vec![
+        Change::event(&id("a"), announced),
+        Change::create(&id(child), Arc::new(created)),
+    ]
+}
+
+#[test]
+fn a_run_starts_no_more_child_runs_than_it_may() {
+    let mut state = at_items(Some(2));
+    let _applied = state.commit(2, item(0, 1, "b")).unwrap();
+    let both = [item(1, 1, "c"), item(2, 1, "d")].concat();
+    let refused = state.commit(3, both).unwrap_err();
+    assert_eq!((refused.change, refused.run), (3, id("d")));
+    assert_eq!(refused.why, Why::SpawnsUsedUp(2));
+    assert!(state.run(&id("c")).is_none(), "all or nothing");
+    let _applied = state.commit(4, item(1, 1, "c")).unwrap();
+    let refused = state.commit(5, item(2, 1, "d")).unwrap_err();
+    assert_eq!(refused.why, Why::SpawnsUsedUp(2));
+    // Another try of a call is no further start.
+    let _applied = state.commit(6, item(0, 2, "e")).unwrap();
+    assert_eq!(state.run(&id("a")).unwrap().spawn_count, 2);
+}
+
+#[test]
+fn a_limit_of_none_allows_none_and_no_limit_allows_any() {
+    let refused = at_items(Some(0)).commit(2, item(0, 1, "b")).unwrap_err();
+    assert_eq!(refused.why, Why::SpawnsUsedUp(0));
+    let all = [item(0, 1, "b"), item(1, 1, "c"), item(2, 1, "d")].concat();
+    assert!(at_items(None).commit(2, all).is_ok());
+}
