@@ -7,6 +7,8 @@
 //! * `preallocated`: the same into a zeroed file
 //! * `journal, one run`: end of step n and start of step n+1 in one commit, wait until durable; heads signed on the way
 //! * `journal, 64 runs`: the same from 64 tasks
+//! * `64 payers`: the same, with the settlement of one paid call and the hold of the next in each commit; `64 notes`: with two notes of the
+//!   same length instead, which touch no account
 //! * `1 MiB state`: one run whose state holds 1 MiB; `…, read`: while a reader holds its record during every commit
 //! * `64 runs beside`: 64 runs while a run with 1 MiB of state commits and is read; what one run's commits cost the others
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
@@ -24,9 +26,11 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
+use rye_core::ledger::{CallNo, Usage};
 use rye_core::model::{
-    Budget, Effect, Event, GraphEvent, Object, RunEvent, RunKind, Spec, StepStatus,
+    Because, Budget, Effect, Event, GraphEvent, Object, RunEvent, RunKind, Spec, StepStatus,
 };
+use rye_core::money::Usd;
 use ryed::artifacts::Artifacts;
 use ryed::journal::{Change, Journal, Options, Signer, Ticket};
 use ryed::task::Scope;
@@ -141,6 +145,72 @@ fn completed(step: u32) -> Event {
     })
 }
 
+/// What a paid call may cost at most, and what it comes to.
+const HELD: Usd = Usd::from_nanos(50_000);
+const SPENT: Usd = Usd::from_nanos(20_000);
+
+fn held(call: u32) -> Event {
+    Event::Run(RunEvent::BudgetHeld {
+        call: CallNo(call),
+        amount: HELD,
+        model: "bench/model".into(),
+        input: 1200,
+        max_output: 4096,
+        meters: Vec::new(),
+    })
+}
+
+fn settled(call: u32) -> Event {
+    Event::Run(RunEvent::BudgetSettled {
+        call: CallNo(call),
+        amount: HELD,
+        usage: Usage {
+            money: SPENT,
+            calls: 1,
+            turns: 1,
+            input: 1100,
+            output: 300,
+            ..Usage::default()
+        },
+        estimated: false,
+        because: Because::Usage,
+    })
+}
+
+/// A note that is as long in the log as `event`.
+fn note_like(event: &Event) -> Event {
+    let note = |length| {
+        Event::Run(RunEvent::Warning {
+            node: None,
+            message: "x".repeat(length),
+        })
+    };
+    let length = |event: &Event| json!(event).to_string().len();
+    note(length(event).saturating_sub(length(&note(0))))
+}
+
+/// What each of many runs commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The end of a step and the start of the next.
+    Step,
+    /// The settlement of a paid call and the hold of the next.
+    Pay,
+    /// Notes of that length.
+    Note,
+}
+
+impl Turn {
+    fn changes(self, run: &RunId, number: u32) -> Vec<Change> {
+        let events = match self {
+            Self::Step => return turn(run, number),
+            Self::Pay => [settled(number), held(number + 1)],
+            Self::Note => [settled(number), held(number + 1)].map(|event| note_like(&event)),
+        };
+        events.map(|event| change(run, event)).to_vec()
+    }
+}
+
 fn change(run: &RunId, event: Event) -> Change {
     Change::event(run, event)
 }
@@ -229,11 +299,11 @@ async fn begin(journal: &Journal, project: &Path, run: &RunId, state: Object) {
 }
 
 /// Walks; on return the last step is published too, so that signing is part of what is measured.
-async fn walk(journal: &Journal, run: &RunId, steps: u32) {
+async fn walk(journal: &Journal, run: &RunId, steps: u32, turn: Turn) {
     for step in 1..steps {
-        put(journal, turn(run, step)).await;
+        put(journal, turn.changes(run, step)).await;
     }
-    publish(journal, turn(run, steps)).await;
+    publish(journal, turn.changes(run, steps)).await;
 }
 
 async fn end(journal: &Journal, run: &RunId) {
@@ -262,7 +332,7 @@ async fn one_run(journal: Arc<Journal>, project: &Path) -> f64 {
     // On a worker of the runtime, as a run of the daemon is.
     scope.spawn("run", |_| async move {
         let start = Instant::now();
-        walk(&walker.0, &walker.1, STEPS).await;
+        walk(&walker.0, &walker.1, STEPS, Turn::Step).await;
         ryed::task::reply(done, start.elapsed());
     });
     let time = seen.await.expect("the run ends");
@@ -270,11 +340,14 @@ async fn one_run(journal: Arc<Journal>, project: &Path) -> f64 {
     rate(STEPS, time)
 }
 
-async fn many_runs(journal: Arc<Journal>, project: &Path) -> f64 {
+async fn many_runs(journal: Arc<Journal>, project: &Path, turn: Turn) -> f64 {
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         let run = run_id();
         begin(&journal, project, &run, Object::new()).await;
+        if turn == Turn::Pay {
+            publish(&journal, vec![change(&run, held(1))]).await;
+        }
         runs.push(run);
     }
     let mut scope = Scope::new();
@@ -282,12 +355,15 @@ async fn many_runs(journal: Arc<Journal>, project: &Path) -> f64 {
     for run in runs.clone() {
         let journal = Arc::clone(&journal);
         scope.spawn("run", |_| async move {
-            walk(&journal, &run, STEPS_EACH).await;
+            walk(&journal, &run, STEPS_EACH, turn).await;
         });
     }
     while scope.next_ended().await.is_some() {}
     let time = start.elapsed();
     for run in &runs {
+        if turn == Turn::Pay {
+            publish(&journal, vec![change(run, settled(STEPS_EACH + 1))]).await;
+        }
         end(&journal, run).await;
     }
     rate(RUNS * STEPS_EACH, time)
@@ -342,7 +418,7 @@ async fn runs_beside(journal: Arc<Journal>, project: &Path) -> f64 {
             step += 1;
         }
     });
-    let rate = many_runs(Arc::clone(&journal), project).await;
+    let rate = many_runs(Arc::clone(&journal), project, Turn::Step).await;
     scope.close(Duration::from_secs(10)).await;
     end(&journal, &large).await;
     rate
@@ -381,14 +457,16 @@ async fn measure() {
     let fresh = start.elapsed();
     let journal = Arc::new(journal);
     let bytes = step_bytes();
-    let mut rates: [Vec<f64>; 7] = std::array::from_fn(|_| Vec::new());
+    let mut rates: [Vec<f64>; 9] = std::array::from_fn(|_| Vec::new());
     for _ in 0..ROUNDS {
         let journal = || Arc::clone(&journal);
         let round = [
             append(root.path(), &bytes),
             preallocated(root.path(), &bytes),
             one_run(journal(), &project).await,
-            many_runs(journal(), &project).await,
+            many_runs(journal(), &project, Turn::Step).await,
+            many_runs(journal(), &project, Turn::Pay).await,
+            many_runs(journal(), &project, Turn::Note).await,
             large_run(journal(), &project, Reader::Absent).await,
             large_run(journal(), &project, Reader::Holds).await,
             runs_beside(journal(), &project).await,
@@ -406,6 +484,8 @@ async fn measure() {
         "preallocated",
         "journal, one run",
         "journal, 64 runs",
+        "64 payers",
+        "64 notes",
         "1 MiB state",
         "1 MiB state, read",
         "64 runs beside",
@@ -416,7 +496,9 @@ async fn measure() {
         .map(|(name, rates)| row(name, rates));
     let mut next = || medians.next().unwrap_or_default();
     let (append, preallocated, one, many) = (next(), next(), next(), next());
+    let (payers, notes) = (next(), next());
     medians.for_each(drop);
+    println!("64 payers to 64 notes: {:.2}", payers / notes);
     println!(
         "to append: preallocated {:.2}, one run {:.2}, 64 runs {:.2}",
         preallocated / append,

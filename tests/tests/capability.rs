@@ -132,3 +132,22 @@ fn an_id_made_of_data_cannot_leave_what_is_allowed() {
     assert_eq!(out.json()["code"], "invalid_item_id");
     assert!(!world.project().join("pwned").exists());
 }
+
+#[test]
+fn what_is_written_into_the_files_of_a_run_gives_nobody_anything() {
+    let world = World::new();
+    world.graph_with("t/echo", "permissions: []\nlimits: {spend: 0.10}", STEP);
+    let out = world.ryectl("run t/echo --json").run().code(1);
+    let run = out.json()["run_id"].as_str().unwrap().to_owned();
+    let thread = format!(".ai/state/threads/{run}/thread.json");
+    let mut forged: Value = serde_json::from_str(&world.read(&thread)).unwrap();
+    forged["capabilities"] = json!([{"source": "forged", "patterns": ["rye.*"]}]);
+    forged["limits"] = json!({"spend": "100.000000000", "spawns": 100});
+    let _written = world.write(&thread, forged.to_string());
+    let out = world.ryectl("resume --json").arg(&run).run().code(1);
+    assert_eq!(out.json()["code"], "permission_denied");
+    let next = out.json()["run_id"].as_str().unwrap().to_owned();
+    assert_ne!(next, run);
+    let shown = world.ryectl("budget show --json").arg(&next).ok().json();
+    assert_eq!(shown["accounts"][0]["max"], "0.100000000");
+}

@@ -246,6 +246,8 @@ fn match_set(pattern: &[char], open: usize, c: char) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::id::{ItemId, ItemKind};
 
@@ -348,5 +350,42 @@ mod tests {
             Err(Some(&none))
         );
         assert_eq!(check(&[], &cap("rye/bash")), Err(None));
+    }
+
+    proptest! {
+        #[test]
+        fn the_quick_way_agrees_with_the_whole_match(
+            pattern in "[ab.ä*?\\[\\]!-]{0,24}",
+            text in "[ab.ä]{0,24}",
+            start in "[ab.]{0,20}",
+        ) {
+            for pattern in [pattern.clone(), format!("{start}{pattern}")] {
+                for text in [text.clone(), format!("{start}{text}")] {
+                    prop_assert_eq!(matches(&pattern, &text), matches_wild(&pattern, &text));
+                }
+            }
+        }
+
+        #[test]
+        fn a_further_layer_never_allows_more(
+            layers in prop::collection::vec(prop::collection::vec("(rye[.])?(execute|fetch|[*])[.]?(tool|[*])?[.]?[ab*]{0,2}", 0..4), 0..4),
+            more in prop::collection::vec("(rye[.])?(execute|fetch|[*])[.]?(tool|[*])?[.]?[ab*]{0,2}", 0..4),
+            id in "[ab]{1,2}",
+        ) {
+            let of = |patterns: &Vec<String>| Layer {
+                source: "test".into(),
+                patterns: patterns.clone(),
+            };
+            let few: Vec<Layer> = layers.iter().map(of).collect();
+            let action = cap(&id);
+            let is_allowed = |layers: &[Layer]| check(layers, &action).is_ok();
+            let each = !few.is_empty() && few.iter().all(|layer| layer.allows(&action));
+            prop_assert_eq!(is_allowed(&few), each);
+            let mut many = few.clone();
+            many.push(of(&more));
+            prop_assert!(few.is_empty() || is_allowed(&few) || !is_allowed(&many));
+            let (one, reversed) = (is_allowed(&many), many.iter().rev().cloned().collect::<Vec<_>>());
+            prop_assert_eq!(one, is_allowed(&reversed), "the order does not matter");
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod durability;
 mod feeds;
+mod fence;
 mod files;
 mod lanes;
 mod line;

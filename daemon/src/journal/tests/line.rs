@@ -1,6 +1,7 @@
 //! The line of those who wait for money that open calls hold: who is served, in which order, and who does not wait at all.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use rye_core::ledger::{AccountId, CallNo, Usage};
@@ -9,6 +10,7 @@ use rye_core::money::Usd;
 
 use super::super::{Change, Error, Journal, Place};
 use super::rig::*;
+use crate::task::Group;
 
 fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()
@@ -190,4 +192,29 @@ async fn the_end_of_a_run_with_a_share_frees_it() {
     journal.put(vec![change(&id("run-share"), finish())]).await;
     assert!(is_called(b.as_ref()));
     assert!(ask(&journal, "run-b", "0.3", &mut b).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_thousand_who_ask_at_once_as_many_are_served_as_there_is_money_for() {
+    let rig = Rig::new();
+    let journal = Arc::new(rig.open().await);
+    open(&rig, &journal, "run-root", None, Some("1")).await;
+    let runs: Vec<_> = (0..999).map(|number| format!("run-{number}")).collect();
+    for run in &runs {
+        open(&rig, &journal, run, Some("run-root"), None).await;
+    }
+    let granted = Arc::new(AtomicUsize::new(0));
+    let mut asking = Group::new();
+    for run in runs {
+        let (journal, granted) = (Arc::clone(&journal), Arc::clone(&granted));
+        asking.spawn(async move {
+            if journal.commit(hold(&run, "0.003")).await.is_ok() {
+                granted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    while asking.next().await.is_some() {}
+    assert_eq!(granted.load(Ordering::Relaxed), 333);
+    let root = journal.account(&account("run-root")).await.unwrap();
+    assert_eq!(root.unwrap().account.remaining(), Some(usd("0.001")));
 }
