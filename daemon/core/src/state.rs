@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Cost, Denied, Ledger, Rows};
+use crate::ledger::{Account, AccountId, Cost, Crossing, Denied, Ledger, Rows};
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
@@ -65,6 +65,11 @@ impl Change {
             run: run.clone(),
             event,
         }
+    }
+
+    /// Whether it settles a paid call.
+    pub const fn settles(&self) -> bool {
+        matches!(self.event, Event::Run(RunEvent::BudgetSettled { .. }))
     }
 
     /// What is fixed about the run, if it is created.
@@ -304,6 +309,12 @@ impl State {
         }
         self.accounts.check_trees(draft, on.most_in_tree)?;
         self.accounts.plan(draft)
+    }
+
+    /// The limits of which `draft`, which was checked, uses up four fifths; each with how many settlements of the draft stand before
+    /// the one that does.
+    pub fn crossings(&self, draft: &Draft) -> Vec<(usize, Crossing)> {
+        self.accounts.crossings(draft)
     }
 
     /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.

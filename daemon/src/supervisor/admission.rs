@@ -175,7 +175,7 @@ impl Admission {
         spec.budget
             .limit_by(graph.limits.spend, policy.default_spend());
         let above = request.lineage.as_ref().map(|lineage| &*lineage.spec);
-        spec.limits = limits_of_children(spec.limits, graph.limits, above);
+        spec.limits = limits_of_children(&spec.limits, graph.limits, above);
         let default_steps = graph
             .max_steps
             .unwrap_or(self.config.limits.max_steps.get());

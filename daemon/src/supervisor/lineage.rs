@@ -46,7 +46,7 @@ fn levels_below(spec: &Spec) -> u32 {
 /// The limits of a run for which these are `asked`, with those of its graph where they name none of its child runs; and never more of
 /// these than the run `above`, which asks for it, has.
 pub(super) fn limits_of_children(
-    asked: Limits,
+    asked: &Limits,
     graph: definition::Limits,
     above: Option<&Spec>,
 ) -> Limits {
@@ -58,7 +58,7 @@ pub(super) fn limits_of_children(
             asked.spawns.or(graph.spawns),
             above.and_then(|above| above.limits.spawns),
         ),
-        ..asked
+        ..asked.clone()
     }
 }
 
