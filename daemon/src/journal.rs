@@ -40,6 +40,7 @@ mod archive;
 mod archiver;
 mod artifacts;
 mod backlog;
+mod crossings;
 mod error;
 mod faults;
 mod feed;

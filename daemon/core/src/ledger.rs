@@ -28,6 +28,7 @@
 //! A settlement above its hold is recorded whole, and is the only way in which more can be used than a limit allows.
 
 mod account;
+mod crossing;
 mod meter;
 mod sheet;
 
@@ -37,6 +38,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::account::{Account, Cost, Hold, Usage};
+pub use self::crossing::{Crossing, Marks};
 pub use self::meter::{Caps, Meter, Metered};
 pub use self::sheet::Sheet;
 use crate::error::{ErrorKind, Kinded};

@@ -27,7 +27,7 @@ use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
 use crate::ledger::{
-    Account, AccountId, Cost, Denied, Lacking, Ledger, Operation, Rows, Shortfall,
+    Account, AccountId, Cost, Crossing, Denied, Lacking, Ledger, Operation, Rows, Shortfall,
 };
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
@@ -69,6 +69,11 @@ impl Change {
             run: run.clone(),
             event,
         }
+    }
+
+    /// Whether it settles a paid call.
+    pub const fn settles(&self) -> bool {
+        matches!(self.event, Event::Run(RunEvent::BudgetSettled { .. }))
     }
 
     /// What is fixed about the run, if it is created.
@@ -328,6 +333,12 @@ impl State {
         }
         self.accounts.check_trees(draft, on.most_in_tree)?;
         self.accounts.plan(draft, on.arrival)
+    }
+
+    /// The limits of which `draft`, which was checked, uses up four fifths; each with how many settlements of the draft stand before
+    /// the one that does.
+    pub fn crossings(&self, draft: &Draft) -> Vec<(usize, Crossing)> {
+        self.accounts.crossings(draft)
     }
 
     /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.

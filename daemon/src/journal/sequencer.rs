@@ -6,10 +6,10 @@
 //! checkpoint is only a mark between two commits, and the publisher knows the records that belong to it.
 //!
 //! **Order.** Both queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the
-//! log. **Races.** A draft whose runs have moved on is drafted again, outside the lock; after [`DRAFTS`] attempts once
-//! more under it, where nobody can come in between. Only this last one copies records under the lock; it takes that many
-//! commits to one run while one was drafted. Two commits to one run are thus never mixed, and the LSN says which came
-//! first. **Failure.** A refused commit has changed nothing and is in no queue.
+//! log. **Races.** A draft whose runs have moved on, or that lacks the warnings due to its settlements (`crossings`), is drafted
+//! again, outside the lock; after [`DRAFTS`] attempts once more under it, where nobody can come in between. Only this last one
+//! copies records under the lock; it takes that many commits to one run while one was drafted. Two commits to one run are thus never
+//! mixed, and the LSN says which came first. **Failure.** A refused commit has changed nothing and is in no queue.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -23,6 +23,7 @@ use rye_core::state::{Change, Conditions, Draft, State, Why};
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
+use super::crossings::Warnings;
 use super::line::{Asker, Line};
 use super::log;
 use super::publisher::{self, Commit, Entry};
@@ -225,7 +226,7 @@ impl Shared {
     pub(super) fn append(
         self: &Arc<Self>,
         mut changes: Vec<Change>,
-        texts: Vec<Rendered>,
+        mut texts: Vec<Rendered>,
         permit: Permit,
         asker: Asker<'_>,
     ) -> Result<Committed, Error> {
@@ -233,36 +234,64 @@ impl Shared {
             let lsn = self.accepting()?.last;
             return Ok(Committed::nothing(Ticket { lsn }));
         }
+        let mut warnings = Warnings::default();
         for _ in 0..DRAFTS {
             let base = self.accepting()?.state.base(&changes);
-            let draft = base.draft(self.clock.now(), changes)?;
-            let drafted = Drafted::new(draft, &texts);
+            let draft = base.draft(self.clock.now(), changes);
+            let drafted = Drafted::new(draft.map_err(|why| warnings.told(why))?, &texts);
             let conditions = self.conditions(&asker);
             let sequencer = self.accepting()?;
             match sequencer.state.check(&drafted.draft, &conditions) {
-                Ok(rows) => return Ok(self.seal(sequencer, drafted, rows, texts, permit)),
+                Ok(rows) => {
+                    let crossings = sequencer.state.crossings(&drafted.draft);
+                    if warnings.are(&crossings) {
+                        return Ok(self.seal(sequencer, drafted, rows, texts, permit));
+                    }
+                    drop(sequencer);
+                    changes = drafted.draft.into_changes();
+                    warnings.replace(crossings, &mut changes, &mut texts);
+                }
                 Err(refused) if refused.why == Why::Stale => {
                     drop(sequencer);
                     changes = drafted.draft.into_changes();
                 }
                 Err(refused) => {
                     self.stand_in_line(sequencer, &refused, asker);
-                    return Err(refused.into());
+                    return Err(warnings.told(refused).into());
                 }
             }
         }
+        self.append_alone(changes, texts, permit, asker, warnings)
+    }
+
+    /// The same under the lock, so that nobody comes in between.
+    fn append_alone(
+        self: &Arc<Self>,
+        mut changes: Vec<Change>,
+        mut texts: Vec<Rendered>,
+        permit: Permit,
+        asker: Asker<'_>,
+        mut warnings: Warnings,
+    ) -> Result<Committed, Error> {
+        let conditions = self.conditions(&asker);
         let sequencer = self.accepting()?;
-        let base = sequencer.state.base(&changes);
-        let drafted = Drafted::new(base.draft(self.clock.now(), changes)?, &texts);
-        match sequencer
-            .state
-            .check(&drafted.draft, &self.conditions(&asker))
-        {
-            Ok(rows) => Ok(self.seal(sequencer, drafted, rows, texts, permit)),
-            Err(refused) => {
-                self.stand_in_line(sequencer, &refused, asker);
-                Err(refused.into())
+        loop {
+            let base = sequencer.state.base(&changes);
+            let draft = base.draft(self.clock.now(), changes);
+            let drafted = Drafted::new(draft.map_err(|why| warnings.told(why))?, &texts);
+            let rows = match sequencer.state.check(&drafted.draft, &conditions) {
+                Ok(rows) => rows,
+                Err(refused) => {
+                    self.stand_in_line(sequencer, &refused, asker);
+                    return Err(warnings.told(refused).into());
+                }
+            };
+            let crossings = sequencer.state.crossings(&drafted.draft);
+            if warnings.are(&crossings) {
+                return Ok(self.seal(sequencer, drafted, rows, texts, permit));
             }
+            changes = drafted.draft.into_changes();
+            warnings.replace(crossings, &mut changes, &mut texts);
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{AccountId, CallNo, MeterId, Misuse};
+use super::{AccountId, CallNo, Metered, Misuse};
 use crate::money::Usd;
 
 /// What paid calls came to. Tokens are counted, only money is limited over a tree.
@@ -115,7 +115,7 @@ pub struct Hold {
     pub amount: Usd,
     /// The meters it counts in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub meters: Vec<MeterId>,
+    pub meters: Vec<Metered>,
 }
 
 /// One account, as it is stored.

@@ -167,7 +167,7 @@ impl<'a> Sheet<'a> {
             meter.held = meter.held.checked_add(amount).ok_or(Misuse::Overflow)?;
             self.rows.meters.insert(metered.id.clone(), meter);
         }
-        let meters = meters.iter().map(|metered| metered.id.clone()).collect();
+        let meters = meters.to_vec();
         self.change(id, |account| {
             account.calls = call;
             account.hold = Some(Hold {
@@ -191,7 +191,7 @@ impl<'a> Sheet<'a> {
         let hold = hold
             .filter(|hold| hold.call == call)
             .ok_or(Misuse::NoSuchCall)?;
-        for id in &hold.meters {
+        for Metered { id, .. } in &hold.meters {
             let mut meter = self.meter(id);
             meter.held = meter.held.saturating_sub(hold.amount);
             meter.spent = meter
@@ -422,7 +422,7 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    fn meter(&self, id: &MeterId) -> Meter {
+    pub(super) fn meter(&self, id: &MeterId) -> Meter {
         let changed = self.rows.meters.get(id).copied();
         changed.unwrap_or_else(|| self.ledger.meter(id))
     }

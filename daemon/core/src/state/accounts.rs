@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::waiting::{Arrival, Waiting};
 use super::{Change, Draft, Fact, Refused, Why};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Denied, Ledger, Operation, Rows, Sheet};
+use crate::ledger::{Account, AccountId, Crossing, Denied, Ledger, Marks, Operation, Rows, Sheet};
 use crate::model::{Funding, Run};
 
 /// Closed accounts, as they are kept with the run whose end closed them.
@@ -84,6 +84,28 @@ impl Accounts {
             })?;
         }
         Ok(sheet.into_rows())
+    }
+
+    /// The limits that settlements of `draft`, which was planned, cross; each with how many settlements stand before its own.
+    pub(super) fn crossings(&self, draft: &Draft) -> Vec<(usize, Crossing)> {
+        let mut crossings = Vec::new();
+        if !draft.changes.iter().any(Change::settles) {
+            return crossings;
+        }
+        let mut sheet = Sheet::new(&self.ledger);
+        let mut settlement = 0;
+        for (change, fact) in draft.facts() {
+            let own = &draft.runs[fact.run].record.spec.budget.account;
+            let marks = change.settles().then(|| Marks::of(&sheet, own));
+            if perform(&mut sheet, own, change, fact).is_err() {
+                break;
+            }
+            if let Some(marks) = marks {
+                crossings.extend(marks.crossed(&sheet).map(|crossing| (settlement, crossing)));
+                settlement += 1;
+            }
+        }
+        crossings
     }
 
     /// A sheet for who stands in that place of the line, or behind all who wait.

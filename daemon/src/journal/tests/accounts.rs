@@ -235,3 +235,56 @@ async fn files_show_what_the_commit_came_to_that_ended_their_run_and_come_out_th
     assert_eq!(files(&rig, "run-child").await, child);
     assert_eq!(cost(&journal, "run-root").await, of("0.050000000", 2));
 }
+
+/// The warnings of a run, with the event that each follows.
+async fn warnings(journal: &Journal, run: &str) -> Vec<(String, String)> {
+    let history = journal.history(&id(run)).await.unwrap();
+    let pairs = history.windows(2);
+    let warned = pairs.filter(|pair| pair[1].event_type == "warning");
+    warned
+        .map(|pair| {
+            let message = payload(&pair[1])["message"].as_str().unwrap().to_owned();
+            (pair[0].event_type.clone(), message)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_up() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    journal.put(opened(&rig, "run-root", None, "1")).await;
+    journal
+        .put(opened(&rig, "run-child", Some("run-root"), "0.1"))
+        .await;
+    // With the share of the child three quarters of it count.
+    journal.put(paid("run-root", 1, "0.65")).await;
+    assert!(warnings(&journal, "run-root").await.is_empty());
+    // It is dearer than what was held, and its run ends in the very commit that settles it.
+    let last = [
+        paid("run-child", 1, "0.16"),
+        vec![change(&id("run-child"), finish())],
+    ];
+    journal.put(last.concat()).await;
+    let told = warnings(&journal, "run-child").await;
+    let behind = |event: &str, message: &str| (event.to_owned(), message.to_owned());
+    let expected = [
+        behind(
+            "budget_settled",
+            "80 % or more of what run `run-child` may spend are used: 0.160000000 of 0.100000000 USD",
+        ),
+        behind(
+            "warning",
+            "80 % or more of what run `run-root` may spend are used: 0.810000000 of 1.000000000 USD",
+        ),
+    ];
+    assert_eq!(told, expected);
+    journal.put(paid("run-root", 2, "0.1")).await;
+    assert!(
+        warnings(&journal, "run-root").await.is_empty(),
+        "it was crossed before"
+    );
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(warnings(&journal, "run-child").await, told, "not again");
+}

@@ -77,7 +77,7 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
             let db = sled::open(&index).unwrap();
             let new = db.scan_prefix(b"p/").keys().map(Result::unwrap);
             new.for_each(|key| assert!(db.remove(key).unwrap().is_some()));
-            let applied = db.remove(b"applied/3").unwrap().unwrap();
+            let applied = db.remove(b"applied/4").unwrap().unwrap();
             db.insert(b"applied", applied).unwrap();
             db.flush().unwrap();
         }),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn};
-use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Rows, Usage};
+use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered, Rows, Usage};
 use rye_core::model::{Event, Extent, Run, RunKind, Spec, StartFrom};
 use rye_core::money::Usd;
 use rye_core::state::Closed;
@@ -252,7 +252,10 @@ fn account() -> Account {
         hold: Some(Hold {
             call: CallNo(3),
             amount: Usd::from_nanos(50_000_000),
-            meters: vec![MeterId("day/2026-11-22".to_owned())],
+            meters: vec![Metered {
+                id: MeterId("day/2026-11-22".to_owned()),
+                limit: Usd::from_nanos(2_000_000_000),
+            }],
         }),
         calls: CallNo(3),
         below: 1,

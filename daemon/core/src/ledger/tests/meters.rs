@@ -105,3 +105,24 @@ fn meters_are_kept_for_two_months_and_as_long_as_something_is_held_there() {
     );
     assert!(!pay("a", "2026-12-03T12:00:00Z").contains(&"day/2026-09-22".to_owned()));
 }
+
+#[test]
+fn a_settlement_crosses_four_fifths_of_a_meter_once() {
+    let meters = caps(Some("1"), None).in_force(at("2026-11-22T12:00:00Z"));
+    let mut book = Book::default();
+    book.open("a", None, None).unwrap();
+    let mut crossed = Vec::new();
+    for money in ["0.7", "0.0999", "0.0001", "0.1"] {
+        book.hold_in("a", "0.05", &meters).unwrap();
+        let marks = Marks::of(&Sheet::new(&book.0), &id("a"));
+        book.settle("a", money).unwrap();
+        let now = Sheet::new(&book.0);
+        crossed.extend(marks.crossed(&now).map(|crossing| crossing.to_string()));
+    }
+    assert_eq!(
+        crossed,
+        [
+            "80 % or more of the limit of this node for the day/2026-11-22 are used: 0.800000000 of 1.000000000 USD"
+        ]
+    );
+}

@@ -1,0 +1,69 @@
+//! Warnings about limits of which a settlement uses up four fifths: they stand behind it, in the same commit.
+//!
+//! Whether a settlement crosses a limit is known when its commit is checked, under the lock. A commit whose warnings are not those that
+//! are due is drafted once more with these. So a crash leaves both or none, and no other settlement can come in between.
+
+use rye_core::ledger::Crossing;
+use rye_core::model::{Event, RunEvent};
+use rye_core::state::Refused;
+
+use super::Change;
+use super::record::Rendered;
+
+/// The warnings in a commit.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    due: Vec<(usize, Crossing)>,
+    /// Where they stand among the changes.
+    places: Vec<usize>,
+}
+
+impl Warnings {
+    /// Whether they are those about `crossings`.
+    pub(super) fn are(&self, crossings: &[(usize, Crossing)]) -> bool {
+        self.due == crossings
+    }
+
+    /// A refusal as it concerns the changes without the warnings.
+    pub(super) fn told(&self, refused: Refused) -> Refused {
+        let before = self.places.iter().filter(|place| **place < refused.change);
+        Refused {
+            change: refused.change - before.count(),
+            ..refused
+        }
+    }
+
+    /// Replaces those among `changes`, which are rendered in `texts`, by those about `crossings`.
+    pub(super) fn replace(
+        &mut self,
+        crossings: Vec<(usize, Crossing)>,
+        changes: &mut Vec<Change>,
+        texts: &mut Vec<Rendered>,
+    ) {
+        for place in self.places.drain(..).rev() {
+            changes.remove(place);
+            texts.remove(place);
+        }
+        let settlements = changes
+            .iter()
+            .enumerate()
+            .filter(|(_, change)| change.settles());
+        let settlements: Vec<usize> = settlements.map(|(place, _)| place).collect();
+        for (settlement, crossing) in &crossings {
+            let Some(settled) = settlements.get(*settlement) else {
+                continue;
+            };
+            // Those before stand in front of it by now.
+            let place = settled + 1 + self.places.len();
+            let event = Event::Run(RunEvent::Warning {
+                node: None,
+                message: crossing.to_string(),
+            });
+            texts.insert(place, Rendered::of(&event));
+            let run = changes[*settled + self.places.len()].run.clone();
+            changes.insert(place, Change::event(&run, event));
+            self.places.push(place);
+        }
+        self.due = crossings;
+    }
+}
