@@ -436,6 +436,36 @@ fn row(name: &str, mut rates: Vec<f64>) -> f64 {
     median
 }
 
+/// Prints the rows, and what they are to each other.
+fn print(rates: [Vec<f64>; 9]) {
+    let names = [
+        "append",
+        "preallocated",
+        "journal, one run",
+        "journal, 64 runs",
+        "64 payers",
+        "64 notes",
+        "1 MiB state",
+        "1 MiB state, read",
+        "64 runs beside",
+    ];
+    let mut medians = names
+        .into_iter()
+        .zip(rates)
+        .map(|(name, rates)| row(name, rates));
+    let mut next = || medians.next().unwrap_or_default();
+    let (append, preallocated, one, many) = (next(), next(), next(), next());
+    let (payers, notes) = (next(), next());
+    medians.for_each(drop);
+    println!("64 payers to 64 notes: {:.2}", payers / notes);
+    println!(
+        "to append: preallocated {:.2}, one run {:.2}, 64 runs {:.2}",
+        preallocated / append,
+        one / append,
+        many / append
+    );
+}
+
 async fn measure() {
     let root = tempfile::Builder::new()
         .prefix("commit-loop-")
@@ -479,32 +509,7 @@ async fn measure() {
         "{ROUNDS} rounds, {} bytes a step: median (slowest to fastest)",
         bytes.len()
     );
-    let names = [
-        "append",
-        "preallocated",
-        "journal, one run",
-        "journal, 64 runs",
-        "64 payers",
-        "64 notes",
-        "1 MiB state",
-        "1 MiB state, read",
-        "64 runs beside",
-    ];
-    let mut medians = names
-        .into_iter()
-        .zip(rates)
-        .map(|(name, rates)| row(name, rates));
-    let mut next = || medians.next().unwrap_or_default();
-    let (append, preallocated, one, many) = (next(), next(), next(), next());
-    let (payers, notes) = (next(), next());
-    medians.for_each(drop);
-    println!("64 payers to 64 notes: {:.2}", payers / notes);
-    println!(
-        "to append: preallocated {:.2}, one run {:.2}, 64 runs {:.2}",
-        preallocated / append,
-        one / append,
-        many / append
-    );
+    print(rates);
     drop(journal);
     let start = Instant::now();
     let (journal, _) = Journal::open(options.clone()).await.expect("what was left");

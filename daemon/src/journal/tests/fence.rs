@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::{Budget, Event, Kill, RunEvent, Spec};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 
 use super::super::{Change, Error, Why};
 use super::rig::*;
@@ -21,10 +21,10 @@ async fn nothing_is_created_behind_a_kill_whoever_asks_meanwhile() {
     journal
         .put([vec![rig.create(&root)], begin(&root)].concat())
         .await;
-    let (told, mut created) = mpsc::unbounded_channel::<Lsn>();
+    let created = watch::Sender::new((0, Lsn::default()));
     let mut callers = Group::new();
     for caller in 0..CALLERS {
-        let (rig, journal, told) = (Arc::clone(&rig), Arc::clone(&journal), told.clone());
+        let (rig, journal, created) = (Arc::clone(&rig), Arc::clone(&journal), created.clone());
         let root = root.clone();
         callers.spawn(async move {
             for number in 0.. {
@@ -37,7 +37,10 @@ async fn nothing_is_created_behind_a_kill_whoever_asks_meanwhile() {
                 };
                 let change = Change::create(&run, Arc::new(spec));
                 match journal.commit(vec![change]).await {
-                    Ok(committed) => told.send(committed.ticket.lsn).unwrap(),
+                    Ok(committed) => created.send_modify(|(count, last)| {
+                        *count += 1;
+                        *last = committed.ticket.lsn.max(*last);
+                    }),
                     Err(Error::Refused(refused)) => {
                         assert_eq!(refused.why, Why::Stopping(root));
                         return;
@@ -47,16 +50,11 @@ async fn nothing_is_created_behind_a_kill_whoever_asks_meanwhile() {
             }
         });
     }
-    drop(told);
-    let mut last = Lsn::default();
-    for _ in 0..4 * CALLERS {
-        last = last.max(created.recv().await.unwrap());
-    }
+    let mut seen = created.subscribe();
+    drop(seen.wait_for(|(count, _)| *count >= 4 * CALLERS).await);
     let asked = RunEvent::KillRequested(Kill::new("a test", Duration::ZERO));
     let killed = journal.commit(vec![change(&root, Event::Run(asked))]).await;
     while callers.next().await.is_some() {}
-    while let Ok(lsn) = created.try_recv() {
-        last = last.max(lsn);
-    }
+    let (_, last) = *created.borrow();
     assert!(last < killed.unwrap().ticket.lsn);
 }

@@ -22,6 +22,10 @@ fn account(run: &str) -> AccountId {
 
 /// Creates and begins `run` below `parent`, with such a limit or none.
 async fn open(rig: &Rig, journal: &Journal, run: &str, parent: Option<&str>, limit: Option<&str>) {
+    journal.put(opened(rig, run, parent, limit)).await;
+}
+
+fn opened(rig: &Rig, run: &str, parent: Option<&str>, limit: Option<&str>) -> Vec<Change> {
     let spec = Spec {
         budget: Budget {
             account: account(run),
@@ -33,7 +37,7 @@ async fn open(rig: &Rig, journal: &Journal, run: &str, parent: Option<&str>, lim
         ..rig.spec(&id(run))
     };
     let created = Change::create(&id(run), Arc::new(spec));
-    journal.put([vec![created], begin(&id(run))].concat()).await;
+    [vec![created], begin(&id(run))].concat()
 }
 
 fn hold(run: &str, amount: &str) -> Vec<Change> {
@@ -200,9 +204,10 @@ async fn of_a_thousand_who_ask_at_once_as_many_are_served_as_there_is_money_for(
     let journal = Arc::new(rig.open().await);
     open(&rig, &journal, "run-root", None, Some("1")).await;
     let runs: Vec<_> = (0..999).map(|number| format!("run-{number}")).collect();
-    for run in &runs {
-        open(&rig, &journal, run, Some("run-root"), None).await;
-    }
+    let all = runs
+        .iter()
+        .flat_map(|run| opened(&rig, run, Some("run-root"), None));
+    journal.put(all.collect()).await;
     let granted = Arc::new(AtomicUsize::new(0));
     let mut asking = Group::new();
     for run in runs {
