@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use rye_core::id::RunId;
-use rye_core::ledger::{CallNo, Denied, Operation};
-use rye_core::model::{RunEvent, Status};
+use rye_core::ledger::{CallNo, Caps, Denied, Operation};
+use rye_core::model::{RunEvent, Status, SuspendReason};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::drive;
@@ -150,4 +150,40 @@ async fn who_waits_can_be_cancelled_and_holds_nobody_up_then() {
     };
     in_time(async { tokio::join!(paying, waits) }).await;
     assert_eq!(provider.open.borrow().0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_node_may_spend_binds_all_trees_together() {
+    let directory = project();
+    let (services, _) = recovered(directory.path(), SEGMENT).await;
+    let caps = Caps {
+        month: Some(usd("0.28")),
+        ..Caps::default()
+    };
+    let (stop, mut runs) = (Stop::new(), Vec::new());
+    for name in ["one", "other"] {
+        let (run, created) = payer(name, directory.path(), None, Some("1"));
+        services.journal.commit(vec![created]).await.unwrap();
+        runs.push(run);
+    }
+    let paying = runs.iter().map(async |run| {
+        let mut kind = Pays::new(3, |_| Box::pin(tokio::task::yield_now()));
+        kind.caps = caps;
+        let record = services.journal.run(run).await.unwrap().unwrap();
+        drive::drive(&services, Arc::new(kind), &record, &stop)
+            .await
+            .unwrap();
+    });
+    in_time(join_all(paying)).await;
+    // One quarter at a time: whoever is second waits. The fifth call finds 0.24 left, which is too little for good.
+    let (meter, spent) = services.journal.meters().pop().unwrap();
+    assert!(meter.0.starts_with("month/"), "{meter}");
+    assert_eq!((spent.spent, spent.held), (usd("0.04"), Usd::ZERO));
+    let mut suspended = 0;
+    for run in &runs {
+        let record = services.journal.run(run).await.unwrap().unwrap();
+        let why = record.suspension().map(|why| why.reason);
+        suspended += usize::from(why == Some(SuspendReason::Budget));
+    }
+    assert!(suspended >= 1);
 }

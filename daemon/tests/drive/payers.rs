@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{ItemId, ItemRef, RunId};
-use rye_core::ledger::{AccountId, CallNo, Usage};
+use rye_core::ledger::{AccountId, CallNo, Caps, Usage};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{
     Because, Budget, Event, Funding, Life, Object, Outcome, Run, RunEvent, Slot, Spec,
@@ -57,6 +57,7 @@ pub(crate) struct Payer {
     next: CallNo,
     left: u32,
     open: bool,
+    caps: Caps,
 }
 
 impl Payer {
@@ -119,7 +120,7 @@ impl Machine for Payer {
             model: "scripted".to_owned(),
             input: 10,
             max_output: 20,
-            meters: Vec::new(),
+            meters: self.caps.in_force(now.at),
         };
         vec![self.record(now, held)]
     }
@@ -167,6 +168,8 @@ pub(crate) struct Pays {
     /// The number of its next call.
     next: CallNo,
     calls: u32,
+    /// What the node may spend.
+    pub(crate) caps: Caps,
     provider: Provider,
 }
 
@@ -179,6 +182,7 @@ impl Pays {
         Self {
             next: CallNo(1),
             calls,
+            caps: Caps::default(),
             provider: Box::new(provider),
         }
     }
@@ -194,6 +198,7 @@ impl Kind for Pays {
             next: self.next,
             left: self.calls,
             open: false,
+            caps: self.caps,
         }
     }
 
