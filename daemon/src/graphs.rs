@@ -58,13 +58,13 @@ impl Graphs {
         let missing = || Failure::permanent("graph_missing", "the run holds no graph");
         let source = spec.graph.as_ref().ok_or_else(missing)?;
         if source.text.len() <= SHORT_TEXT
-            && let Some(parsed) = self.parsed.get(&sha256_hex(&source.text))
+            && let Some(parsed) = self.parsed.get(&sha256_hex(&*source.text))
         {
             return Ok(Arc::clone(&parsed.graph));
         }
         let (this, spec) = (self.clone(), Arc::clone(spec));
         let parsed = task::blocking("read a graph", move || {
-            let text = spec.graph.as_ref().map(|source| source.text.as_str());
+            let text = spec.graph.as_ref().map(|source| &*source.text);
             this.read(text.unwrap_or_default())
         });
         let parsed = parsed.await.map_err(|findings| {

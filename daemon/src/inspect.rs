@@ -158,7 +158,7 @@ impl Inspector {
         }
         let graphs = self.graphs.clone();
         task::blocking("draw a graph", move || {
-            let text = run.spec.graph.as_ref().map(|graph| graph.text.as_str());
+            let text = run.spec.graph.as_ref().map(|graph| &*graph.text);
             let (item, name) = (&run.spec.item, format!("the graph of run {}", run.id));
             let nodes = overlay(&run, &walked);
             draw(

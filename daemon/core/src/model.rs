@@ -136,16 +136,17 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphSource {
     /// The text of the graph file as it was verified.
-    pub text: String,
+    pub text: Arc<str>,
     /// `category` of the file.
     pub category: String,
     /// `version` of the file.
     pub version: String,
     /// Number of its nodes.
     pub nodes: u32,
-    /// JSON text of the configuration it runs under, fixed at its start; empty in old records: what is shipped.
+    /// JSON text of the configuration it runs under, fixed at its start and shared by the runs that start under it; empty in old
+    /// records: what is shipped.
     #[serde(default)]
-    pub policy: String,
+    pub policy: Arc<str>,
     /// SHA-256, in hex, of the configuration that may change what its tools come to.
     #[serde(default)]
     pub config_hash: String,

@@ -136,7 +136,7 @@ impl Admission {
         request: Start,
     ) -> Result<Admitted, Error> {
         let path = resolved.tool().path.display();
-        let text = resolved.tool().text.to_string();
+        let text = Arc::clone(&resolved.tool().text);
         spec.inputs = request.inputs;
         let placed = |finding: &Finding| format!("{path}:{finding}");
         let (graph, findings) = match self.read_graph(&text, library) {
@@ -163,7 +163,7 @@ impl Admission {
             category: graph.category.clone(),
             version: graph.version.clone(),
             nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
-            policy: snapshot.policy.to_string(),
+            policy: Arc::clone(&snapshot.policy),
             config_hash: snapshot.hash.to_string(),
         });
         spec.recovery = graph.recovery.unwrap_or(spec.recovery);

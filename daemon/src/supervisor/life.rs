@@ -166,7 +166,7 @@ impl Supervisor {
         let at = RunContext::new(services, project, run);
         match run.spec.kind {
             RunKind::Graph => {
-                let text = run.spec.graph.as_ref().map(|graph| graph.policy.as_str());
+                let text = run.spec.graph.as_ref().map(|graph| &*graph.policy);
                 match projects.policy(text.unwrap_or_default()).await {
                     Ok(policy) => graph::drive(at, policy, run, stop).await,
                     Err(error) => {

@@ -49,11 +49,11 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
         },
         inputs,
         graph: Some(GraphSource {
-            text: String::new(),
+            text: Arc::default(),
             category: "t".into(),
             version: "1.0.0".into(),
             nodes: 0,
-            policy: String::new(),
+            policy: Arc::default(),
             config_hash: String::new(),
         }),
         ..Spec::new(

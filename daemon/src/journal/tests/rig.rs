@@ -161,7 +161,7 @@ impl Rig {
                 category: "demo".into(),
                 version: "1.0.0".into(),
                 nodes: 1,
-                policy: String::new(),
+                policy: Arc::default(),
                 config_hash: String::new(),
             }),
             ..Spec::new(
