@@ -18,13 +18,13 @@ mod flow;
 mod foreach;
 mod hooks;
 mod inputs;
-mod keys;
+pub(crate) mod keys;
 mod kinds;
 mod names;
 mod node;
 mod paths;
 mod permissions;
-mod read;
+pub(crate) mod read;
 mod retry;
 pub mod show;
 mod state;
@@ -73,7 +73,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn of_yaml(fault: yaml::Fault) -> Self {
+    pub(crate) fn of_yaml(fault: yaml::Fault) -> Self {
         Self {
             code: "yaml",
             message: fault.message,

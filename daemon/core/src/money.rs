@@ -12,6 +12,10 @@ use serde_json::Value;
 
 use crate::error::{ErrorKind, Kinded, excerpt};
 
+mod price;
+
+pub use price::Price;
+
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +47,9 @@ pub enum InvalidUsd {
     /// It is beyond what is read.
     #[error("`{0}` is more than {MOST_DOLLARS} US dollars")]
     TooLarge(String),
+    /// It is beyond any price.
+    #[error("`{0}` is more than {most} US dollars for a million tokens", most = price::MOST_DOLLARS)]
+    TooDear(String),
 }
 
 impl Kinded for InvalidUsd {

@@ -145,7 +145,12 @@ fn is_copy(place: &Place, text: &str, item: Embedded, key: &SecretKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use rye_core::provider::{self, Agent, Asked, Owner, Provider};
+
     use super::*;
+    use crate::metadata;
 
     #[test]
     fn every_graph_we_ship_is_free_of_findings() {
@@ -156,6 +161,39 @@ mod tests {
         for text in graphs.into_iter().chain([hello]) {
             let (_, findings) = rye_core::definition::parse(text).unwrap();
             assert_eq!(findings, []);
+        }
+    }
+
+    #[test]
+    fn every_provider_we_ship_is_free_of_findings_and_each_tier_has_a_model() {
+        let root = Path::new("");
+        let config = |id: &str| {
+            let mut items = Embedded::all().into_iter();
+            let found = items.find(|item| item.place(root).item.to_string() == id);
+            found
+                .unwrap_or_else(|| panic!("{id} is not shipped"))
+                .text()
+        };
+        let mut providers = BTreeMap::new();
+        for item in Embedded::all() {
+            let id = item.place(root).item.id;
+            if id.category() == "agent/providers" {
+                let read = Provider::parse(item.text(), &id, Owner::User);
+                let (provider, findings) = read.unwrap_or_else(|found| panic!("{id}: {found:?}"));
+                assert_eq!(findings, [], "{id}");
+                providers.insert(provider.name.clone(), provider);
+            }
+        }
+        let agent = metadata::configuration("yaml", config("config:agent/agent")).unwrap();
+        let (agent, findings) = Agent::from_config(&agent.into()).unwrap();
+        assert_eq!(findings, []);
+        for tier in agent.tiers.keys().chain(agent.aliases.keys()) {
+            let asked = Asked {
+                model: Some(tier),
+                ..Asked::default()
+            };
+            let (model, _) = provider::resolve(&asked, &agent, &providers, &|_| true).unwrap();
+            assert!(model.max_output <= agent.max_output, "{tier}: {model:?}");
         }
     }
 

@@ -1,16 +1,16 @@
 //! Closed lists of keys.
 
 /// The keys of one kind of map in a graph file.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// What the map is, with its article.
-    pub(super) what: &'static str,
+    pub(crate) what: &'static str,
     /// Keys that are read.
-    pub(super) known: &'static [&'static str],
+    pub(crate) known: &'static [&'static str],
     /// Keys people write that belong elsewhere or nowhere, and what to do instead.
-    pub(super) misplaced: &'static [(&'static str, &'static str)],
+    pub(crate) misplaced: &'static [(&'static str, &'static str)],
 }
 
-pub(super) const FILE: Keys = Keys {
+pub(crate) const FILE: Keys = Keys {
     what: "a graph file",
     known: &[
         "version",

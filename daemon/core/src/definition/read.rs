@@ -18,14 +18,14 @@ const MAX_SECONDS: f64 = 31_536_000.0;
 
 /// A value of the document and the JSON pointer to it.
 #[derive(Debug, Clone)]
-pub(super) struct At<'d> {
-    pub(super) value: &'d Value,
-    pub(super) pointer: String,
+pub(crate) struct At<'d> {
+    pub(crate) value: &'d Value,
+    pub(crate) pointer: String,
 }
 
 impl At<'_> {
     /// The value below `key`, if there is one.
-    pub(super) fn child(&self, key: &str) -> Option<Self> {
+    pub(crate) fn child(&self, key: &str) -> Option<Self> {
         let value = match self.value {
             Value::Object(map) => map.get(key)?,
             Value::Array(list) => list.get(key.parse::<usize>().ok()?)?,
@@ -37,12 +37,12 @@ impl At<'_> {
     }
 
     /// The value below `key`, if there is one and it is not null.
-    pub(super) fn given(&self, key: &str) -> Option<Self> {
+    pub(crate) fn given(&self, key: &str) -> Option<Self> {
         self.child(key).filter(|child| !child.value.is_null())
     }
 
     /// The last step of the pointer, as people know it.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         last_key(&self.pointer)
     }
 }
@@ -55,23 +55,23 @@ fn last_key(pointer: &str) -> String {
 
 /// Whether a number of seconds may be none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Zero {
+pub(crate) enum Zero {
     Allowed,
     Refused,
 }
 
-pub(super) struct Reader<'d> {
+pub(crate) struct Reader<'d> {
     document: &'d Document,
     findings: Vec<Finding>,
     suggestions: u32,
     /// The node being read.
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     /// All nodes by name, also those that turn out to be broken.
-    pub(super) names: Option<&'d Object>,
+    pub(crate) names: Option<&'d Object>,
 }
 
 impl<'d> Reader<'d> {
-    pub(super) fn new(document: &'d Document) -> Self {
+    pub(crate) fn new(document: &'d Document) -> Self {
         let mut reader = Self {
             document,
             findings: Vec::new(),
@@ -96,7 +96,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The whole document.
-    pub(super) fn root(&self) -> At<'d> {
+    pub(crate) fn root(&self) -> At<'d> {
         At {
             value: &self.document.value,
             pointer: String::new(),
@@ -104,12 +104,12 @@ impl<'d> Reader<'d> {
     }
 
     /// The value below a key of `config`.
-    pub(super) fn config(&self, key: &str) -> Option<At<'d>> {
+    pub(crate) fn config(&self, key: &str) -> Option<At<'d>> {
         self.root().child("config")?.child(key)
     }
 
     /// What was found, in the order of the text.
-    pub(super) fn finish(mut self) -> Vec<Finding> {
+    pub(crate) fn finish(mut self) -> Vec<Finding> {
         self.findings.sort_by_key(|f| (f.line, f.column));
         self.findings
     }
@@ -132,13 +132,13 @@ impl<'d> Reader<'d> {
     }
 
     /// An error at a value.
-    pub(super) fn error(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
+    pub(crate) fn error(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
         let position = self.document.position(&at.pointer);
         self.say(Severity::Error, code, position, message);
     }
 
     /// An error at the key that leads to a value.
-    pub(super) fn key_error(
+    pub(crate) fn key_error(
         &mut self,
         code: &'static str,
         at: &At<'d>,
@@ -149,13 +149,13 @@ impl<'d> Reader<'d> {
     }
 
     /// A warning at a value.
-    pub(super) fn warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
+    pub(crate) fn warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
         let position = self.document.position(&at.pointer);
         self.say(Severity::Warning, code, position, message);
     }
 
     /// A warning at what stands below a value, by a JSON pointer from there.
-    pub(super) fn warn_below(
+    pub(crate) fn warn_below(
         &mut self,
         code: &'static str,
         at: &At<'d>,
@@ -167,13 +167,13 @@ impl<'d> Reader<'d> {
     }
 
     /// A warning at the key that leads to a value.
-    pub(super) fn key_warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
+    pub(crate) fn key_warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
         let position = self.document.key_position(&at.pointer);
         self.say(Severity::Warning, code, position, message);
     }
 
     /// Takes over what the expression language found below `at`.
-    pub(super) fn adopt(&mut self, code: &'static str, at: &At<'d>, faults: Vec<expr::Fault>) {
+    pub(crate) fn adopt(&mut self, code: &'static str, at: &At<'d>, faults: Vec<expr::Fault>) {
         for fault in faults {
             let pointer = format!("{}{}", at.pointer, fault.at);
             let position = self.document.position(&pointer);
@@ -182,11 +182,11 @@ impl<'d> Reader<'d> {
     }
 
     /// Checks the texts of a template.
-    pub(super) fn template(&mut self, at: &At<'d>) {
+    pub(crate) fn template(&mut self, at: &At<'d>) {
         self.adopt("bad_template", at, expr::check(at.value));
     }
 
-    pub(super) fn wrong_type(&mut self, at: &At<'d>, wanted: &str) {
+    pub(crate) fn wrong_type(&mut self, at: &At<'d>, wanted: &str) {
         let name = self.called(at);
         let message = format!("{name} must be {wanted}, not {}", kind_of(at.value));
         self.error("wrong_type", at, message);
@@ -208,13 +208,13 @@ impl<'d> Reader<'d> {
         name
     }
 
-    pub(super) fn not_supported(&mut self, at: &At<'d>, what: &str) {
+    pub(crate) fn not_supported(&mut self, at: &At<'d>, what: &str) {
         let message = format!("{what} is not supported by this release yet");
         self.key_error("not_supported", at, message);
     }
 
     /// The name `word` was probably meant to be.
-    pub(super) fn nearest<'c>(
+    pub(crate) fn nearest<'c>(
         &mut self,
         word: &str,
         names: impl IntoIterator<Item = &'c str>,
@@ -224,7 +224,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Holds the keys of a map against their closed list.
-    pub(super) fn check_keys(&mut self, at: &At<'d>, map: &'d Object, keys: &Keys) {
+    pub(crate) fn check_keys(&mut self, at: &At<'d>, map: &'d Object, keys: &Keys) {
         for key in map.keys() {
             if key.starts_with("x-") || keys.known.contains(&key.as_str()) {
                 continue;
@@ -250,7 +250,7 @@ impl<'d> Reader<'d> {
     }
 
     /// `at` as a map with its keys checked.
-    pub(super) fn map(&mut self, at: &At<'d>, keys: &Keys) -> Option<&'d Object> {
+    pub(crate) fn map(&mut self, at: &At<'d>, keys: &Keys) -> Option<&'d Object> {
         let Value::Object(map) = at.value else {
             self.wrong_type(at, "a map");
             return None;
@@ -260,7 +260,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The entries of a list.
-    pub(super) fn entries(&mut self, at: &At<'d>, what: &str) -> Option<Vec<At<'d>>> {
+    pub(crate) fn entries(&mut self, at: &At<'d>, what: &str) -> Option<Vec<At<'d>>> {
         let Value::Array(list) = at.value else {
             self.wrong_type(at, what);
             return None;
@@ -271,7 +271,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The text below `key`, if there is one.
-    pub(super) fn text(&mut self, at: &At<'d>, key: &str) -> Option<&'d str> {
+    pub(crate) fn text(&mut self, at: &At<'d>, key: &str) -> Option<&'d str> {
         let child = at.child(key)?;
         match child.value {
             Value::String(text) => Some(text),
@@ -289,7 +289,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The text below `key`; an error if there is none.
-    pub(super) fn required_text(&mut self, at: &At<'d>, key: &str, why: &str) -> Option<&'d str> {
+    pub(crate) fn required_text(&mut self, at: &At<'d>, key: &str, why: &str) -> Option<&'d str> {
         if at.child(key).is_none() {
             self.error("missing_key", at, format!("`{key}` is missing: {why}"));
         }
@@ -297,7 +297,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The texts of a list.
-    pub(super) fn texts(&mut self, at: &At<'d>) -> Option<Vec<&'d str>> {
+    pub(crate) fn texts(&mut self, at: &At<'d>) -> Option<Vec<&'d str>> {
         let Value::Array(list) = at.value else {
             self.wrong_type(at, "a list of texts");
             return None;
@@ -310,7 +310,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The value that the word below `key` stands for; the first of the words if there is none.
-    pub(super) fn word<T: Copy>(
+    pub(crate) fn word<T: Copy>(
         &mut self,
         at: &At<'d>,
         key: &str,
@@ -337,7 +337,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The whole number below `key`, if there is one.
-    pub(super) fn whole(&mut self, at: &At<'d>, key: &str, least: u32) -> Option<u32> {
+    pub(crate) fn whole(&mut self, at: &At<'d>, key: &str, least: u32) -> Option<u32> {
         let child = at.given(key)?;
         let number = child
             .value
@@ -361,7 +361,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The number of seconds below `key`, if there is one.
-    pub(super) fn seconds(&mut self, at: &At<'d>, key: &str, zero: Zero) -> Option<Duration> {
+    pub(crate) fn seconds(&mut self, at: &At<'d>, key: &str, zero: Zero) -> Option<Duration> {
         let child = at.given(key)?;
         let seconds = child
             .value
@@ -383,7 +383,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The truth value below `key`, if there is one.
-    pub(super) fn switch(&mut self, at: &At<'d>, key: &str) -> Option<bool> {
+    pub(crate) fn switch(&mut self, at: &At<'d>, key: &str) -> Option<bool> {
         let child = at.given(key)?;
         if !child.value.is_boolean() {
             self.wrong_type(&child, "true or false");
@@ -392,7 +392,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The name of a node at `at`, checked to be one.
-    pub(super) fn target(&mut self, at: &At<'d>) -> Option<String> {
+    pub(crate) fn target(&mut self, at: &At<'d>) -> Option<String> {
         let Value::String(name) = at.value else {
             self.wrong_type(at, "the name of a node");
             return None;
@@ -414,7 +414,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Names of environment variables below `env_requires`: a list, or one.
-    pub(super) fn env_requires(&mut self, at: &At<'d>) -> Vec<String> {
+    pub(crate) fn env_requires(&mut self, at: &At<'d>) -> Vec<String> {
         let Some(at) = at.given("env_requires") else {
             return Vec::new();
         };
@@ -453,7 +453,7 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// Whether a value asks for nothing.
-pub(super) fn is_inert(value: &Value) -> bool {
+pub(crate) fn is_inert(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(list) => list.is_empty(),
@@ -462,7 +462,7 @@ pub(super) fn is_inert(value: &Value) -> bool {
 }
 
 /// A value as it may stand inside a message.
-pub(super) fn brief(value: &Value) -> String {
+pub(crate) fn brief(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
@@ -473,7 +473,7 @@ pub(super) fn brief(value: &Value) -> String {
 }
 
 /// The first 200 characters.
-pub(super) fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     match text.char_indices().nth(200) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

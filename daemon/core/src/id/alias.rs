@@ -7,7 +7,7 @@ const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 14] = [
+const ALIASES: [(&str, &str); 22] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -22,6 +22,14 @@ const ALIASES: [(&str, &str); 14] = [
     ("rye/bash/bash", "rye/bash"),
     ("orchestrator", "rye/agent/threads/orchestrator"),
     ("budget_ledger", "rye/agent/threads/budget_ledger"),
+    ("cancel_thread", "rye/agent/threads/cancel_thread"),
+    ("error_classifier", "rye/agent/threads/error_classifier"),
+    ("managed_subprocess", "rye/agent/threads/managed_subprocess"),
+    ("orphan_detector", "rye/agent/threads/orphan_detector"),
+    ("resume_thread", "rye/agent/threads/resume_thread"),
+    ("thread_directive", "rye/agent/threads/thread_directive"),
+    ("thread_tool", "rye/agent/threads/thread_tool"),
+    ("wait_threads", "rye/agent/threads/wait_threads"),
 ];
 
 impl ItemRef {

@@ -102,3 +102,56 @@ proptest! {
         drop(Usd::parse(&text));
     }
 }
+
+#[test]
+fn prices_are_for_a_million_tokens() {
+    let price = |text: &str| Price::parse(text).unwrap();
+    for (text, tokens, numerator) in [
+        ("0", 5, 0),
+        ("2", 1_000_000, 2_000_000_000_000_000),
+        ("0.10", 3, 300_000_000),
+        ("10000", 1_000_000_000, 10_000_000_000_000_000_000_000),
+    ] {
+        assert_eq!(price(text).of(tokens), numerator, "{text}");
+    }
+    assert!(price("3") > price("2.999999999"));
+    assert!(matches!(
+        Price::parse("10000.01"),
+        Err(InvalidUsd::TooDear(_))
+    ));
+    assert!(matches!(Price::parse("-1"), Err(InvalidUsd::Negative(_))));
+    assert!(matches!(
+        Price::parse("0.0000000001"),
+        Err(InvalidUsd::TooFine(_))
+    ));
+    assert_eq!(Price::from_json(&json!(2.5)), Ok(price("2.50")));
+    assert!(Price::from_json(&json!(null)).is_err());
+}
+
+#[test]
+fn costs_are_rounded_up_once() {
+    let price = Price::parse("0.000001").unwrap();
+    // Three parts of a third of a nano-dollar each make one, not three.
+    assert_eq!(
+        Price::total([price.of(1), price.of(1)]),
+        Some(Usd::from_nanos(1))
+    );
+    assert_eq!(Price::total([price.of(1000)]), Some(Usd::from_nanos(1)));
+    assert_eq!(Price::total([price.of(1001)]), Some(Usd::from_nanos(2)));
+    assert_eq!(Price::total([]), Some(Usd::ZERO));
+    let dearest = Price::parse("10000").unwrap();
+    assert_eq!(
+        Price::total([dearest.of(1_000_000_000)]),
+        Some(Usd::from_nanos(10_000_000_000_000_000))
+    );
+    assert_eq!(Price::total([dearest.of(u64::MAX)]), None);
+    assert_eq!(Price::total([u128::MAX, 1]), None);
+}
+
+#[test]
+fn a_price_is_stored_as_it_is_written() {
+    let price = Price::parse("2.50").unwrap();
+    let stored = serde_json::to_string(&price).unwrap();
+    assert_eq!(stored, "\"2.500000000\"");
+    assert_eq!(serde_json::from_str::<Price>(&stored).unwrap(), price);
+}

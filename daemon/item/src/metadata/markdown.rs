@@ -35,36 +35,10 @@ pub(super) fn directive(text: &str) -> Result<Map<String, Value>, Error> {
         .collect())
 }
 
-/// The lines between the first fence of `language` and its end, with the number of lines above them. Fences of four
-/// and more backticks hide what is in them.
+/// The lines between the first fence of `language` and its end, with the number of lines above them.
 fn fence<'a>(text: &'a str, language: &str) -> Option<(usize, &'a str)> {
-    let mut offset = 0;
-    let mut outer: Option<usize> = None;
-    let mut inner: Option<(usize, usize)> = None;
-    for (index, line) in text.split_inclusive('\n').enumerate() {
-        let ticks = line.bytes().take_while(|byte| *byte == b'`').count();
-        let word = line.get(ticks..).unwrap_or("").trim();
-        match (inner, outer) {
-            (Some((line, start)), _) if ticks == 3 && word.is_empty() => {
-                return Some((line, &text[start..offset]));
-            }
-            (Some(_), _) => {}
-            (None, Some(open)) => {
-                if ticks >= open && word.is_empty() {
-                    outer = None;
-                }
-            }
-            (None, None) => {
-                if ticks == 3 && word == language {
-                    inner = Some((index + 1, offset + line.len()));
-                } else if ticks >= 3 {
-                    outer = Some(ticks);
-                }
-            }
-        }
-        offset += line.len();
-    }
-    None
+    let fence = rye_core::markdown::fence(text, language)?;
+    Some((fence.line, &text[fence.content]))
 }
 
 /// The text below the signature line, if there is one, and the number of lines above it.

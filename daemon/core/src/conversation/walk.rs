@@ -1,0 +1,217 @@
+//! From the newest entry of a conversation back to its root.
+
+use super::{Block, Digest, Entry, Message, Root};
+use crate::error::{ErrorKind, Kinded};
+
+/// Most entries of one conversation: far more turns than a context takes.
+const MOST_ENTRIES: usize = 100_000;
+
+/// A whole conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conversation {
+    /// What it began with.
+    pub root: Root,
+    /// The name of the entry with the root.
+    pub first: Digest,
+    /// The name of the newest entry.
+    pub head: Digest,
+    /// The last turn that ended.
+    pub turn: u32,
+    /// All that was said.
+    pub messages: Vec<Message>,
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is not in the store.
+    #[error("is missing")]
+    Missing,
+    /// The store holds another text under its name.
+    #[error("was changed after it was written")]
+    Changed,
+    /// It is no entry.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// It is not where it belongs.
+    #[error("does not belong there: {0}")]
+    Misplaced(&'static str),
+    /// The store failed.
+    #[error("cannot be loaded: {0}")]
+    Store(String),
+}
+
+/// A conversation that is not whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the entry {entry} of the conversation {fault}")]
+pub struct Damage {
+    /// The entry.
+    pub entry: Digest,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+impl Kinded for Damage {
+    fn kind(&self) -> ErrorKind {
+        match self.fault {
+            Fault::Missing | Fault::Changed | Fault::Unreadable(_) | Fault::Misplaced(_) => {
+                ErrorKind::DataLoss
+            }
+            Fault::Store(_) => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// Reads a conversation from its newest entry. `load` gives the text of an entry, `None` if there is none.
+pub fn walk(
+    head: &Digest,
+    mut load: impl FnMut(&Digest) -> Result<Option<String>, String>,
+) -> Result<Conversation, Damage> {
+    let mut entries: Vec<(Digest, Entry)> = Vec::new();
+    let mut wanted = Some(head.clone());
+    while let Some(name) = wanted.take() {
+        let below = entries.last().map(|(_, entry)| entry.turn);
+        let entry = read(&name, &mut load)
+            .and_then(|entry| {
+                place(&entry, below, entries.len())?;
+                Ok(entry)
+            })
+            .map_err(|fault| Damage {
+                entry: name.clone(),
+                fault,
+            })?;
+        wanted.clone_from(&entry.prev);
+        entries.push((name, entry));
+    }
+    let turn = entries.first().map_or(0, |(_, entry)| entry.turn);
+    join(entries, head.clone(), turn)
+}
+
+fn read(
+    name: &Digest,
+    load: &mut impl FnMut(&Digest) -> Result<Option<String>, String>,
+) -> Result<Entry, Fault> {
+    let text = load(name).map_err(Fault::Store)?.ok_or(Fault::Missing)?;
+    if Digest::of(&text) != *name {
+        return Err(Fault::Changed);
+    }
+    Entry::decode(&text).map_err(Fault::Unreadable)
+}
+
+/// Whether an entry may stand before one of the turn `after`, with so many behind it.
+fn place(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), Fault> {
+    let is_first = entry.prev.is_none();
+    if is_first != entry.root.is_some() {
+        return Err(Fault::Misplaced(
+            "the first entry, and no other, has a root",
+        ));
+    }
+    if after.is_some_and(|after| entry.turn >= after) {
+        return Err(Fault::Misplaced(
+            "its turn is not below the one that follows",
+        ));
+    }
+    if behind >= MOST_ENTRIES {
+        return Err(Fault::Misplaced("there are too many behind it"));
+    }
+    Ok(())
+}
+
+/// Puts entries, the newest first, in order.
+fn join(entries: Vec<(Digest, Entry)>, head: Digest, turn: u32) -> Result<Conversation, Damage> {
+    let mut entries = entries.into_iter().rev();
+    let (first, entry) = entries.next().expect("the walk begins with an entry");
+    let root = entry
+        .root
+        .expect("the entry before which there is none has a root");
+    let mut conversation = Conversation {
+        root,
+        head: first.clone(),
+        first,
+        turn,
+        messages: Vec::new(),
+    };
+    for (name, messages) in [(conversation.first.clone(), entry.messages)]
+        .into_iter()
+        .chain(entries.map(|(name, entry)| (name, entry.messages)))
+    {
+        conversation
+            .append(messages)
+            .map_err(|fault| Damage { entry: name, fault })?;
+    }
+    conversation.head = head;
+    Ok(conversation)
+}
+
+impl Conversation {
+    /// A conversation that begins with the entry of this name.
+    pub fn begin(first: Digest, root: Root, messages: Vec<Message>) -> Result<Self, Fault> {
+        let mut conversation = Self {
+            root,
+            head: first.clone(),
+            first,
+            turn: 0,
+            messages: Vec::new(),
+        };
+        conversation.append(messages)?;
+        Ok(conversation)
+    }
+
+    /// Adds the entry of a turn. After a fault the conversation is of no further use.
+    pub fn push(&mut self, name: Digest, turn: u32, messages: Vec<Message>) -> Result<(), Fault> {
+        self.append(messages)?;
+        self.head = name;
+        self.turn = turn;
+        Ok(())
+    }
+
+    /// The calls of the last message that nobody has answered, in order.
+    pub fn unanswered(&self) -> Vec<&str> {
+        let is_said = |message: &Message| matches!(message, Message::Assistant { .. });
+        let last = self.messages.iter().rposition(is_said);
+        let Some((asked, after)) = last.and_then(|at| self.messages[at..].split_first()) else {
+            return Vec::new();
+        };
+        let answered: Vec<&str> = after.iter().flat_map(Message::results).collect();
+        asked.calls().filter(|id| !answered.contains(id)).collect()
+    }
+
+    /// About how many bytes a provider gets to read.
+    pub fn bytes(&self) -> usize {
+        let messages: usize = self.messages.iter().map(Message::bytes).sum();
+        self.root.bytes() + messages
+    }
+
+    /// Adds messages, if each block stands on its side and each result answers an open call.
+    fn append(&mut self, messages: Vec<Message>) -> Result<(), Fault> {
+        for message in messages {
+            let is_assistant = matches!(message, Message::Assistant { .. });
+            let fits = |block: &Block| match block {
+                Block::Text { .. } => true,
+                Block::Thinking { .. } | Block::Call { .. } => is_assistant,
+                Block::Result { .. } => !is_assistant,
+            };
+            if !message.blocks().iter().all(fits) {
+                return Err(Fault::Misplaced("a block stands on the wrong side"));
+            }
+            let open = self.unanswered();
+            if is_assistant && !open.is_empty() {
+                return Err(Fault::Misplaced("calls were not answered"));
+            }
+            let mut seen = Vec::new();
+            for id in message.results() {
+                if !open.contains(&id) || seen.contains(&id) {
+                    return Err(Fault::Misplaced("a result answers no open call"));
+                }
+                seen.push(id);
+            }
+            let mut calls: Vec<&str> = message.calls().collect();
+            calls.sort_unstable();
+            if calls.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err(Fault::Misplaced("two calls have one id"));
+            }
+            self.messages.push(message);
+        }
+        Ok(())
+    }
+}

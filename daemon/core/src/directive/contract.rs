@@ -1,0 +1,356 @@
+//! What a directive takes and gives back: `inputs`, `outputs`, `actions`.
+
+use roxmltree::Node;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::read::{Element, Reader, child, elements, text_of};
+use super::shape;
+use super::source::OPAQUE;
+use crate::bounds;
+use crate::definition::{Inputs, coerce};
+use crate::error::excerpt;
+use crate::expr::{nearest, text_of as text_of_value};
+use crate::model::Object;
+
+const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "object", "array"];
+
+/// Names of `directive_return` that no output may have.
+const STATUS: &str = "status";
+const ERROR_DETAIL: &str = "error_detail";
+
+/// Most bytes of the outputs of a thread as JSON, roughly.
+const MOST_BYTES: usize = 1 << 20;
+/// Most problems of one return that are told.
+const MOST_PROBLEMS: usize = 20;
+
+/// Something a directive returns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Output {
+    /// Its name.
+    pub name: String,
+    /// What it is, for the model.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Whether a thread cannot complete without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub required: bool,
+    /// Its JSON Schema.
+    pub schema: Value,
+}
+
+impl Output {
+    /// The word for its type.
+    pub fn kind(&self) -> &str {
+        self.schema["type"].as_str().unwrap_or("string")
+    }
+}
+
+/// How a thread says it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReturnStatus {
+    /// It did what it was asked for.
+    Success,
+    /// It could not.
+    Error,
+}
+
+/// A valid call of `directive_return`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Returned {
+    /// How it ended.
+    pub status: ReturnStatus,
+    /// Why it could not, if it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_detail: Option<String>,
+    /// The outputs.
+    pub outputs: Object,
+}
+
+/// The tool `directive_return` of a directive with outputs.
+#[derive(Debug, Clone)]
+pub struct Returns {
+    schema: Value,
+    complete: jsonschema::Validator,
+    blocked: jsonschema::Validator,
+}
+
+impl Returns {
+    /// The tool for these outputs; `None` if there are none. The error says which schema cannot be used.
+    pub fn of(outputs: &[Output]) -> Result<Option<Self>, String> {
+        if outputs.is_empty() {
+            return Ok(None);
+        }
+        let named = outputs.iter().map(|output| {
+            let mut schema = output.schema.clone();
+            if let Value::Object(map) = &mut schema
+                && !output.description.is_empty()
+            {
+                map.insert("description".to_owned(), json!(output.description));
+            }
+            (output.name.clone(), schema)
+        });
+        let mut properties: Map<String, Value> = named.collect();
+        let status = json!({"type": "string", "enum": ["success", "error"]});
+        properties.insert(STATUS.to_owned(), status);
+        properties.insert(ERROR_DETAIL.to_owned(), json!({"type": "string"}));
+        let mut schema = json!({
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": false,
+        });
+        let compile = |schema: &Value| {
+            jsonschema::validator_for(schema)
+                .map_err(|error| format!("the outputs make no JSON schema: {error}"))
+        };
+        // Who is blocked has nothing to give back.
+        let blocked = compile(&schema)?;
+        let required = outputs.iter().filter(|output| output.required);
+        let required: Vec<&str> = required.map(|output| output.name.as_str()).collect();
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        Ok(Some(Self {
+            complete: compile(&schema)?,
+            blocked,
+            schema,
+        }))
+    }
+
+    /// The JSON Schema of its arguments.
+    pub const fn schema(&self) -> &Value {
+        &self.schema
+    }
+
+    /// Reads a call; the error tells the model what is wrong with it.
+    pub fn check(&self, arguments: &Object) -> Result<Returned, String> {
+        let status = match arguments.get(STATUS).and_then(Value::as_str) {
+            Some("error") => ReturnStatus::Error,
+            Some(_) | None => ReturnStatus::Success,
+        };
+        let validator = match status {
+            ReturnStatus::Success => &self.complete,
+            ReturnStatus::Error => &self.blocked,
+        };
+        let given = Value::Object(arguments.clone());
+        if bounds::within(&given, bounds::MOST_DEPTH, MOST_BYTES).is_err() {
+            return Err(format!(
+                "the outputs are larger than {} MiB or nested more than {} levels deep; write large data to files and return their paths",
+                MOST_BYTES >> 20,
+                bounds::MOST_DEPTH
+            ));
+        }
+        let errors = validator.iter_errors(&given).take(MOST_PROBLEMS);
+        let problems: Vec<String> = errors
+            .map(|error| match error.instance_path().as_str() {
+                "" => excerpt(&error.to_string()).into_owned(),
+                at => format!("`{}`: {}", &at[1..], excerpt(&error.to_string())),
+            })
+            .collect();
+        if !problems.is_empty() {
+            return Err(problems.join("; "));
+        }
+        let mut outputs = arguments.clone();
+        outputs.shift_remove(STATUS);
+        let detail = outputs.shift_remove(ERROR_DETAIL);
+        Ok(Returned {
+            status,
+            error_detail: detail.as_ref().map(text_of_value),
+            outputs,
+        })
+    }
+}
+
+/// The three elements beside `metadata`.
+#[derive(Default)]
+pub(super) struct Contract {
+    pub(super) inputs: Option<Value>,
+    pub(super) outputs: Vec<Output>,
+    pub(super) actions: Option<String>,
+}
+
+pub(super) fn read(reader: &mut Reader<'_, '_>, root: Element<'_>) -> Contract {
+    let mut contract = Contract::default();
+    if let Some(permissions) = child(root, "permissions") {
+        let message = "<permissions> belongs into <metadata>; here it would allow nothing";
+        reader.error("misplaced", permissions.range().start, message);
+    }
+    if let Some(inputs) = child(root, "inputs") {
+        contract.inputs = reader.inputs(inputs);
+    }
+    if let Some(outputs) = child(root, "outputs") {
+        contract.outputs = reader.outputs(outputs);
+    }
+    if let Some(actions) = child(root, "actions") {
+        reader.check(actions, &shape::ACTIONS);
+        contract.actions = Some(reader.source.written(actions.range()).to_owned());
+    }
+    contract
+}
+
+impl Reader<'_, '_> {
+    /// The schema of the declared inputs; `None` if none is declared.
+    fn inputs(&mut self, element: Element<'_>) -> Option<Value> {
+        self.check(element, &shape::INPUTS);
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for input in elements(element, "input") {
+            self.check(input, &shape::INPUT);
+            let Some(name) = self.new_name(input, &properties) else {
+                continue;
+            };
+            let mut schema = self.typed(input);
+            let description = text_of(input);
+            if !description.is_empty() {
+                schema["description"] = json!(description);
+            }
+            let default = self.default_of(input, &name, &schema);
+            if self.switch(input, "required") == Some(true) {
+                required.push(name.clone());
+            }
+            if let Some(default) = default {
+                schema["default"] = default;
+            }
+            properties.insert(name, schema);
+        }
+        if properties.is_empty() {
+            return None;
+        }
+        let mut schema = json!({
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": false,
+        });
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        Some(schema)
+    }
+
+    /// The default of an input. An empty text is one.
+    fn default_of(&mut self, input: Element<'_>, name: &str, schema: &Value) -> Option<Value> {
+        let attribute = input.attribute_node("default")?;
+        let properties = Map::from_iter([(name.to_owned(), schema.clone())]);
+        let alone = json!({"properties": properties});
+        let default = coerce(Some(&alone), name, attribute.value());
+        let fits = Inputs::new(&alone).is_ok_and(|inputs| {
+            inputs
+                .resolve(Object::from_iter([(name.to_owned(), default.clone())]))
+                .is_ok()
+        });
+        if !fits {
+            let message = format!(
+                "the default of input `{name}` is not of its type: `{}`",
+                excerpt(attribute.value())
+            );
+            self.error("bad_default", attribute.range_value().start, message);
+            return None;
+        }
+        Some(default)
+    }
+
+    fn outputs(&mut self, element: Element<'_>) -> Vec<Output> {
+        self.check(element, &shape::OUTPUTS);
+        let mut seen = Map::new();
+        let mut outputs = Vec::new();
+        for child in element.children().filter(Node::is_element) {
+            let tag = child.tag_name().name();
+            if tag == "output" {
+                outputs.extend(self.output(child, &mut seen));
+            } else if !tag.starts_with("x-") && !OPAQUE.contains(&tag) {
+                let message = format!(
+                    "<{}> in <outputs> does nothing; an output is <output name=\"…\">",
+                    excerpt(tag)
+                );
+                self.warn("no_effect", child.range().start, message);
+            }
+        }
+        outputs
+    }
+
+    fn output(&mut self, element: Element<'_>, seen: &mut Map<String, Value>) -> Option<Output> {
+        self.check(element, &shape::OUTPUT);
+        let name = self.new_name(element, seen)?;
+        if [STATUS, ERROR_DETAIL].contains(&name.as_str()) {
+            let message =
+                format!("every directive returns `{name}`; give this output another name");
+            self.error("bad_name", element.range().start, message);
+            return None;
+        }
+        let mut schema = self.typed(element);
+        if let Some(items) = element.attribute_node("items") {
+            let at = items.range().start;
+            if schema["type"] != "array" {
+                self.error("conflict", at, "`items` needs type=\"array\"");
+            }
+            if let Some(kind) = self.type_of(element, "items") {
+                schema["items"] = json!({"type": kind});
+            }
+        }
+        seen.insert(name.clone(), Value::Null);
+        Some(Output {
+            name,
+            description: text_of(element),
+            required: self.switch(element, "required") == Some(true),
+            schema,
+        })
+    }
+
+    /// The name of an input or output that is not among those `seen`.
+    fn new_name(&mut self, element: Element<'_>, seen: &Map<String, Value>) -> Option<String> {
+        let why = "it is the name that calls use";
+        let attribute = self.required(element, "name", why)?;
+        let name = attribute.value();
+        let at = attribute.range_value().start;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if name.len() > 64 || !name.chars().all(plain) {
+            let message = format!(
+                "`{}` is no name: up to 64 letters, digits, `_` and `-`",
+                excerpt(name)
+            );
+            self.error("bad_name", at, message);
+            return None;
+        }
+        if seen.contains_key(name) {
+            let message = format!("the name `{name}` stands twice");
+            self.error("duplicate_name", at, message);
+            return None;
+        }
+        Some(name.to_owned())
+    }
+
+    /// The schema that `type` and `enum` make.
+    fn typed(&mut self, element: Element<'_>) -> Value {
+        let kind = self.type_of(element, "type").unwrap_or("string");
+        let mut schema = json!({"type": kind});
+        if let Some(attribute) = self.attribute(element, "enum") {
+            let alone = json!({"properties": {"value": {"type": kind}}});
+            let words = attribute.value().split(',').map(str::trim);
+            let choices: Vec<Value> = words
+                .map(|word| coerce(Some(&alone), "value", word))
+                .collect();
+            if kind != "string" && choices.iter().any(Value::is_string) {
+                let message = format!(
+                    "the values of `enum` must be of type {kind}, with commas between them"
+                );
+                self.error("bad_enum", attribute.range_value().start, message);
+            }
+            schema["enum"] = json!(choices);
+        }
+        schema
+    }
+
+    fn type_of(&mut self, element: Element<'_>, name: &str) -> Option<&'static str> {
+        let words = TYPES.map(|word| (word, word));
+        self.word(element, name, &words)
+    }
+}
+
+/// The input that `name` was probably meant to be, as part of a sentence.
+pub(super) fn near_input(schema: &Value, name: &str) -> String {
+    let declared = schema["properties"].as_object();
+    let names = declared.into_iter().flat_map(Map::keys);
+    nearest(name, names.map(String::as_str))
+        .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+}

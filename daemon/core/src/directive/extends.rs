@@ -1,0 +1,158 @@
+//! A directive over those it extends.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Context, Directive, Permissions};
+use crate::error::{ErrorKind, Kinded};
+use crate::id::ItemRef;
+
+/// Most directives above one.
+pub const MOST_PARENTS: usize = 10;
+
+/// A directive with what it takes over from those it extends: all that a thread goes by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Effective {
+    /// The directive. Its context is that of the whole lineage, its permissions are the nearest there are.
+    pub directive: Directive,
+    /// What it extends, the nearest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<ItemRef>,
+}
+
+impl Effective {
+    /// What it may do. Without any permissions in its lineage, nothing.
+    pub fn permissions(&self) -> Permissions {
+        self.directive.permissions.clone().unwrap_or_default()
+    }
+}
+
+/// Why a directive cannot extend another.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineageError {
+    /// It would extend itself.
+    #[error("`{0}` extends itself: {path}", path = .1.join(" extends "))]
+    Cycle(ItemRef, Vec<String>),
+    /// There are too many above it.
+    #[error("more than {MOST_PARENTS} directives extend each other below `{0}`")]
+    TooLong(ItemRef),
+    /// What it extends lies in a space that somebody below may change.
+    #[error(
+        "`{child}` cannot extend `{parent}`, which lies in a higher space; copy it next to `{child}`"
+    )]
+    Space {
+        /// The directive that extends.
+        child: ItemRef,
+        /// What it extends.
+        parent: ItemRef,
+    },
+}
+
+impl Kinded for LineageError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Cycle(..) | Self::TooLong(_) => ErrorKind::Invalid,
+            Self::Space { .. } => ErrorKind::Denied,
+        }
+    }
+}
+
+/// A directive and those above it, as they are found: ask [`wanted`](Self::wanted), verify that item, [`add`](Self::add) it, until
+/// nothing is wanted. `S` orders the spaces; a parent lies in the space of its child or in one that is smaller.
+#[derive(Debug, Clone)]
+pub struct Lineage<S> {
+    /// The leaf first.
+    members: Vec<(ItemRef, S, Directive)>,
+    wanted: Option<ItemRef>,
+}
+
+impl<S: Copy + Ord> Lineage<S> {
+    /// Begins with a directive, which extends what it says.
+    pub fn new(item: ItemRef, space: S, leaf: Directive) -> Result<Self, LineageError> {
+        let mut lineage = Self {
+            members: Vec::new(),
+            wanted: None,
+        };
+        lineage.put(item, space, leaf)?;
+        Ok(lineage)
+    }
+
+    /// The directive that is missing; `None` if the lineage is complete.
+    pub const fn wanted(&self) -> Option<&ItemRef> {
+        self.wanted.as_ref()
+    }
+
+    /// Adds the directive that was [`wanted`](Self::wanted).
+    pub fn add(&mut self, space: S, parent: Directive) -> Result<(), LineageError> {
+        let Some(item) = self.wanted.take() else {
+            return Ok(());
+        };
+        self.put(item, space, parent)
+    }
+
+    fn put(&mut self, item: ItemRef, space: S, directive: Directive) -> Result<(), LineageError> {
+        if let Some((child, below, _)) = self.members.last()
+            && space > *below
+        {
+            return Err(LineageError::Space {
+                child: child.clone(),
+                parent: item,
+            });
+        }
+        let wanted = directive.extends.clone();
+        self.members.push((item, space, directive));
+        if let Some(wanted) = &wanted {
+            self.admit(wanted)?;
+        }
+        self.wanted = wanted;
+        Ok(())
+    }
+
+    /// Whether `wanted` may stand above all there is.
+    fn admit(&self, wanted: &ItemRef) -> Result<(), LineageError> {
+        let first = self.members.iter().position(|(item, ..)| item == wanted);
+        if let Some(first) = first {
+            let circle = self.members[first..].iter().map(|(item, ..)| item);
+            let path = circle.chain([wanted]).map(ToString::to_string).collect();
+            return Err(LineageError::Cycle(wanted.clone(), path));
+        }
+        match self.members.first() {
+            Some((leaf, ..)) if self.members.len() > MOST_PARENTS => {
+                Err(LineageError::TooLong(leaf.clone()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Lays the directives over each other. Lists of knowledge are joined, those of the root first; permissions are those of the
+    /// nearest directive that has some. Nothing else is taken over.
+    pub fn effective(self) -> Effective {
+        let mut context = Context::default();
+        for (_, _, directive) in self.members.iter().rev() {
+            let own = &directive.context;
+            join(&mut context.system, &own.system);
+            join(&mut context.before, &own.before);
+            join(&mut context.after, &own.after);
+            join(&mut context.suppress, &own.suppress);
+        }
+        let mut members = self.members.into_iter();
+        let (_, _, mut directive) = members.next().expect("a lineage begins with a leaf");
+        let mut parents = Vec::new();
+        for (item, _, parent) in members {
+            parents.push(item);
+            if directive.permissions.is_none() {
+                directive.permissions = parent.permissions;
+            }
+        }
+        directive.context = context;
+        Effective { directive, parents }
+    }
+}
+
+/// Appends what is not there yet.
+fn join<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
+    for entry in more {
+        if !list.contains(entry) {
+            list.push(entry.clone());
+        }
+    }
+}

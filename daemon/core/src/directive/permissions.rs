@@ -1,0 +1,215 @@
+//! What a directive may do: patterns of capabilities, and the risks its author knows of.
+
+use super::read::{Element, Reader, child, elements, suggestion, text_of, text_start};
+use super::shape::{self, Shape};
+use super::{Acknowledged, Permissions};
+use crate::capability::{self, Capability};
+use crate::error::excerpt;
+use crate::model::Effect;
+
+const PRIMARIES: [&str; 3] = ["execute", "fetch", "sign"];
+const TYPES: [&str; 4] = ["tool", "directive", "knowledge", "config"];
+/// The classes of risk that may be acknowledged.
+const RISKS: [&str; 4] = ["safe", "write", "elevated", "unrestricted"];
+
+impl Reader<'_, '_> {
+    /// The declared permissions, `None` if there are none, and what is acknowledged.
+    pub(super) fn permissions(
+        &mut self,
+        metadata: Element<'_>,
+    ) -> (Option<Permissions>, Vec<Acknowledged>) {
+        let Some(element) = child(metadata, "permissions") else {
+            return (None, Vec::new());
+        };
+        self.check(element, &shape::PERMISSIONS);
+        let mut found = Permissions {
+            written: self.source.written(element.range()).to_owned(),
+            ..Permissions::default()
+        };
+        match text_of(element).as_str() {
+            "" => {}
+            "*" => found.patterns.push("rye.*".to_owned()),
+            text => {
+                let message = format!(
+                    "the text of <permissions> is `*` or nothing, not `{}`; name items in <execute>, <fetch> and <sign>",
+                    excerpt(text)
+                );
+                self.error("unexpected_text", text_start(element), message);
+            }
+        }
+        for primary in PRIMARIES {
+            for element in elements(element, primary) {
+                self.primary(element, primary, &mut found);
+            }
+        }
+        for approve in elements(element, "approve") {
+            self.not_supported(approve.range().start, "<approve>");
+        }
+        let risks = elements(element, "acknowledge");
+        let acknowledged = risks.filter_map(|risk| self.acknowledged(risk)).collect();
+        (Some(found), acknowledged)
+    }
+
+    fn primary(&mut self, element: Element<'_>, primary: &str, found: &mut Permissions) {
+        if element.has_attribute("resource") || element.has_attribute("action") {
+            return self.old_form(element, found);
+        }
+        let shape = Shape {
+            attributes: &["effect"],
+            ..shape::PRIMARY
+        };
+        self.check(element, &shape);
+        let effect = self.effect(element);
+        let mut patterns = Vec::new();
+        match text_of(element).as_str() {
+            "" => {}
+            "*" => patterns.push(format!("rye.{primary}.*")),
+            text => {
+                let message = format!(
+                    "the text of <{primary}> is `*` or nothing; write <{primary}><tool>{}</tool></{primary}>",
+                    excerpt(text)
+                );
+                self.error("unexpected_text", text_start(element), message);
+            }
+        }
+        for kind in TYPES {
+            for item in elements(element, kind) {
+                self.check(item, &shape::PERMITTED);
+                let pattern = self.pattern(&format!("rye.{primary}.{kind}."), item);
+                patterns.extend(pattern);
+            }
+        }
+        if patterns.is_empty() && element.first_element_child().is_none() {
+            let message = format!("<{primary}> allows nothing: it names no item");
+            self.warn("no_effect", element.range().start, message);
+        }
+        if let Some(effect) = effect {
+            let named = patterns.iter().map(|pattern| (pattern.clone(), effect));
+            found.effects.extend(named);
+        }
+        found.patterns.append(&mut patterns);
+    }
+
+    fn effect(&mut self, element: Element<'_>) -> Option<Effect> {
+        let words = [
+            ("pure", Effect::Pure),
+            ("idempotent", Effect::Idempotent),
+            ("at_most_once", Effect::AtMostOnce),
+        ];
+        self.word(element, "effect", &words)
+    }
+
+    /// The pattern that an element names, which `prefix` begins.
+    fn pattern(&mut self, prefix: &str, item: Element<'_>) -> Option<String> {
+        let text = text_of(item);
+        if text.is_empty() {
+            let message = "it is empty; name an item, or write * for all";
+            self.error("empty", item.range().start, message);
+            return None;
+        }
+        self.normalised(&format!("{prefix}{text}"), text_start(item))
+    }
+
+    /// A pattern with its older names brought up to date.
+    fn normalised(&mut self, pattern: &str, at: usize) -> Option<String> {
+        let pattern = capability::normalise(&pattern.replace('/', "."));
+        let is_literal = !pattern.contains(['*', '?', '[']);
+        let pattern = match pattern.parse::<Capability>() {
+            Ok(named) => {
+                if named.as_str() != pattern {
+                    let message = format!("`{pattern}` is read as `{named}`");
+                    self.warn("old_spelling", at, message);
+                }
+                named.as_str().to_owned()
+            }
+            Err(error) if is_literal => {
+                self.error("bad_name", at, error.to_string());
+                return None;
+            }
+            Err(_) => pattern,
+        };
+        if !capability::can_match(&pattern) {
+            let message = format!("`{}` allows nothing", excerpt(&pattern));
+            self.warn("no_effect", at, message);
+        }
+        Some(pattern)
+    }
+
+    /// `<execute resource="rye" action="tool.X"/>`.
+    fn old_form(&mut self, element: Element<'_>, found: &mut Permissions) {
+        let shape = Shape {
+            attributes: &["resource", "action"],
+            elements: &[],
+            content: shape::Content::Nothing,
+            ..shape::PRIMARY
+        };
+        self.check(element, &shape);
+        let resource = self.required(element, "resource", "it is `rye`");
+        let action = self.required(element, "action", "it is like `tool.rye.bash`");
+        let (Some(resource), Some(action)) = (resource, action) else {
+            return;
+        };
+        if resource.value() != "rye" {
+            let message = format!("`resource` is `rye`, not `{}`", excerpt(resource.value()));
+            self.error("unknown_value", resource.range_value().start, message);
+            return;
+        }
+        let word = action.value().trim();
+        let at = action.range_value().start;
+        let Some(pattern) = old_action(word) else {
+            let message = format!(
+                "`action` begins with a type of item or with search or load, not like `{}`",
+                excerpt(word)
+            );
+            self.error("unknown_value", at, message);
+            return;
+        };
+        let Some(pattern) = self.normalised(&pattern, at) else {
+            return;
+        };
+        let message = format!("`{}` is read as `{pattern}`", excerpt(word));
+        self.warn("old_spelling", at, message);
+        found.patterns.push(pattern);
+    }
+
+    fn acknowledged(&mut self, element: Element<'_>) -> Option<Acknowledged> {
+        self.check(element, &shape::ACKNOWLEDGE);
+        let why = "it names the class of risk";
+        let risk = self.required(element, "risk", why)?;
+        let word = risk.value().trim();
+        if !RISKS.contains(&word) {
+            let message = format!(
+                "there is no class of risk `{}`{}; there are {}",
+                excerpt(word),
+                suggestion(word, &RISKS),
+                RISKS.join(", ")
+            );
+            self.error("unknown_value", risk.range_value().start, message);
+            return None;
+        }
+        Some(Acknowledged {
+            risk: word.to_owned(),
+            reason: text_of(element),
+        })
+    }
+}
+
+/// The pattern that an older action stands for.
+fn old_action(action: &str) -> Option<String> {
+    let (head, rest) = action.split_once('.').unwrap_or((action, "*"));
+    let is_type = |word: &str| TYPES.contains(&word);
+    match head {
+        "search" | "load" => {
+            let first = rest.split('.').next().unwrap_or_default();
+            let kind = if rest == "*" || is_type(first) {
+                ""
+            } else {
+                "tool."
+            };
+            Some(format!("rye.fetch.{kind}{rest}"))
+        }
+        kind if is_type(kind) => Some(format!("rye.execute.{kind}.{rest}")),
+        "execute" | "fetch" | "sign" => Some(format!("rye.{head}.{rest}")),
+        _ => None,
+    }
+}

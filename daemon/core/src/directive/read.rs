@@ -1,0 +1,258 @@
+//! The reader: elements held against their shapes, and what is found on the way.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use roxmltree::{Attribute, Node};
+
+use super::shape::{Content, Shape};
+use super::source::{OPAQUE, Source, finding};
+use crate::definition::{Finding, Severity};
+use crate::error::excerpt;
+use crate::expr::nearest;
+use crate::yaml::Position;
+
+/// Most findings told; a file with more has one cause.
+const MOST_FINDINGS: usize = 100;
+
+/// An element.
+pub(super) type Element<'r> = Node<'r, 'r>;
+
+pub(super) struct Reader<'s, 't> {
+    pub(super) source: &'s Source<'t>,
+    findings: Vec<Finding>,
+}
+
+impl<'s, 't> Reader<'s, 't> {
+    pub(super) const fn new(source: &'s Source<'t>) -> Self {
+        Self {
+            source,
+            findings: Vec::new(),
+        }
+    }
+
+    /// What was found, in the order of the text.
+    pub(super) fn finish(mut self) -> Vec<Finding> {
+        self.findings.sort_by_key(|f| (f.line, f.column));
+        self.findings
+    }
+
+    fn say(&mut self, severity: Severity, code: &'static str, at: Position, message: String) {
+        let room = match severity {
+            Severity::Warning => MOST_FINDINGS,
+            // An error is never kept back by warnings.
+            Severity::Error => 2 * MOST_FINDINGS,
+        };
+        if self.findings.len() < room {
+            let finding = finding(code, at, message);
+            self.findings.push(Finding {
+                severity,
+                ..finding
+            });
+        }
+    }
+
+    /// An error at a byte of the XML.
+    pub(super) fn error(&mut self, code: &'static str, at: usize, message: impl Into<String>) {
+        let at = self.source.position(at);
+        self.say(Severity::Error, code, at, message.into());
+    }
+
+    /// A warning at a byte of the XML.
+    pub(super) fn warn(&mut self, code: &'static str, at: usize, message: impl Into<String>) {
+        let at = self.source.position(at);
+        self.say(Severity::Warning, code, at, message.into());
+    }
+
+    /// A warning at a place of the file.
+    pub(super) fn warn_at(&mut self, code: &'static str, at: Position, message: impl Into<String>) {
+        self.say(Severity::Warning, code, at, message.into());
+    }
+
+    pub(super) fn not_supported(&mut self, at: usize, what: &str) {
+        let message = format!("{what} is not supported by this release yet");
+        self.error("not_supported", at, message);
+    }
+
+    /// Holds an element against its shape.
+    pub(super) fn check(&mut self, element: Element<'_>, shape: &Shape) {
+        let name = element.tag_name().name();
+        for attribute in element.attributes() {
+            let known = attribute.name();
+            if attribute.namespace().is_some()
+                || !(known.starts_with("x-") || shape.attributes.contains(&known))
+            {
+                let told = unknown("attribute", known, name, shape.attributes);
+                self.error("unknown_attribute", attribute.range().start, told);
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for child in element.children().filter(Node::is_element) {
+            let known = child.tag_name().name();
+            let at = child.range().start;
+            let free = known.starts_with("x-") || OPAQUE.contains(&known);
+            if child.tag_name().namespace().is_none() && shape.elements.contains(&known) {
+                if !seen.insert(known) && !shape.repeated.contains(&known) {
+                    let message = format!("<{known}> stands twice in <{name}>; one is enough");
+                    self.error("duplicate_element", at, message);
+                }
+            } else if !free && shape.content != Content::Anything {
+                let told = unknown("element", &format!("<{known}>"), name, shape.elements);
+                self.error("unknown_element", at, told);
+            }
+        }
+        self.check_text(element, shape.content);
+    }
+
+    fn check_text(&mut self, element: Element<'_>, content: Content) {
+        let is_said = |child: &Element<'_>| {
+            child.is_text() && child.text().is_some_and(|text| !text.trim().is_empty())
+        };
+        let Some(text) = element.children().find(is_said) else {
+            return;
+        };
+        let name = element.tag_name().name();
+        let at = text.range().start + leading_blanks(text.text().unwrap_or_default());
+        match content {
+            Content::Text | Content::Anything => {}
+            Content::Ignored => {
+                self.warn(
+                    "no_effect",
+                    at,
+                    format!("the text in <{name}> does nothing"),
+                );
+            }
+            Content::Nothing => {
+                let message = format!("<{name}> holds no text");
+                self.error("unexpected_text", at, message);
+            }
+        }
+    }
+
+    /// The text of an attribute, if it is there. One that is empty counts as absent, with an error.
+    pub(super) fn attribute<'r>(
+        &mut self,
+        element: Element<'r>,
+        name: &str,
+    ) -> Option<Attribute<'r, 'r>> {
+        let attribute = element.attribute_node(name)?;
+        if attribute.value().trim().is_empty() {
+            let message = format!("`{name}` is empty; give it a value or leave it out");
+            self.error("empty", attribute.range().start, message);
+            return None;
+        }
+        Some(attribute)
+    }
+
+    /// The text of an attribute that must be there.
+    pub(super) fn required<'r>(
+        &mut self,
+        element: Element<'r>,
+        name: &str,
+        why: &str,
+    ) -> Option<Attribute<'r, 'r>> {
+        if element.attribute_node(name).is_none() {
+            let tag = element.tag_name().name();
+            let message = format!("<{tag}> has no `{name}`: {why}");
+            self.error("missing_attribute", element.range().start, message);
+        }
+        self.attribute(element, name)
+    }
+
+    /// The number of an attribute, if it is there.
+    pub(super) fn number<T: FromStr>(
+        &mut self,
+        element: Element<'_>,
+        name: &str,
+        what: &str,
+    ) -> Option<T> {
+        let attribute = self.attribute(element, name)?;
+        let number = attribute.value().trim().parse().ok();
+        if number.is_none() {
+            let message = format!(
+                "`{name}` must be {what}, not `{}`",
+                excerpt(attribute.value())
+            );
+            self.error("wrong_type", attribute.range_value().start, message);
+        }
+        number
+    }
+
+    /// The value that the word of an attribute stands for, if it is there.
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        element: Element<'_>,
+        name: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let attribute = self.attribute(element, name)?;
+        let word = attribute.value().trim();
+        let found = words.iter().find(|(known, _)| *known == word);
+        if found.is_none() {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let message = format!(
+                "`{name}` must be one of {}, not `{}`{}",
+                all.join(", "),
+                excerpt(word),
+                suggestion(word, &all)
+            );
+            self.error("unknown_value", attribute.range_value().start, message);
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// `true` or `false` of an attribute, if it is there.
+    pub(super) fn switch(&mut self, element: Element<'_>, name: &str) -> Option<bool> {
+        self.word(element, name, &[("true", true), ("false", false)])
+    }
+}
+
+/// The first element of that name.
+pub(super) fn child<'r>(element: Element<'r>, name: &str) -> Option<Element<'r>> {
+    elements(element, name).next()
+}
+
+/// The elements of that name, in order.
+pub(super) fn elements<'r>(element: Element<'r>, name: &str) -> impl Iterator<Item = Element<'r>> {
+    element
+        .children()
+        .filter(move |child| child.is_element() && child.tag_name().name() == name)
+}
+
+/// The text of an element, without blanks around it; comments in it are passed over.
+pub(super) fn text_of(element: Element<'_>) -> String {
+    let texts = element.children().filter(Node::is_text);
+    let whole: String = texts.filter_map(|text| text.text()).collect();
+    whole.trim().to_owned()
+}
+
+/// The offset of the first character of an element's text that is no blank; of the element, if there is none.
+pub(super) fn text_start(element: Element<'_>) -> usize {
+    let text = element
+        .children()
+        .find(|child| child.is_text() && child.text().is_some_and(|text| !text.trim().is_empty()));
+    text.map_or(element.range().start, |text| {
+        text.range().start + leading_blanks(text.text().unwrap_or_default())
+    })
+}
+
+fn leading_blanks(text: &str) -> usize {
+    text.len() - text.trim_start().len()
+}
+
+fn unknown(what: &str, name: &str, element: &str, known: &[&str]) -> String {
+    let hint = suggestion(name.trim_matches(['<', '>']), known);
+    let list = match known {
+        [] => "it has none but x-…".to_owned(),
+        known => format!("there are {}, and x-…", known.join(", ")),
+    };
+    format!(
+        "<{element}> has no {what} `{}`{hint}; {list}",
+        excerpt(name)
+    )
+}
+
+pub(super) fn suggestion(word: &str, known: &[&str]) -> String {
+    nearest(word, known.iter().copied())
+        .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+}

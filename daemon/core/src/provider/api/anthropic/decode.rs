@@ -1,0 +1,421 @@
+//! What the events of a stream mean.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::conversation::{Block, Raw, Stop};
+use crate::error::excerpt;
+use crate::provider::failure::ApiError;
+use crate::provider::stream::{
+    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, malformed, tokens_of,
+};
+use crate::provider::{EndMark, Tokens};
+
+/// Reads the events of one answer.
+#[derive(Debug)]
+pub(in crate::provider) struct Decoder {
+    end: EndMark,
+    phase: Phase,
+    /// Parts that are not complete.
+    open: BTreeMap<u32, Open>,
+    /// Parts that are, by their place.
+    done: BTreeMap<u32, Done>,
+    /// Complete calls without arguments: whether they have none or were cut off, what comes next tells.
+    waiting: BTreeMap<u32, Map<String, Value>>,
+    meter: Meter,
+    usage: Option<Tokens>,
+    stop: Option<Stop>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was said.
+    Waiting,
+    /// The message goes on.
+    Begun,
+    /// Nothing more is said.
+    Over,
+}
+
+/// A part that goes on.
+#[derive(Debug)]
+struct Open {
+    kind: Kind,
+    /// The part as it began.
+    first: Map<String, Value>,
+    /// What was added to it.
+    text: String,
+    signature: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Thinking,
+    Call,
+    /// Nobody knows it; it goes back as it came.
+    Other,
+}
+
+#[derive(Debug)]
+struct Done {
+    block: Option<Block>,
+    raw: String,
+}
+
+type Signals<'a> = &'a mut Vec<Signal>;
+
+impl Decoder {
+    /// A decoder for one answer.
+    pub(in crate::provider) fn new(end: EndMark) -> Self {
+        Self {
+            end,
+            phase: Phase::Waiting,
+            open: BTreeMap::new(),
+            done: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            meter: Meter::default(),
+            usage: None,
+            stop: None,
+        }
+    }
+
+    /// Reads the data of an event, and adds what it says to `signals`. None of `secrets` is in what an error says. After
+    /// [`Signal::Ended`] and [`Signal::Broken`] nothing is added.
+    pub(in crate::provider) fn event(
+        &mut self,
+        data: &str,
+        secrets: &[&str],
+        signals: Signals<'_>,
+    ) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        if let Err(fault) = self.read(data, secrets, signals) {
+            self.phase = Phase::Over;
+            signals.push(Signal::Broken(fault));
+        }
+    }
+
+    /// The body ended.
+    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        let complete = self.stop.is_some() && self.open.is_empty();
+        let ended = match self.end {
+            EndMark::Lenient if complete => self.ended(signals),
+            EndMark::Lenient | EndMark::Strict => Err(Fault::Cut),
+        };
+        self.phase = Phase::Over;
+        if let Err(fault) = ended {
+            signals.push(Signal::Broken(fault));
+        }
+    }
+
+    fn read(&mut self, data: &str, secrets: &[&str], signals: Signals<'_>) -> Result<(), Fault> {
+        let event: Value = serde_json::from_str(data)
+            .map_err(|error| Fault::Malformed(format!("an event is not JSON: {error}")))?;
+        let kind = event["type"].as_str().unwrap_or_default();
+        if kind == "error" {
+            return Err(Fault::Api(ApiError::read(None, data, secrets)));
+        }
+        let is_known = matches!(
+            kind,
+            "message_start"
+                | "content_block_start"
+                | "content_block_delta"
+                | "content_block_stop"
+                | "message_delta"
+                | "message_stop"
+        );
+        if is_known && (self.phase == Phase::Waiting) != (kind == "message_start") {
+            return Err(malformed("`message_start` does not come first, once"));
+        }
+        match kind {
+            "message_start" => self.begin(&event["message"], signals),
+            "content_block_start" => self.start(event, signals),
+            "content_block_delta" => self.delta(&event, signals),
+            "content_block_stop" => self.close(&event, signals),
+            "message_delta" => self.message_delta(&event, signals),
+            "message_stop" => self.ended(signals),
+            "ping" => Ok(()),
+            _ => self.meter.skip(),
+        }
+    }
+
+    fn begin(&mut self, message: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        self.phase = Phase::Begun;
+        let model = message["model"].as_str().unwrap_or_default();
+        let model = excerpt(model).into_owned();
+        signals.push(Signal::Begun { model });
+        self.count(&message["usage"], signals)
+    }
+
+    fn start(&mut self, mut event: Value, signals: Signals<'_>) -> Result<(), Fault> {
+        let position = position(&event)?;
+        self.settle(None, signals);
+        if self.open.contains_key(&position) || self.done.contains_key(&position) {
+            return Err(malformed("two blocks have one index"));
+        }
+        let first = event.get_mut("content_block").map(Value::take);
+        let Some(Value::Object(first)) = first else {
+            return Err(malformed("a block is no object"));
+        };
+        self.meter
+            .weigh(crate::seal::canonical_object(&first).len())?;
+        let said = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (kind, text) = match said("type") {
+            "text" => (Kind::Text, said("text")),
+            "thinking" => (Kind::Thinking, said("thinking")),
+            "tool_use" => {
+                self.call_begins(position, said("id"), said("name"), signals)?;
+                (Kind::Call, "")
+            }
+            "" => return Err(malformed("a block has no type")),
+            _ => (Kind::Other, ""),
+        };
+        let text = text.to_owned();
+        match kind {
+            Kind::Text if !text.is_empty() => signals.push(Signal::Text(text.clone())),
+            Kind::Thinking if !text.is_empty() => signals.push(Signal::Thinking(text.clone())),
+            Kind::Text | Kind::Thinking | Kind::Call | Kind::Other => {}
+        }
+        let open = Open {
+            kind,
+            signature: said("signature").to_owned(),
+            text,
+            first,
+        };
+        self.open.insert(position, open);
+        Ok(())
+    }
+
+    fn call_begins(
+        &mut self,
+        position: u32,
+        id: &str,
+        name: &str,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        self.meter.call(id, name)?;
+        let name = name.to_owned();
+        signals.push(Signal::CallBegun { position, name });
+        Ok(())
+    }
+
+    fn delta(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        let position = position(event)?;
+        let delta = &event["delta"];
+        let said = |key: &str| delta[key].as_str().unwrap_or_default().to_owned();
+        let kind = delta["type"].as_str().unwrap_or_default();
+        let (of, text) = match kind {
+            "text_delta" => (Kind::Text, said("text")),
+            "thinking_delta" => (Kind::Thinking, said("thinking")),
+            "signature_delta" => (Kind::Thinking, said("signature")),
+            "input_json_delta" => (Kind::Call, said("partial_json")),
+            _ => return self.meter.skip(),
+        };
+        self.meter.weigh(text.len())?;
+        let open = self.open.get_mut(&position);
+        let open = open.ok_or_else(|| malformed("a block that is not open goes on"))?;
+        if open.kind != of {
+            return Err(malformed("a block goes on as another one"));
+        }
+        if kind == "signature_delta" {
+            open.signature.push_str(&text);
+            return Ok(());
+        }
+        open.text.push_str(&text);
+        if of == Kind::Call {
+            Meter::arguments(&open.text)?;
+        }
+        if !text.is_empty() {
+            signals.push(match of {
+                Kind::Text => Signal::Text(text),
+                Kind::Thinking => Signal::Thinking(text),
+                Kind::Call | Kind::Other => Signal::CallArgs { position, text },
+            });
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        let position = position(event)?;
+        let open = self.open.remove(&position);
+        let Open {
+            kind,
+            mut first,
+            text,
+            signature,
+        } = open.ok_or_else(|| malformed("a block that is not open ends"))?;
+        let block = match kind {
+            Kind::Call => {
+                self.close_call(position, first, &text, signals);
+                return Ok(());
+            }
+            Kind::Text => {
+                first.insert("text".to_owned(), text.as_str().into());
+                (!text.is_empty()).then_some(Block::Text { text })
+            }
+            Kind::Thinking => {
+                first.insert("thinking".to_owned(), text.as_str().into());
+                first.insert("signature".to_owned(), signature.into());
+                Some(Block::Thinking { text })
+            }
+            Kind::Other => None,
+        };
+        if kind == Kind::Text && block.is_none() {
+            // The vendor does not take back a text that is empty.
+            return Ok(());
+        }
+        let raw = Value::Object(first).to_string();
+        if let Some(block) = block.clone() {
+            let raw = raw.clone();
+            signals.push(Signal::Block(Part {
+                position,
+                block,
+                raw,
+            }));
+        }
+        self.done.insert(position, Done { block, raw });
+        Ok(())
+    }
+
+    fn close_call(
+        &mut self,
+        position: u32,
+        first: Map<String, Value>,
+        text: &str,
+        signals: Signals<'_>,
+    ) {
+        let whole = first.get("input").filter(|input| {
+            let given = input.as_object();
+            given.is_some_and(|given| !given.is_empty())
+        });
+        let text = match whole {
+            Some(whole) if text.is_empty() => whole.to_string(),
+            Some(_) | None => text.to_owned(),
+        };
+        if text.trim().is_empty() {
+            self.waiting.insert(position, first);
+        } else {
+            self.ready(position, first, &text, signals);
+        }
+    }
+
+    /// Ends the calls that wait to be told apart: `stop` is why the model stops, `None` if another block comes.
+    fn settle(&mut self, stop: Option<Stop>, signals: Signals<'_>) {
+        let text = if stop == Some(Stop::Length) { "" } else { "{}" };
+        for (position, first) in std::mem::take(&mut self.waiting) {
+            self.ready(position, first, text, signals);
+        }
+    }
+
+    fn ready(
+        &mut self,
+        position: u32,
+        mut first: Map<String, Value>,
+        text: &str,
+        signals: Signals<'_>,
+    ) {
+        let (arguments, sent) = arguments(text);
+        let said = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (id, name) = (said("id").to_owned(), said("name").to_owned());
+        first.insert("input".to_owned(), sent);
+        let call = Call {
+            position,
+            id,
+            name,
+            arguments,
+            raw: Value::Object(first).to_string(),
+        };
+        let done = Done {
+            block: Some(call.block()),
+            raw: call.raw.clone(),
+        };
+        self.done.insert(position, done);
+        signals.push(Signal::CallReady(call));
+    }
+
+    fn message_delta(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        self.count(&event["usage"], signals)?;
+        let Some(word) = event["delta"]["stop_reason"].as_str() else {
+            return Ok(());
+        };
+        if self.stop.is_some() {
+            return Err(malformed("it stops twice"));
+        }
+        let stop = match word {
+            "tool_use" => Stop::Calls,
+            "max_tokens" => Stop::Length,
+            "model_context_window_exceeded" => Stop::Window,
+            "refusal" => Stop::Refusal,
+            "pause_turn" => Stop::Pause,
+            // `end_turn`, `stop_sequence`, and whatever else: calls decide what follows.
+            _ => Stop::End,
+        };
+        self.settle(Some(stop), signals);
+        self.stop = Some(stop);
+        signals.push(Signal::Stopped(stop));
+        Ok(())
+    }
+
+    /// Takes over what is reported; what an event does not name stays.
+    fn count(&mut self, usage: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        if !usage.is_object() {
+            return Ok(());
+        }
+        let mut tokens = self.usage.unwrap_or_default();
+        for (key, place) in [
+            ("input_tokens", &mut tokens.input),
+            ("cache_read_input_tokens", &mut tokens.cache_read),
+            ("cache_creation_input_tokens", &mut tokens.cache_write),
+            ("output_tokens", &mut tokens.output),
+        ] {
+            let reported = &usage[key];
+            if !reported.is_null() {
+                *place = tokens_of(reported)?;
+            }
+        }
+        self.usage = Some(tokens);
+        signals.push(Signal::Usage(tokens));
+        Ok(())
+    }
+
+    fn ended(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
+        let stop = self
+            .stop
+            .ok_or_else(|| malformed("it ends without a reason"))?;
+        if !self.open.is_empty() {
+            return Err(malformed("it ends while a block goes on"));
+        }
+        self.phase = Phase::Over;
+        let done = std::mem::take(&mut self.done);
+        let raw = assemble(done.values().map(|done| done.raw.as_str()));
+        signals.push(Signal::Ended(Ended {
+            blocks: done.into_values().filter_map(|done| done.block).collect(),
+            raw,
+            stop,
+            usage: self.usage,
+        }));
+        Ok(())
+    }
+}
+
+/// The place of a block.
+fn position(event: &Value) -> Result<u32, Fault> {
+    let index = event["index"].as_u64();
+    let index = index.ok_or_else(|| malformed("a block has no index"))?;
+    let within = Some(index).filter(|index| *index <= MOST_POSITION);
+    within
+        .and_then(|index| u32::try_from(index).ok())
+        .ok_or(Fault::Excess("the index of a block is too large"))
+}
+
+/// The message that parts make, as it is sent back.
+pub(in crate::provider) fn assemble<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Raw> {
+    let parts: Vec<&str> = parts.into_iter().collect();
+    (!parts.is_empty()).then(|| Raw(format!("[{}]", parts.join(","))))
+}

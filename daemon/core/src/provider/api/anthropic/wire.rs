@@ -1,0 +1,247 @@
+//! The body of a request.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::conversation::{Block, Message, Origin, Raw, Root};
+use crate::provider::CacheMarks;
+use crate::provider::choice::{ResolvedModel, Thinking};
+use crate::seal::{canonical, canonical_object};
+
+/// How far behind the newest marked block the other one stands: the vendor looks back twenty blocks for what it has cached.
+const BETWEEN_MARKS: usize = 18;
+
+/// What marks the end of a part that should be cached.
+const MARK: &str = r#","cache_control":{"type":"ephemeral"}}"#;
+
+/// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before, but for
+/// the marks of the cache, which are no content.
+#[derive(Debug, Clone)]
+pub(in crate::provider) struct Wire {
+    origin: Origin,
+    system: Option<String>,
+    /// A JSON list; `None` if there are no tools.
+    tools: Option<String>,
+    messages: Vec<Sent>,
+}
+
+#[derive(Debug, Clone)]
+struct Sent {
+    is_assistant: bool,
+    parts: Vec<Part>,
+}
+
+/// One block of content, as JSON text.
+#[derive(Debug, Clone)]
+struct Part {
+    json: String,
+    /// Whether a mark may stand in it.
+    markable: bool,
+}
+
+impl Wire {
+    pub(in crate::provider) fn begin(root: &Root) -> Self {
+        let tools = root.tools.iter().map(|tool| {
+            format!(
+                r#"{{"name":{},"description":{},"input_schema":{}}}"#,
+                text(&tool.name),
+                text(&tool.description),
+                canonical(&tool.schema)
+            )
+        });
+        let tools: Vec<String> = tools.collect();
+        Self {
+            origin: root.origin.clone(),
+            system: root.system.clone().filter(|system| !system.is_empty()),
+            tools: (!tools.is_empty()).then(|| format!("[{}]", tools.join(","))),
+            messages: Vec::new(),
+        }
+    }
+
+    /// Adds a message. Messages of one side in a row are sent as one.
+    pub(in crate::provider) fn push(&mut self, message: &Message) {
+        let (is_assistant, mut parts) = match message {
+            Message::User { blocks, .. } => (false, neutral(blocks)),
+            Message::Assistant {
+                origin,
+                blocks,
+                raw,
+                ..
+            } => {
+                let own = raw.as_ref().filter(|_| *origin == self.origin);
+                let own = own.and_then(received);
+                (true, own.unwrap_or_else(|| neutral(blocks)))
+            }
+        };
+        if parts.is_empty() {
+            return;
+        }
+        match self.messages.last_mut() {
+            Some(last) if last.is_assistant == is_assistant => last.parts.append(&mut parts),
+            Some(_) | None => self.messages.push(Sent {
+                is_assistant,
+                parts,
+            }),
+        }
+    }
+
+    /// The body of a request for an answer of at most `max_output` tokens.
+    pub(in crate::provider) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
+        let is_marked = model.quirks.cache == CacheMarks::Marked;
+        let mut body = format!(
+            r#"{{"model":{},"max_tokens":{max_output},"stream":true"#,
+            text(&model.id)
+        );
+        let mut member = |name: &str, value: &str| {
+            body.push_str(",\"");
+            body.push_str(name);
+            body.push_str("\":");
+            body.push_str(value);
+        };
+        match &model.thinking {
+            Some(Thinking::Effort(effort)) => {
+                member("thinking", r#"{"type":"adaptive","display":"summarized"}"#);
+                if let Some(effort) = effort {
+                    member("output_config", &json!({"effort": effort}).to_string());
+                }
+            }
+            Some(Thinking::Budget(tokens)) => {
+                let thinking = json!({"type": "enabled", "budget_tokens": tokens});
+                member("thinking", &thinking.to_string());
+            }
+            None => {}
+        }
+        if let Some(temperature) = model.temperature {
+            member("temperature", &json!(temperature).to_string());
+        }
+        if let Some(tools) = self.tools.as_ref().filter(|_| model.tools) {
+            member("tools", tools);
+            if model.one_call {
+                let choice = r#"{"type":"auto","disable_parallel_tool_use":true}"#;
+                member("tool_choice", choice);
+            }
+        }
+        if let Some(system) = &self.system {
+            let block = block_of_text(system);
+            let block = if is_marked { marked(&block) } else { block };
+            member("system", &format!("[{block}]"));
+        }
+        member("messages", &self.messages(is_marked));
+        body.push('}');
+        body
+    }
+
+    /// The list of messages.
+    fn messages(&self, is_marked: bool) -> String {
+        let marks = if is_marked { self.marks() } else { [None; 2] };
+        let mut list = String::from("[");
+        let mut at = 0;
+        for (index, message) in self.messages.iter().enumerate() {
+            let role = if message.is_assistant {
+                "assistant"
+            } else {
+                "user"
+            };
+            if index > 0 {
+                list.push(',');
+            }
+            list.push_str(r#"{"role":""#);
+            list.push_str(role);
+            list.push_str(r#"","content":["#);
+            for (index, part) in message.parts.iter().enumerate() {
+                if index > 0 {
+                    list.push(',');
+                }
+                if marks.contains(&Some(at)) {
+                    list.push_str(&marked(&part.json));
+                } else {
+                    list.push_str(&part.json);
+                }
+                at += 1;
+            }
+            list.push_str("]}");
+        }
+        list.push(']');
+        list
+    }
+
+    /// Which blocks are marked, counted over all messages: the newest of the user's side, and one before it.
+    fn marks(&self) -> [Option<usize>; 2] {
+        let parts: Vec<(bool, &Part)> = self
+            .messages
+            .iter()
+            .flat_map(|sent| sent.parts.iter().map(|part| (sent.is_assistant, part)))
+            .collect();
+        let newest = parts
+            .iter()
+            .rposition(|(is_assistant, part)| !is_assistant && part.markable);
+        let before = newest.and_then(|newest| newest.checked_sub(BETWEEN_MARKS));
+        let before = before.and_then(|last| {
+            let upto = &parts[..=last];
+            upto.iter().rposition(|(_, part)| part.markable)
+        });
+        [newest, before]
+    }
+}
+
+/// A plain text as JSON.
+fn text(plain: &str) -> String {
+    Value::from(plain).to_string()
+}
+
+fn block_of_text(plain: &str) -> String {
+    format!(r#"{{"type":"text","text":{}}}"#, text(plain))
+}
+
+/// A block, which is a JSON object with members, with a mark.
+fn marked(json: &str) -> String {
+    let open = json.trim_end().strip_suffix('}').unwrap_or(json);
+    format!("{open}{MARK}")
+}
+
+/// Blocks of nobody in particular. Thoughts are left out: none but their own model understands them.
+fn neutral(blocks: &[Block]) -> Vec<Part> {
+    let json = blocks.iter().filter_map(|block| match block {
+        Block::Text { text } if text.is_empty() => None,
+        Block::Text { text } => Some(block_of_text(text)),
+        Block::Thinking { .. } => None,
+        Block::Call { id, name, input } => Some(format!(
+            r#"{{"type":"tool_use","id":{},"name":{},"input":{}}}"#,
+            text(id),
+            text(name),
+            canonical_object(input)
+        )),
+        Block::Result {
+            id,
+            content,
+            is_error,
+        } => Some(format!(
+            r#"{{"type":"tool_result","tool_use_id":{},"content":{},"is_error":{is_error}}}"#,
+            text(id),
+            text(content)
+        )),
+    });
+    json.map(|json| Part {
+        json,
+        markable: true,
+    })
+    .collect()
+}
+
+/// The blocks of a message as they were received; `None` if they are no list of objects.
+fn received(raw: &Raw) -> Option<Vec<Part>> {
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: String,
+    }
+    let blocks: Vec<&RawValue> = serde_json::from_str(&raw.0).ok()?;
+    let part = |block: &&RawValue| {
+        let typed: Typed = serde_json::from_str(block.get()).ok()?;
+        Some(Part {
+            json: block.get().to_owned(),
+            markable: matches!(typed.r#type.as_str(), "text" | "tool_use"),
+        })
+    };
+    blocks.iter().map(part).collect()
+}

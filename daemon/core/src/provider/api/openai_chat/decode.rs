@@ -1,0 +1,424 @@
+//! What the events of a stream mean.
+
+use serde_json::{Map, Value, json};
+
+use crate::conversation::{Block, Raw, Stop};
+use crate::error::excerpt;
+use crate::provider::failure::ApiError;
+use crate::provider::stream::{
+    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, malformed, tokens_of,
+};
+use crate::provider::{EndMark, IdRule, IndexRule, Quirks, Tokens};
+
+/// What says that nothing more comes.
+const DONE: &str = "[DONE]";
+/// The places of a message's parts: thoughts, text, then the calls.
+const THINKING: u32 = 0;
+const TEXT: u32 = 1;
+const FIRST_CALL: u32 = 2;
+
+/// Reads the events of one answer.
+#[derive(Debug)]
+pub(in crate::provider) struct Decoder {
+    quirks: Quirks,
+    /// The turn, for ids that the provider does not give.
+    turn: u32,
+    phase: Phase,
+    /// The message as far as it is assembled, without its calls.
+    message: Map<String, Value>,
+    thinking: String,
+    /// Whether the parts ahead of the calls were told.
+    told: bool,
+    calls: Vec<Made>,
+    /// The call that goes on: its index, if it has one, and its arguments so far.
+    open: Option<Open>,
+    meter: Meter,
+    usage: Option<Tokens>,
+    stop: Option<Stop>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Begun,
+    Over,
+}
+
+/// A call that goes on.
+#[derive(Debug)]
+struct Open {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+/// A call that is complete.
+#[derive(Debug)]
+struct Made {
+    block: Block,
+    raw: Value,
+}
+
+type Signals<'a> = &'a mut Vec<Signal>;
+
+impl Decoder {
+    pub(in crate::provider) fn new(quirks: Quirks, turn: u32) -> Self {
+        Self {
+            quirks,
+            turn,
+            phase: Phase::Waiting,
+            message: Map::from_iter([("role".to_owned(), json!("assistant"))]),
+            thinking: String::new(),
+            told: false,
+            calls: Vec::new(),
+            open: None,
+            meter: Meter::default(),
+            usage: None,
+            stop: None,
+        }
+    }
+
+    pub(in crate::provider) fn event(
+        &mut self,
+        data: &str,
+        secrets: &[&str],
+        signals: Signals<'_>,
+    ) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        if let Err(fault) = self.read(data, secrets, signals) {
+            self.phase = Phase::Over;
+            signals.push(Signal::Broken(fault));
+        }
+    }
+
+    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        match self.stop {
+            Some(stop) => self.ended(stop, signals),
+            None => signals.push(Signal::Broken(Fault::Cut)),
+        }
+        self.phase = Phase::Over;
+    }
+
+    fn read(&mut self, data: &str, secrets: &[&str], signals: Signals<'_>) -> Result<(), Fault> {
+        if data.trim() == DONE {
+            return self.done(signals);
+        }
+        let mut chunk: Value = serde_json::from_str(data)
+            .map_err(|error| malformed(&format!("an event is not JSON: {error}")))?;
+        if !chunk["error"].is_null() {
+            return Err(Fault::Api(ApiError::read(None, data, secrets)));
+        }
+        if !chunk.is_object() || (chunk["choices"].is_null() && chunk["usage"].is_null()) {
+            return self.meter.skip();
+        }
+        if self.phase == Phase::Waiting {
+            self.phase = Phase::Begun;
+            let model = chunk["model"].as_str().unwrap_or_default();
+            let model = excerpt(model).into_owned();
+            signals.push(Signal::Begun { model });
+        }
+        if let Some(Value::Object(delta)) = chunk.pointer_mut("/choices/0/delta").map(Value::take) {
+            self.delta(delta, signals)?;
+        }
+        let word = chunk["choices"][0]["finish_reason"].as_str();
+        if let Some(word) = word.filter(|word| !word.is_empty()) {
+            self.finish_reason(word, signals)?;
+        }
+        self.count(&chunk["usage"], signals)
+    }
+
+    /// `[DONE]`: the end, if the model said why it stops, or the provider never does.
+    fn done(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
+        let stop = match (self.stop, self.quirks.end) {
+            (Some(stop), _) => stop,
+            (None, EndMark::Lenient) => {
+                self.close_call(Some(Stop::End), signals)?;
+                Stop::End
+            }
+            (None, EndMark::Strict) => return Err(Fault::Cut),
+        };
+        self.ended(stop, signals);
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: Map<String, Value>, signals: Signals<'_>) -> Result<(), Fault> {
+        let says = |value: &Value| match value {
+            Value::Null => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(list) => !list.is_empty(),
+            Value::Bool(_) | Value::Number(_) | Value::Object(_) => true,
+        };
+        let thinking = ["reasoning_content", "reasoning"]
+            .into_iter()
+            .find_map(|key| delta.get(key)?.as_str().filter(|text| !text.is_empty()))
+            .map(ToOwned::to_owned);
+        for (key, value) in delta {
+            if key == "role" || !says(&value) {
+                continue;
+            }
+            if self.stop.is_some() {
+                return Err(malformed("it goes on after it stopped"));
+            }
+            match (key.as_str(), value) {
+                ("tool_calls", Value::Array(calls)) => {
+                    for call in &calls {
+                        self.call(call, signals)?;
+                    }
+                }
+                ("content", Value::String(text)) => {
+                    self.meter.weigh(text.len())?;
+                    self.join("content", &text);
+                    signals.push(Signal::Text(text));
+                }
+                (_, value) => self.field(key, value)?,
+            }
+        }
+        if let Some(thinking) = thinking {
+            self.thinking.push_str(&thinking);
+            signals.push(Signal::Thinking(thinking));
+        }
+        Ok(())
+    }
+
+    /// Takes over a field of the message that is neither content nor a call.
+    fn field(&mut self, key: String, value: Value) -> Result<(), Fault> {
+        self.meter
+            .weigh(key.len() + crate::seal::canonical(&value).len())?;
+        let is_joined = key == "refusal" || key.starts_with("reasoning");
+        match (value, self.message.get_mut(&key)) {
+            (Value::String(text), _) if is_joined => self.join(&key, &text),
+            (Value::Array(mut more), Some(Value::Array(list))) => list.append(&mut more),
+            (value, _) => {
+                self.message.insert(key, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends to a text of the message.
+    fn join(&mut self, key: &str, text: &str) {
+        match self.message.get_mut(key) {
+            Some(Value::String(whole)) => whole.push_str(text),
+            Some(_) | None => {
+                self.message.insert(key.to_owned(), json!(text));
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        let index = call["index"].as_u64();
+        let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (id, name) = (said(&call["id"]), said(&call["function"]["name"]));
+        let more = said(&call["function"]["arguments"]);
+        self.meter.weigh(id.len() + name.len() + more.len())?;
+        let goes_on = match &self.open {
+            None => false,
+            Some(open) => {
+                let other_id = !id.is_empty() && id != open.id;
+                match self.quirks.tool_index {
+                    IndexRule::Index if index == open.index && other_id => {
+                        return Err(malformed("two calls have one index"));
+                    }
+                    IndexRule::Index => index == open.index,
+                    IndexRule::Id if index.is_none() => name.is_empty() && !other_id,
+                    IndexRule::Id => index == open.index && !other_id,
+                }
+            }
+        };
+        if !goes_on {
+            self.open_call(index, id, name, signals)?;
+        }
+        let position = self.position()?;
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        if !more.is_empty() {
+            open.arguments.push_str(&more);
+            Meter::arguments(&open.arguments)?;
+            signals.push(Signal::CallArgs {
+                position,
+                text: more,
+            });
+        }
+        Ok(())
+    }
+
+    fn open_call(
+        &mut self,
+        index: Option<u64>,
+        id: String,
+        name: String,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        if index.is_none() && self.quirks.tool_index == IndexRule::Index {
+            return Err(malformed("a call has no index"));
+        }
+        if index.is_some_and(|index| index > MOST_POSITION) {
+            return Err(Fault::Excess("the index of a call is too large"));
+        }
+        self.close_call(None, signals)?;
+        self.tell(signals);
+        let position = self.position()?;
+        let id = match self.quirks.tool_ids {
+            IdRule::Optional if id.is_empty() => format!("call_{}_{position}", self.turn),
+            IdRule::Optional | IdRule::Required => id,
+        };
+        self.meter.call(&id, &name)?;
+        signals.push(Signal::CallBegun {
+            position,
+            name: name.clone(),
+        });
+        self.open = Some(Open {
+            index,
+            id,
+            name,
+            arguments: String::new(),
+        });
+        Ok(())
+    }
+
+    /// The place of the call that goes on, or of the next.
+    fn position(&self) -> Result<u32, Fault> {
+        let calls = u32::try_from(self.calls.len());
+        calls
+            .map(|calls| calls + FIRST_CALL)
+            .map_err(|_error| Fault::Excess("too many calls"))
+    }
+
+    /// Ends the call that goes on: `stop` is why the model stops, `None` if another call comes.
+    fn close_call(&mut self, stop: Option<Stop>, signals: Signals<'_>) -> Result<(), Fault> {
+        let position = self.position()?;
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let is_empty = open.arguments.trim().is_empty();
+        let text = if is_empty && stop != Some(Stop::Length) {
+            "{}"
+        } else {
+            &open.arguments
+        };
+        let (arguments, sent) = arguments(text);
+        let raw = json!({
+            "id": open.id,
+            "type": "function",
+            "function": {"name": open.name, "arguments": sent.to_string()},
+        });
+        let call = Call {
+            position,
+            id: open.id,
+            name: open.name,
+            arguments,
+            raw: raw.to_string(),
+        };
+        let block = call.block();
+        self.calls.push(Made { block, raw });
+        signals.push(Signal::CallReady(call));
+        Ok(())
+    }
+
+    /// The parts ahead of the calls, as far as they say something.
+    fn parts(&self) -> Vec<Part> {
+        let content = self.message.get("content").and_then(Value::as_str);
+        let thinking = Block::Thinking {
+            text: self.thinking.clone(),
+        };
+        let text = Block::Text {
+            text: content.unwrap_or_default().to_owned(),
+        };
+        [(THINKING, thinking), (TEXT, text)]
+            .into_iter()
+            .filter(|(_, block)| match block {
+                Block::Text { text } | Block::Thinking { text } => !text.is_empty(),
+                Block::Call { .. } | Block::Result { .. } => false,
+            })
+            .map(|(position, block)| Part {
+                position,
+                raw: json!(block).to_string(),
+                block,
+            })
+            .collect()
+    }
+
+    fn tell(&mut self, signals: Signals<'_>) {
+        if !std::mem::replace(&mut self.told, true) {
+            signals.extend(self.parts().into_iter().map(Signal::Block));
+        }
+    }
+
+    fn finish_reason(&mut self, word: &str, signals: Signals<'_>) -> Result<(), Fault> {
+        let refused = self.message.contains_key("refusal");
+        let stop = match word {
+            _ if refused => Stop::Refusal,
+            "tool_calls" | "function_call" => Stop::Calls,
+            "length" => Stop::Length,
+            "content_filter" => Stop::Refusal,
+            // `stop`, and whatever else: calls decide what follows.
+            _ => Stop::End,
+        };
+        match self.stop {
+            // Some say it again beside what the call used.
+            Some(known) if known == stop => return Ok(()),
+            Some(_) => return Err(malformed("it stops twice")),
+            None => {}
+        }
+        self.close_call(Some(stop), signals)?;
+        self.tell(signals);
+        self.stop = Some(stop);
+        signals.push(Signal::Stopped(stop));
+        Ok(())
+    }
+
+    fn count(&mut self, usage: &Value, signals: Signals<'_>) -> Result<(), Fault> {
+        if !usage.is_object() {
+            return Ok(());
+        }
+        let number = |value: &Value| match value {
+            Value::Null => Ok(0),
+            value @ (Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_)) => tokens_of(value),
+        };
+        let prompt = number(&usage["prompt_tokens"])?;
+        let cache_read = number(&usage["prompt_tokens_details"]["cached_tokens"])?;
+        let cache_write = number(&usage["prompt_tokens_details"]["cache_write_tokens"])?;
+        let tokens = Tokens {
+            input: prompt.saturating_sub(cache_read + cache_write),
+            cache_read,
+            cache_write,
+            output: number(&usage["completion_tokens"])?,
+            reasoning: number(&usage["completion_tokens_details"]["reasoning_tokens"])?,
+        };
+        self.usage = Some(tokens);
+        signals.push(Signal::Usage(tokens));
+        Ok(())
+    }
+
+    fn ended(&mut self, stop: Stop, signals: Signals<'_>) {
+        self.phase = Phase::Over;
+        self.tell(signals);
+        let mut blocks: Vec<Block> = self.parts().into_iter().map(|part| part.block).collect();
+        let mut message = std::mem::take(&mut self.message);
+        message.entry("content").or_insert(Value::Null);
+        let calls = std::mem::take(&mut self.calls);
+        if !calls.is_empty() {
+            let raw = calls.iter().map(|call| call.raw.clone()).collect();
+            message.insert("tool_calls".to_owned(), Value::Array(raw));
+        }
+        blocks.extend(calls.into_iter().map(|call| call.block));
+        let says = !blocks.is_empty() || message.len() > 2;
+        signals.push(Signal::Ended(Ended {
+            blocks,
+            raw: says.then(|| Raw(Value::Object(message).to_string())),
+            stop,
+            usage: self.usage,
+        }));
+    }
+}

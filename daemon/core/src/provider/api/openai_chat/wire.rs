@@ -1,0 +1,166 @@
+//! The body of a request.
+
+use serde_json::{Map, Value, json};
+
+use crate::conversation::{Block, Message, Origin, Raw, Root};
+use crate::provider::choice::{ResolvedModel, Thinking};
+use crate::provider::{MaxTokensField, Quirks, ReasoningReplay, SystemRole, UsageReport};
+use crate::seal::{canonical, canonical_object};
+
+/// Fields of a message that hold reasoning.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+
+/// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before.
+#[derive(Debug, Clone)]
+pub(in crate::provider) struct Wire {
+    origin: Origin,
+    replay: ReasoningReplay,
+    /// A JSON list; `None` if there are no tools.
+    tools: Option<String>,
+    /// Each a JSON object.
+    messages: Vec<String>,
+}
+
+impl Wire {
+    pub(in crate::provider) fn begin(root: &Root, quirks: Quirks) -> Self {
+        let tools = root.tools.iter().map(|tool| {
+            format!(
+                r#"{{"type":"function","function":{{"name":{},"description":{},"parameters":{}}}}}"#,
+                text(&tool.name),
+                text(&tool.description),
+                canonical(&tool.schema)
+            )
+        });
+        let tools: Vec<String> = tools.collect();
+        let role = match quirks.system {
+            SystemRole::System => "system",
+            SystemRole::Developer => "developer",
+        };
+        let system = root.system.as_ref().filter(|system| !system.is_empty());
+        Self {
+            origin: root.origin.clone(),
+            replay: quirks.reasoning_replay,
+            tools: (!tools.is_empty()).then(|| format!("[{}]", tools.join(","))),
+            messages: system
+                .map(|system| said(role, system))
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    /// Adds a message.
+    pub(in crate::provider) fn push(&mut self, message: &Message) {
+        match message {
+            Message::User { blocks, .. } => self.messages.extend(blocks.iter().filter_map(told)),
+            Message::Assistant {
+                origin,
+                blocks,
+                raw,
+                ..
+            } => {
+                let own = raw.as_ref().filter(|_| *origin == self.origin);
+                let own = own.and_then(|raw| received(raw, self.replay));
+                self.messages.extend(own.or_else(|| neutral(blocks)));
+            }
+        }
+    }
+
+    /// The body of a request for an answer of at most `max_output` tokens.
+    pub(in crate::provider) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
+        let most = match model.quirks.max_tokens_field {
+            MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
+            MaxTokensField::MaxTokens => "max_tokens",
+        };
+        let mut body = format!(
+            r#"{{"model":{},"{most}":{max_output},"stream":true"#,
+            text(&model.id)
+        );
+        if model.quirks.usage == UsageReport::Requested {
+            body.push_str(r#","stream_options":{"include_usage":true}"#);
+        }
+        if let Some(Thinking::Effort(Some(effort))) = &model.thinking {
+            body.push_str(r#","reasoning_effort":"#);
+            body.push_str(&text(effort));
+        }
+        if let Some(temperature) = model.temperature {
+            body.push_str(r#","temperature":"#);
+            body.push_str(&json!(temperature).to_string());
+        }
+        if let Some(tools) = self.tools.as_ref().filter(|_| model.tools) {
+            body.push_str(r#","tools":"#);
+            body.push_str(tools);
+            if model.one_call {
+                body.push_str(r#","parallel_tool_calls":false"#);
+            }
+        }
+        body.push_str(r#","messages":["#);
+        body.push_str(&self.messages.join(","));
+        body.push_str("]}");
+        body
+    }
+}
+
+/// A plain text as JSON.
+fn text(plain: &str) -> String {
+    Value::from(plain).to_string()
+}
+
+fn said(role: &str, content: &str) -> String {
+    format!(r#"{{"role":"{role}","content":{}}}"#, text(content))
+}
+
+/// A block of the user's side as a message of its own.
+fn told(block: &Block) -> Option<String> {
+    match block {
+        Block::Text { text } if text.is_empty() => None,
+        Block::Text { text } => Some(said("user", text)),
+        // A failed call says so in its text: the api has no other place for it.
+        Block::Result { id, content, .. } => Some(format!(
+            r#"{{"role":"tool","tool_call_id":{},"content":{}}}"#,
+            text(id),
+            text(content)
+        )),
+        Block::Thinking { .. } | Block::Call { .. } => None,
+    }
+}
+
+/// A message of nobody in particular; `None` if it says nothing.
+fn neutral(blocks: &[Block]) -> Option<String> {
+    let mut content = String::new();
+    let mut calls = Vec::new();
+    for block in blocks {
+        match block {
+            Block::Text { text } => content.push_str(text),
+            Block::Call { id, name, input } => calls.push(json!({
+                "id": id,
+                "type": "function",
+                "function": {"name": name, "arguments": canonical_object(input)},
+            })),
+            Block::Thinking { .. } | Block::Result { .. } => {}
+        }
+    }
+    if content.is_empty() && calls.is_empty() {
+        return None;
+    }
+    let mut message = Map::new();
+    message.insert("role".to_owned(), json!("assistant"));
+    let content = Some(content).filter(|content| !content.is_empty());
+    message.insert("content".to_owned(), json!(content));
+    if !calls.is_empty() {
+        message.insert("tool_calls".to_owned(), Value::Array(calls));
+    }
+    Some(Value::Object(message).to_string())
+}
+
+/// A message as it was received, with as much of its reasoning as the provider takes back.
+fn received(raw: &Raw, replay: ReasoningReplay) -> Option<String> {
+    let mut message: Map<String, Value> = serde_json::from_str(&raw.0).ok()?;
+    let kept: &[&str] = match replay {
+        ReasoningReplay::Raw => return Some(raw.0.clone()),
+        ReasoningReplay::None => &[],
+        ReasoningReplay::ReasoningContent => &REASONING[..1],
+        ReasoningReplay::Reasoning => &REASONING[1..2],
+    };
+    message.retain(|key, _| kept.contains(&key.as_str()) || !REASONING.contains(&key.as_str()));
+    Some(Value::Object(message).to_string())
+}

@@ -1,0 +1,444 @@
+//! The choice of a model.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Agent, Api, Model, Prices, Provider, Quirks, Reasoning, Reseed};
+use crate::conversation::{Origin, TokenSize};
+use crate::directive::{CallStart, ToolUse, Wish};
+use crate::error::{ErrorKind, Kinded, excerpt};
+use crate::expr::nearest;
+
+/// The least answer that is worth a call, in tokens.
+pub(super) const LEAST_OUTPUT: u32 = 1024;
+
+/// A model as a thread uses it: part of its record, so that an edit of a file never changes a thread that has begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResolvedModel {
+    /// The provider.
+    pub provider: String,
+    /// How it is talked to.
+    pub api: Api,
+    /// The model, as the provider calls it.
+    pub id: String,
+    /// Tokens of input and output together.
+    pub window: u32,
+    /// Most tokens of input, where it is less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_input: Option<u32>,
+    /// Most tokens of one answer: the least of what model, directive and configuration allow.
+    pub max_output: u32,
+    /// For estimates.
+    pub token_size: TokenSize,
+    /// Whether it calls tools.
+    pub tools: bool,
+    /// Whether it may make one call a message only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_call: bool,
+    /// How it takes messages that are not its own.
+    pub reseed: Reseed,
+    /// How it is told to think, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<Thinking>,
+    /// How far its answers may stray, if it is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// What it costs.
+    pub prices: Prices,
+    /// What its provider does unlike others.
+    #[serde(default)]
+    pub quirks: Quirks,
+    /// When a call starts.
+    #[serde(default)]
+    pub start: CallStart,
+    /// Most calls of one message at once.
+    pub max_parallel: u32,
+}
+
+/// How a model is told to think.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// By this word; without one as much as it sees fit.
+    Effort(Option<String>),
+    /// With this many tokens.
+    Budget(u32),
+}
+
+impl ResolvedModel {
+    /// Who speaks.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            provider: self.provider.clone(),
+            model: self.id.clone(),
+        }
+    }
+
+    /// The fewest tokens of output that a call is made for: with fewer a limit is reached.
+    pub fn least_output(&self) -> u32 {
+        let thinking = match self.thinking {
+            // An answer must be larger than what it may think.
+            Some(Thinking::Budget(tokens)) => tokens,
+            Some(Thinking::Effort(_)) | None => 0,
+        };
+        thinking.saturating_add(LEAST_OUTPUT).min(self.max_output)
+    }
+}
+
+/// What a call asks for; its word goes before that of the directive.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    /// The model, or a tier.
+    pub model: Option<&'a str>,
+    /// The provider.
+    pub provider: Option<&'a str>,
+    /// What the directive asks for.
+    pub wish: Option<&'a Wish>,
+    /// How the directive wants tools to be called.
+    pub tools: ToolUse,
+}
+
+/// Why no model can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unresolved {
+    /// Nobody has it.
+    #[error("no provider has the model `{model}`{hint}")]
+    UnknownModel {
+        /// What was asked for.
+        model: String,
+        /// What may have been meant.
+        hint: String,
+    },
+    /// There is no such provider.
+    #[error("there is no provider `{provider}`; there are {known}")]
+    UnknownProvider {
+        /// What was asked for.
+        provider: String,
+        /// Those there are.
+        known: String,
+    },
+    /// Several have it.
+    #[error("the model `{model}` is with {}; name one of them, like `{first}/{model}`", providers.join(", "), first = providers.first().map_or("", String::as_str))]
+    AmbiguousModel {
+        /// What was asked for.
+        model: String,
+        /// Who has it.
+        providers: Vec<String>,
+    },
+    /// It lacks something.
+    #[error("the model `{model}` cannot be used: {lacks}")]
+    Unusable {
+        /// What was asked for.
+        model: String,
+        /// What it lacks, and how to give it.
+        lacks: String,
+    },
+    /// Nobody knows what it costs.
+    #[error(
+        "the price of `{model}` is not known: give it in its provider file, or in `prices` of `config:agent/agent` (`free` if it costs nothing)"
+    )]
+    PriceUnknown {
+        /// `provider/model`.
+        model: String,
+    },
+    /// It cannot be told to think like that.
+    #[error("the model `{model}` knows no effort `{effort}`: {known}")]
+    UnknownEffort {
+        /// The model.
+        model: String,
+        /// What was asked for.
+        effort: String,
+        /// What it knows.
+        known: String,
+    },
+}
+
+impl Unresolved {
+    /// What happened, for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownModel { .. } => "unknown_model",
+            Self::UnknownProvider { .. } => "unknown_provider",
+            Self::AmbiguousModel { .. } => "ambiguous_model",
+            Self::Unusable { .. } => "model_unusable",
+            Self::PriceUnknown { .. } => "price_unknown",
+            Self::UnknownEffort { .. } => "unknown_effort",
+        }
+    }
+}
+
+impl Kinded for Unresolved {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownModel { .. } | Self::UnknownProvider { .. } => ErrorKind::NotFound,
+            Self::AmbiguousModel { .. } | Self::UnknownEffort { .. } => ErrorKind::Invalid,
+            Self::Unusable { .. } | Self::PriceUnknown { .. } => ErrorKind::Precondition,
+        }
+    }
+}
+
+/// All there is to choose from.
+struct Market<'a> {
+    agent: &'a Agent,
+    providers: &'a BTreeMap<String, Provider>,
+    has_secret: &'a dyn Fn(&str) -> bool,
+    hint: Option<&'a str>,
+}
+
+/// Chooses the model of a thread. If the one that its directive names cannot be used, its `fallback` is taken; the text beside the
+/// model then says why.
+pub fn resolve(
+    asked: &Asked<'_>,
+    agent: &Agent,
+    providers: &BTreeMap<String, Provider>,
+    has_secret: &dyn Fn(&str) -> bool,
+) -> Result<(ResolvedModel, Option<String>), Unresolved> {
+    let nothing = Wish::default();
+    let wish = asked.wish.unwrap_or(&nothing);
+    let hint = asked.provider.or(wish.provider.as_deref());
+    let market = Market {
+        agent,
+        providers,
+        has_secret,
+        hint,
+    };
+    let named = wish.id.as_deref().or(wish.tier.as_deref());
+    let want = asked.model.or(named).unwrap_or(&agent.default_tier);
+    let first = market
+        .choose(want)
+        .and_then(|found| market.fit(found, wish, asked.tools));
+    let fallback = wish.fallback.as_deref().filter(|_| asked.model.is_none());
+    match (first, fallback) {
+        (Ok(model), _) => Ok((model, None)),
+        (Err(error), None) => Err(error),
+        (Err(error), Some(fallback)) => {
+            let anywhere = Market {
+                hint: None,
+                ..market
+            };
+            let found = anywhere.choose(fallback)?;
+            let model = anywhere.fit(found, wish, asked.tools)?;
+            Ok((
+                model,
+                Some(format!("{error}; `{fallback}` is used instead")),
+            ))
+        }
+    }
+}
+
+impl<'a> Market<'a> {
+    /// The model that a word stands for.
+    fn choose(&self, want: &str) -> Result<(&'a Provider, Model), Unresolved> {
+        if let Some(hint) = self.hint
+            && !self.providers.contains_key(hint)
+        {
+            return Err(Unresolved::UnknownProvider {
+                provider: excerpt(hint).into_owned(),
+                known: self.names(),
+            });
+        }
+        let want = self.agent.aliases.get(want).map_or(want, String::as_str);
+        if let Some((provider, id)) = want.split_once('/')
+            && let Some(provider) = self.providers.get(provider)
+        {
+            let model = provider.model(id).ok_or_else(|| self.unknown(want))?;
+            return self.usable(provider, model);
+        }
+        match self.agent.tiers.get(want) {
+            Some(entries) => self.of_tier(want, entries),
+            None => self.by_name(want),
+        }
+    }
+
+    /// The first of a tier that can be used.
+    fn of_tier(&self, tier: &str, entries: &[String]) -> Result<(&'a Provider, Model), Unresolved> {
+        let mut lacks = Vec::new();
+        for entry in entries {
+            let named = entry.split_once('/').and_then(|(provider, id)| {
+                let provider = self.providers.get(provider)?;
+                Some((provider, provider.model(id)?))
+            });
+            let Some((provider, model)) = named else {
+                lacks.push(format!("`{entry}` is with no provider"));
+                continue;
+            };
+            if self.hint.is_some_and(|hint| hint != provider.name) {
+                lacks.push(format!("`{entry}` is not with the provider asked for"));
+                continue;
+            }
+            match self.lacking(provider) {
+                None => return Ok((provider, model)),
+                Some(lacking) => lacks.push(format!("`{entry}`: {lacking}")),
+            }
+        }
+        Err(Unresolved::Unusable {
+            model: excerpt(tier).into_owned(),
+            lacks: format!("nothing of this tier can be used: {}", lacks.join("; ")),
+        })
+    }
+
+    /// The model of that id or alias.
+    fn by_name(&self, want: &str) -> Result<(&'a Provider, Model), Unresolved> {
+        let allowed = |provider: &&Provider| self.hint.is_none_or(|hint| hint == provider.name);
+        let having: Vec<&Provider> = self
+            .providers
+            .values()
+            .filter(allowed)
+            .filter(|provider| provider.listed(want).is_some())
+            .collect();
+        let default = self.agent.default_provider.as_deref();
+        let preferred = having
+            .iter()
+            .find(|provider| Some(provider.name.as_str()) == default);
+        let provider = match (having.as_slice(), preferred) {
+            ([one], _) | (_, Some(one)) => *one,
+            ([], None) => {
+                let open = self.hint.and_then(|hint| self.providers.get(hint));
+                open.filter(|provider| provider.open)
+                    .ok_or_else(|| self.unknown(want))?
+            }
+            (several, None) => {
+                return Err(Unresolved::AmbiguousModel {
+                    model: excerpt(want).into_owned(),
+                    providers: several
+                        .iter()
+                        .map(|provider| provider.name.clone())
+                        .collect(),
+                });
+            }
+        };
+        let model = provider.model(want).ok_or_else(|| self.unknown(want))?;
+        self.usable(provider, model)
+    }
+
+    fn usable(
+        &self,
+        provider: &'a Provider,
+        model: Model,
+    ) -> Result<(&'a Provider, Model), Unresolved> {
+        match self.lacking(provider) {
+            None => Ok((provider, model)),
+            Some(lacks) => Err(Unresolved::Unusable {
+                model: format!("{}/{}", provider.name, model.id),
+                lacks,
+            }),
+        }
+    }
+
+    /// What a provider lacks to be called, and how to give it.
+    fn lacking(&self, provider: &Provider) -> Option<String> {
+        if provider.is_usable(self.has_secret) {
+            return None;
+        }
+        let secrets: Vec<&str> = provider.secrets().collect();
+        Some(format!(
+            "the provider `{}` needs the secret {}: set it in the environment of the daemon, or put it in a file of that name below `rye/secrets` of your configuration",
+            provider.name,
+            secrets.join(" or ")
+        ))
+    }
+
+    /// A model with what a directive asks of it.
+    fn fit(
+        &self,
+        (provider, model): (&Provider, Model),
+        wish: &Wish,
+        tools: ToolUse,
+    ) -> Result<ResolvedModel, Unresolved> {
+        let name = format!("{}/{}", provider.name, model.id);
+        let prices = self.agent.prices.get(&name).cloned().or(model.prices);
+        let thinking = thinking(&name, &model.reasoning, wish.effort.as_deref())?;
+        let most = model.max_output.min(self.agent.max_output);
+        let max_output = wish
+            .max_output
+            .map_or(most, |wished| wished.min(model.max_output));
+        Ok(ResolvedModel {
+            prices: prices.ok_or(Unresolved::PriceUnknown { model: name })?,
+            provider: provider.name.clone(),
+            api: provider.api,
+            id: model.id,
+            window: model.window,
+            max_input: model.max_input,
+            max_output: within(max_output, thinking.as_ref(), model.max_output),
+            token_size: model.token_size,
+            tools: model.tools,
+            one_call: wish.one_call,
+            reseed: model.reseed,
+            // A model that thinks takes no temperature.
+            temperature: wish
+                .temperature
+                .filter(|_| model.temperature && thinking.is_none()),
+            thinking,
+            quirks: provider.quirks,
+            start: tools.start.unwrap_or(provider.start),
+            max_parallel: tools.max_parallel.map_or(provider.max_parallel, |most| {
+                most.min(provider.max_parallel)
+            }),
+        })
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.providers.keys().map(String::as_str).collect();
+        names.join(", ")
+    }
+
+    fn unknown(&self, want: &str) -> Unresolved {
+        let models = self.providers.values().flat_map(Provider::models);
+        let called = models.flat_map(|model| std::iter::once(&model.id).chain(&model.aliases));
+        let tiers = self.agent.tiers.keys().chain(self.agent.aliases.keys());
+        let bare = want.rsplit_once('/').map_or(want, |(_, bare)| bare);
+        let near = nearest(bare, called.chain(tiers).map(String::as_str));
+        Unresolved::UnknownModel {
+            model: excerpt(want).into_owned(),
+            hint: near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)")),
+        }
+    }
+}
+
+/// How a model is told to think, given what is asked for.
+fn thinking(
+    model: &str,
+    reasoning: &Reasoning,
+    effort: Option<&str>,
+) -> Result<Option<Thinking>, Unresolved> {
+    let unknown = |effort: &str, known: String| Unresolved::UnknownEffort {
+        model: model.to_owned(),
+        effort: excerpt(effort).into_owned(),
+        known,
+    };
+    match (reasoning, effort) {
+        (Reasoning::None, Some(effort)) => Err(unknown(effort, "it does not reason".to_owned())),
+        (Reasoning::None | Reasoning::Budget { .. }, None) => Ok(None),
+        (Reasoning::Effort { default, .. }, None) => Ok(Some(Thinking::Effort(default.clone()))),
+        (Reasoning::Effort { levels, .. }, Some(effort)) => {
+            if levels.iter().any(|level| level == effort) {
+                return Ok(Some(Thinking::Effort(Some(effort.to_owned()))));
+            }
+            Err(unknown(effort, format!("there are {}", levels.join(", "))))
+        }
+        (Reasoning::Budget { max }, Some(effort)) => {
+            let tokens = match effort {
+                "low" => Some((max / 4).max(LEAST_OUTPUT)),
+                "medium" => Some((max / 2).max(LEAST_OUTPUT)),
+                "high" | "max" => Some(*max),
+                number => number.parse().ok().filter(|tokens| tokens <= max),
+            };
+            let tokens = tokens.filter(|tokens| *tokens >= LEAST_OUTPUT);
+            let known = format!("low, medium, high, or {LEAST_OUTPUT} to {max} tokens");
+            tokens
+                .map(|tokens| Some(Thinking::Budget(tokens)))
+                .ok_or_else(|| unknown(effort, known))
+        }
+    }
+}
+
+/// `max_output`, raised where an answer would have no room beside what the model may think.
+fn within(max_output: u32, thinking: Option<&Thinking>, most: u32) -> u32 {
+    match thinking {
+        Some(Thinking::Budget(tokens)) => max_output
+            .max(tokens.saturating_add(LEAST_OUTPUT))
+            .min(most),
+        Some(Thinking::Effort(_)) | None => max_output,
+    }
+}

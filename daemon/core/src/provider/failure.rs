@@ -1,0 +1,371 @@
+//! What a failed call means: whether to try again, when, and what it is charged at.
+
+use std::time::Duration;
+
+use jiff::fmt::rfc2822::DateTimeParser;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::stream::Fault;
+use crate::clock::Timestamp;
+use crate::error::beginning;
+
+/// Most characters of an error's text.
+const MOST_CHARS: usize = 2000;
+/// What stands in place of a secret.
+const HIDDEN: &str = "…";
+
+/// What a provider says went wrong, in the same words for every api.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, thiserror::Error)]
+#[serde(default)]
+#[error("{}", self.text())]
+pub struct ApiError {
+    /// `overloaded_error`, `invalid_request_error` …
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// A word of its own, if the provider has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// What happened, for people.
+    pub message: String,
+    /// The HTTP status, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// By which the provider finds it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The pause that the body asks for, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_ms: Option<u64>,
+}
+
+impl ApiError {
+    /// Reads the body of an answer that is an error, or the data of an event that says so. None of `secrets` is in what it makes.
+    pub fn read(status: Option<u16>, body: &str, secrets: &[&str]) -> Self {
+        let whole: Value = serde_json::from_str(body).unwrap_or_default();
+        // One vendor wraps its errors in a list.
+        let whole = whole.get(0).unwrap_or(&whole);
+        let error = whole.get("error").unwrap_or(whole);
+        let clean = |text: &str| beginning(&without(text, secrets), MOST_CHARS).into_owned();
+        let text = |value: &Value| match value {
+            Value::String(text) => clean(text),
+            Value::Number(number) => number.to_string(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => String::new(),
+        };
+        let message = error.as_str().or_else(|| error["message"].as_str());
+        let message = clean(message.unwrap_or(body.trim()));
+        let kind = if error["type"].is_null() {
+            text(&error["status"])
+        } else {
+            text(&error["type"])
+        };
+        let request_id = text(&whole["request_id"]);
+        Self {
+            kind,
+            code: text(&error["code"]),
+            message,
+            status,
+            request_id: Some(request_id).filter(|id| !id.is_empty()),
+            retry_ms: retry_delay(error),
+        }
+    }
+
+    fn text(&self) -> String {
+        let status = self.status.map(|status| format!("HTTP {status}"));
+        let kind = Some(self.kind.clone()).filter(|kind| !kind.is_empty());
+        let head: Vec<String> = [status, kind].into_iter().flatten().collect();
+        match head.as_slice() {
+            [] => self.message.clone(),
+            head => format!("{}: {}", head.join(", "), self.message),
+        }
+    }
+
+    /// Whether one of its words is one of `words`. A `*` at an end of a word stands for any text.
+    fn says(&self, words: &[&str]) -> bool {
+        let (kind, code) = (self.kind.to_lowercase(), self.code.to_lowercase());
+        let is = |word: &str, said: &str| {
+            let inner = word.trim_matches('*');
+            match (word.starts_with('*'), word.ends_with('*')) {
+                (true, true) => said.contains(inner),
+                (true, false) => said.ends_with(inner),
+                (false, true) => said.starts_with(inner),
+                (false, false) => said == inner,
+            }
+        };
+        words.iter().any(|word| is(word, &kind) || is(word, &code))
+    }
+
+    fn mentions(&self, phrases: &[&str]) -> bool {
+        let message = self.message.to_lowercase();
+        phrases.iter().any(|phrase| message.contains(phrase))
+    }
+}
+
+/// `text` without any of `secrets`, the longest first.
+fn without(text: &str, secrets: &[&str]) -> String {
+    let mut secrets: Vec<&str> = secrets.to_vec();
+    secrets.retain(|secret| !secret.is_empty());
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    let hide = |text: String, secret: &&str| text.replace(secret, HIDDEN);
+    secrets.iter().fold(text.to_owned(), hide)
+}
+
+/// `retryDelay` of a `RetryInfo` among the details, like `"3.5s"`.
+fn retry_delay(error: &Value) -> Option<u64> {
+    let details = error["details"].as_array()?;
+    let delay = details
+        .iter()
+        .find_map(|detail| detail["retryDelay"].as_str())?;
+    milliseconds(delay.strip_suffix('s')?)
+}
+
+/// How far a call had come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failed {
+    /// There was no connection.
+    Connect,
+    /// The provider's certificate was refused.
+    Certificate,
+    /// The request was sent, and nothing was answered.
+    Unanswered,
+    /// The answer was an error.
+    Answered(ApiError),
+    /// The stream broke.
+    Stream {
+        /// How.
+        fault: Fault,
+        /// Whether the model had said something.
+        begun: bool,
+    },
+    /// The model refused.
+    Refused,
+}
+
+/// What becomes of a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// It may pass.
+    Transient,
+    /// Too many calls; it passes.
+    RateLimited,
+    /// The account is used up: a person must act.
+    Quota,
+    /// The conversation is too long for the model.
+    Context,
+    /// The provider does not take back reasoning that it sent: another root without it may help, once.
+    Reasoning,
+    /// The same call fails again.
+    Permanent,
+}
+
+/// What a failed call is charged at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Charge {
+    /// At nothing.
+    Nothing,
+    /// At what was reported, and the rest at its hold.
+    Hold,
+    /// At what was reported.
+    Reported,
+}
+
+/// The meaning of a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// What becomes of it.
+    pub class: Class,
+    /// What it is charged at.
+    pub charge: Charge,
+    /// The pause that the provider asks for.
+    pub asked: Option<Duration>,
+    /// The pause after the first failure; it doubles.
+    pub base: Duration,
+    /// The longest pause.
+    pub most: Duration,
+}
+
+impl Verdict {
+    /// Whether the same call may be made again.
+    pub const fn is_retryable(&self) -> bool {
+        match self.class {
+            Class::Transient | Class::RateLimited => true,
+            Class::Quota | Class::Context | Class::Reasoning | Class::Permanent => false,
+        }
+    }
+
+    /// The pause before the next try, after so many tries that failed before this one: what the provider asks for, or the doubled
+    /// base; with up to half of that as jitter on top, of which `jitter` is the share in thousandths.
+    pub fn pause(&self, failed_before: u32, jitter: u16) -> Duration {
+        let factor = 1_u32.checked_shl(failed_before).unwrap_or(u32::MAX);
+        let own = self.base.saturating_mul(factor).min(self.most);
+        let extra = own / 2 * u32::from(jitter.min(1000)) / 1000;
+        self.asked.unwrap_or_default().max(own + extra)
+    }
+}
+
+const QUOTA: [&str; 7] = [
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "billing_hard_limit_reached",
+    "billing_error",
+    "quota_exceeded",
+    "*_spend_limit_*",
+    "*_usage_limit_*",
+];
+const TOO_LONG: [&str; 3] = [
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "request_too_large",
+];
+const TOO_LONG_PHRASES: [&str; 3] = [
+    "prompt is too long",
+    "maximum context length",
+    "exceeds the context window",
+];
+const REASONING_PHRASES: [&str; 4] = [
+    "signature",
+    "thinking block",
+    "thinking` block",
+    "incomplete message",
+];
+const RATE: [&str; 4] = [
+    "rate_limit_error",
+    "rate_limit_exceeded",
+    "slow_down",
+    "resource_exhausted",
+];
+const OVERLOADED: [&str; 3] = ["overloaded_error", "server_is_overloaded", "unavailable"];
+const SERVER: [&str; 5] = [
+    "api_error",
+    "server_error",
+    "timeout_error",
+    "internal",
+    "deadline_exceeded",
+];
+
+const CLIENT: [&str; 4] = [
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+];
+
+/// What a failed call means. `header` gives the headers of the answer, by lower-case name.
+pub fn classify<'h>(
+    failed: &Failed,
+    header: impl Fn(&str) -> Option<&'h str>,
+    now: Timestamp,
+) -> Verdict {
+    let (class, charge) = match failed {
+        Failed::Connect => (Class::Transient, Charge::Nothing),
+        Failed::Certificate => (Class::Permanent, Charge::Nothing),
+        Failed::Unanswered => (Class::Transient, Charge::Hold),
+        Failed::Refused => (Class::Permanent, Charge::Reported),
+        Failed::Answered(error) => answered(error, &header),
+        Failed::Stream { fault, begun } => {
+            let class = match fault {
+                Fault::Api(error) => answered(error, &|_: &str| None).0,
+                Fault::Cut | Fault::Malformed(_) | Fault::Excess(_) => Class::Transient,
+            };
+            let is_refused = matches!(fault, Fault::Api(_)) && !begun;
+            let charge = if is_refused {
+                Charge::Nothing
+            } else {
+                Charge::Hold
+            };
+            (class, charge)
+        }
+    };
+    let error = match failed {
+        Failed::Answered(error)
+        | Failed::Stream {
+            fault: Fault::Api(error),
+            ..
+        } => Some(error),
+        Failed::Connect
+        | Failed::Certificate
+        | Failed::Unanswered
+        | Failed::Refused
+        | Failed::Stream { .. } => None,
+    };
+    let by_body = error
+        .and_then(|error| error.retry_ms)
+        .map(Duration::from_millis);
+    let slow = error.is_some_and(is_overloaded) || class == Class::RateLimited;
+    Verdict {
+        class,
+        charge,
+        asked: retry_after(&header, now).or(by_body),
+        base: Duration::from_secs(if slow { 2 } else { 1 }),
+        most: Duration::from_secs(if slow { 120 } else { 30 }),
+    }
+}
+
+/// The class of an error that the provider names, and what it is charged at before anything was streamed.
+fn answered<'h>(error: &ApiError, header: &dyn Fn(&str) -> Option<&'h str>) -> (Class, Charge) {
+    let status = error.status.unwrap_or_default();
+    let has_pause = header("retry-after").is_some() || header("retry-after-ms").is_some();
+    if error.says(&QUOTA) || (status == 402 && !has_pause) {
+        return (Class::Quota, Charge::Nothing);
+    }
+    if error.says(&TOO_LONG) || error.mentions(&TOO_LONG_PHRASES) {
+        return (Class::Context, Charge::Nothing);
+    }
+    if status == 400 && error.mentions(&REASONING_PHRASES) {
+        return (Class::Reasoning, Charge::Nothing);
+    }
+    match header("x-should-retry") {
+        Some("true") => return (Class::Transient, Charge::Nothing),
+        Some("false") => return (Class::Permanent, Charge::Nothing),
+        Some(_) | None => {}
+    }
+    let own_words = !error.kind.is_empty() || !error.code.is_empty();
+    let class = match status {
+        _ if status == 429 || error.says(&RATE) => Class::RateLimited,
+        _ if is_overloaded(error) => Class::Transient,
+        408 | 409 | 425 | 500 | 502 | 504 | 520..=529 => {
+            // An error of something in between does not say whether the provider worked on it.
+            let charge = if own_words {
+                Charge::Nothing
+            } else {
+                Charge::Hold
+            };
+            return (Class::Transient, charge);
+        }
+        _ if error.says(&SERVER) => Class::Transient,
+        402 => Class::Transient,
+        // Told within a stream, by a word that nobody knows.
+        0 if !error.says(&CLIENT) => Class::Transient,
+        _ => Class::Permanent,
+    };
+    (class, Charge::Nothing)
+}
+
+fn is_overloaded(error: &ApiError) -> bool {
+    matches!(error.status, Some(503 | 529)) || error.says(&OVERLOADED)
+}
+
+/// The pause that headers ask for.
+fn retry_after<'h>(header: &impl Fn(&str) -> Option<&'h str>, now: Timestamp) -> Option<Duration> {
+    if let Some(text) = header("retry-after-ms")
+        && let Ok(ms) = text.trim().parse::<f64>()
+    {
+        return Duration::try_from_secs_f64(ms / 1000.0).ok();
+    }
+    let text = header("retry-after")?.trim();
+    if let Some(ms) = milliseconds(text) {
+        return Some(Duration::from_millis(ms));
+    }
+    let at = DateTimeParser::new().parse_timestamp(text).ok()?;
+    let ms = at.as_millisecond().saturating_sub(now.ms());
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// A decimal number of seconds, as milliseconds.
+fn milliseconds(seconds: &str) -> Option<u64> {
+    let seconds: f64 = seconds.parse().ok()?;
+    let duration = Duration::try_from_secs_f64(seconds).ok()?;
+    u64::try_from(duration.as_millis()).ok()
+}

@@ -1,0 +1,474 @@
+//! The api `openai_chat`: streams and bodies.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::conversation::{
+    Block, Conversation, Digest, Message, Raw, Root, Source, Stop, Tool, ToolMode,
+};
+use crate::provider::stream::{Arguments, Fault, Signal};
+
+/// A model of this api with some quirks.
+fn chat(quirks: &str) -> ResolvedModel {
+    let keys = format!("api: openai_chat\npath: /v1/chat/completions\nquirks: {{{quirks}}}");
+    let providers = BTreeMap::from([("p".to_owned(), provider("p", &keys))]);
+    let asked = Asked {
+        model: Some("m"),
+        ..Asked::default()
+    };
+    resolve(&asked, &agent(&json!({})), &providers, &|_| true)
+        .unwrap()
+        .0
+}
+
+const DONE: &str = "data: [DONE]\n\n";
+
+fn body(chunks: &[Value]) -> String {
+    let events: Vec<String> = chunks
+        .iter()
+        .map(|chunk| format!("data: {chunk}\n\n"))
+        .collect();
+    events.concat()
+}
+
+/// What chunks with a `[DONE]` behind them say.
+fn signals(chunks: &[Value], quirks: &str) -> Vec<Signal> {
+    decode([(body(chunks) + DONE).as_bytes()], &chat(quirks))
+}
+
+fn delta(delta: &Value) -> Value {
+    json!({"model": "m-1", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
+}
+
+fn call(index: &Value, id: &str, name: &str, arguments: &str) -> Value {
+    delta(
+        &json!({"tool_calls": [{"index": index, "id": id, "function": {"name": name, "arguments": arguments}}]}),
+    )
+}
+
+fn reason(word: &str) -> Value {
+    json!({"model": "m-1", "choices": [{"index": 0, "delta": {}, "finish_reason": word}]})
+}
+
+fn usage() -> Value {
+    json!({"model": "m-1", "choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_details": {"reasoning_tokens": 5}}})
+}
+
+fn sample() -> Vec<Value> {
+    vec![
+        delta(&json!({"role": "assistant", "content": ""})),
+        delta(&json!({"reasoning_content": "I s"})),
+        delta(&json!({"reasoning_content": "ee", "reasoning_details": [{"a": 1}]})),
+        delta(&json!({"reasoning_details": [{"b": 2}], "vendor": "x"})),
+        delta(&json!({"content": "Hé"})),
+        delta(&json!({"content": "\u{1f600}", "vendor": "y"})),
+        call(&json!(0), "a", "echo", ""),
+        call(&json!(0), "", "", "{\"x\":"),
+        call(&json!(0), "", "", "1}"),
+        call(&json!(1), "b", "list", ""),
+        reason("tool_calls"),
+        usage(),
+    ]
+}
+
+#[test]
+fn a_message_is_assembled() {
+    let signals = signals(&sample(), "");
+    let ended = ended(&signals);
+    assert_eq!(ended.stop, Stop::Calls);
+    let tokens = Tokens {
+        input: 40,
+        cache_read: 60,
+        cache_write: 0,
+        output: 20,
+        reasoning: 5,
+    };
+    assert_eq!(ended.usage, Some(tokens));
+    assert_eq!(ended.blocks.len(), 4);
+    let raw: Value = serde_json::from_str(&ended.raw.as_ref().unwrap().0).unwrap();
+    assert_eq!(
+        raw,
+        json!({
+            "role": "assistant",
+            "content": "Hé\u{1f600}",
+            "reasoning_content": "I see",
+            "reasoning_details": [{"a": 1}, {"b": 2}],
+            "vendor": "y",
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "echo", "arguments": "{\"x\":1}"}},
+                {"id": "b", "type": "function", "function": {"name": "list", "arguments": "{}"}},
+            ],
+        })
+    );
+    let at = |wanted: &dyn Fn(&Signal) -> bool| signals.iter().position(wanted).unwrap();
+    let told = at(
+        &|signal| matches!(signal, Signal::Block(part) if matches!(part.block, Block::Text { .. })),
+    );
+    let first = at(&|signal| matches!(signal, Signal::CallReady(call) if call.id == "a"));
+    let second = at(&|signal| matches!(signal, Signal::CallBegun { name, .. } if name == "list"));
+    assert!(
+        told < first && first < second,
+        "a call is ready as soon as the next begins"
+    );
+    let positions: Vec<u32> = ready(&signals).map(|call| call.position).collect();
+    assert_eq!(positions, [2, 3]);
+}
+
+proptest! {
+    #[test]
+    fn any_cut_of_the_bytes_gives_the_same_signals(mut cuts in prop::collection::vec(0_usize..3000, 0..40)) {
+        let text = body(&sample()) + DONE;
+        let bytes = text.as_bytes();
+        cuts.retain(|cut| *cut <= bytes.len());
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+        prop_assert_eq!(decode(pieces, &chat("")), signals(&sample(), ""));
+    }
+
+    #[test]
+    fn chunks_in_any_order_never_panic_and_end_once(order in prop::collection::vec(0_usize..12, 0..40), quirk in 0_usize..4) {
+        let quirks = ["", "end: lenient", "tool_index: id", "tool_ids: optional"][quirk];
+        let sample = sample();
+        let chunks: Vec<Value> = order.iter().map(|at| sample[*at].clone()).collect();
+        let signals = signals(&chunks, quirks);
+        assert_ends_once(&signals);
+    }
+}
+
+#[test]
+fn values_of_any_type_never_panic() {
+    for quirks in ["", "end: lenient, tool_ids: optional, tool_index: id"] {
+        let model = chat(quirks);
+        for chunks in warped(&sample()) {
+            assert_ends_once(&decode([(body(&chunks) + DONE).as_bytes()], &model));
+        }
+    }
+}
+
+#[test]
+fn an_end_needs_a_reason_and_the_end_of_the_body() {
+    let text = delta(&json!({"content": "x"}));
+    let with = |chunks: &[Value], end: &str, quirks| {
+        decode([(body(chunks) + end).as_bytes()], &chat(quirks))
+    };
+    let (whole, open) = ([text.clone(), reason("stop")], [text]);
+    assert_eq!(ended(&with(&whole, DONE, "")).stop, Stop::End);
+    assert_eq!(
+        ended(&with(&whole, "", "")).stop,
+        Stop::End,
+        "a clean end of the body is an end"
+    );
+    assert_eq!(fault(&with(&open, DONE, "")), &Fault::Cut);
+    assert_eq!(fault(&with(&open, "", "")), &Fault::Cut);
+    assert_eq!(ended(&with(&open, DONE, "end: lenient")).stop, Stop::End);
+    assert_eq!(fault(&with(&open, "", "end: lenient")), &Fault::Cut);
+    // An empty reason is none.
+    let empty = [open[0].clone(), reason("")];
+    assert_eq!(fault(&with(&empty, DONE, "")), &Fault::Cut);
+}
+
+#[test]
+fn calls_are_told_apart_as_the_provider_does() {
+    let null = Value::Null;
+    let zero = json!(0);
+    for (chunks, quirks, expected) in [
+        (
+            vec![call(&zero, "a", "f", "{}"), call(&json!(1), "b", "g", "{}")],
+            "",
+            Ok(vec!["a", "b"]),
+        ),
+        (
+            vec![call(&zero, "a", "f", "{}"), call(&zero, "b", "g", "{}")],
+            "",
+            Err("one index"),
+        ),
+        (
+            vec![call(&zero, "a", "f", "{}"), call(&zero, "b", "g", "{}")],
+            "tool_index: id",
+            Ok(vec!["a", "b"]),
+        ),
+        (vec![call(&null, "a", "f", "{}")], "", Err("no index")),
+        (
+            vec![
+                call(&null, "a", "f", "{"),
+                call(&null, "", "", "}"),
+                call(&null, "b", "g", "{}"),
+            ],
+            "tool_index: id",
+            Ok(vec!["a", "b"]),
+        ),
+        (
+            vec![call(&zero, "a", "f", "{}"), call(&json!(1), "a", "g", "{}")],
+            "",
+            Err("one id"),
+        ),
+        (vec![call(&zero, "", "f", "{}")], "", Err("no id")),
+        (
+            vec![call(&zero, "", "f", "{}"), call(&json!(1), "", "g", "{}")],
+            "tool_ids: optional",
+            Ok(vec!["call_7_2", "call_7_3"]),
+        ),
+        (
+            vec![call(&zero, "a", "", "{}")],
+            "",
+            Err("no id or no name"),
+        ),
+    ] {
+        let mut chunks = chunks;
+        chunks.push(reason("tool_calls"));
+        let signals = signals(&chunks, quirks);
+        match expected {
+            Ok(ids) => {
+                let found: Vec<&str> = ready(&signals).map(|call| call.id.as_str()).collect();
+                assert_eq!(found, ids, "{quirks} {signals:?}");
+                ended(&signals);
+            }
+            Err(told) => {
+                let fault = fault(&signals);
+                assert!(fault.to_string().contains(told), "{quirks}: {fault}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_are_an_object_or_an_error() {
+    for (text, word, is_object) in [
+        ("{\"a\":1}", "tool_calls", true),
+        ("", "stop", true),
+        ("", "length", false),
+        ("{\"a\"", "length", false),
+        ("[]", "tool_calls", false),
+    ] {
+        let signals = signals(&[call(&json!(0), "a", "f", text), reason(word)], "");
+        let call = ready(&signals).next().unwrap();
+        assert_eq!(
+            matches!(call.arguments, Arguments::Object(_)),
+            is_object,
+            "{text} {word}"
+        );
+        let raw: Value = serde_json::from_str(&call.raw).unwrap();
+        let sent: Value =
+            serde_json::from_str(raw["function"]["arguments"].as_str().unwrap()).unwrap();
+        assert!(sent.is_object(), "what is sent back is always an object");
+    }
+}
+
+#[test]
+fn reasons_to_stop_are_sorted() {
+    for (word, expected) in [
+        ("stop", Stop::End),
+        ("tool_calls", Stop::Calls),
+        ("function_call", Stop::Calls),
+        ("length", Stop::Length),
+        ("content_filter", Stop::Refusal),
+        ("from_tomorrow", Stop::End),
+    ] {
+        let signals = signals(&[reason(word), reason(word)], "");
+        assert_eq!(
+            (ended(&signals).stop, &ended(&signals).raw),
+            (expected, &None),
+            "{word}"
+        );
+    }
+    let refused = signals(
+        &[
+            delta(&json!({"refusal": "I will"})),
+            delta(&json!({"refusal": " not"})),
+            reason("stop"),
+        ],
+        "",
+    );
+    assert_eq!(ended(&refused).stop, Stop::Refusal);
+    assert!(
+        ended(&refused)
+            .raw
+            .as_ref()
+            .unwrap()
+            .0
+            .contains("I will not")
+    );
+}
+
+#[test]
+fn what_breaks_the_rules_is_broken() {
+    let text = delta(&json!({"content": "x"}));
+    let crowd: Vec<Value> = (0..129)
+        .map(|at| call(&json!(at), &format!("id-{at}"), "f", ""))
+        .collect();
+    for (chunks, told) in [
+        (vec![reason("stop"), text], "after it stopped"),
+        (vec![reason("stop"), reason("length")], "stops twice"),
+        (
+            vec![json!({"error": {"type": "server_error", "message": "s3cret"}})],
+            "server_error: …",
+        ),
+        (crowd, "too many calls"),
+        (vec![call(&json!(2000), "a", "f", "")], "index"),
+        (vec![call(&json!(0), &"i".repeat(300), "f", "")], "too long"),
+        (
+            vec![delta(&json!({"content": "x".repeat(1 << 20)})); 17],
+            "too large",
+        ),
+        (
+            vec![call(&json!(0), "a", "f", &"x".repeat(2 << 20))],
+            "arguments",
+        ),
+        (
+            vec![json!({"object": "from.tomorrow"}); 10_001],
+            "nobody knows",
+        ),
+        (
+            vec![json!({"choices": [], "usage": {"prompt_tokens": 2_000_000_000}})],
+            "tokens",
+        ),
+    ] {
+        let signals = signals(&chunks, "");
+        let fault = fault(&signals);
+        assert!(fault.to_string().contains(told), "{told}: {fault}");
+    }
+    let negative = json!({"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}});
+    let signals = signals(&[negative, reason("stop")], "");
+    assert_eq!(ended(&signals).usage.unwrap().input, 0);
+}
+
+const RAW: &str = r#"{"role":"assistant","content":null,"reasoning_content":"rc","reasoning":"r","reasoning_details":[1],"vendor":1,"tool_calls":[{"id":"a","type":"function","function":{"name":"echo","arguments":"{\"b\": 1}"}}]}"#;
+
+fn root(model: &ResolvedModel) -> Root {
+    Root {
+        system: Some("Be brief".to_owned()),
+        tools: vec![Tool {
+            name: "echo".to_owned(),
+            description: "Again".to_owned(),
+            schema: json!({"type": "object"}),
+        }],
+        tool_mode: ToolMode::Native,
+        origin: model.origin(),
+    }
+}
+
+fn messages(model: &ResolvedModel) -> Vec<Message> {
+    vec![
+        Message::text(Source::Directive, "Go"),
+        Message::Assistant {
+            origin: model.origin(),
+            blocks: vec![Block::Call {
+                id: "a".to_owned(),
+                name: "echo".to_owned(),
+                input: json!({"b": 1}).as_object().cloned().unwrap(),
+            }],
+            raw: Some(Raw(RAW.to_owned())),
+            stop: Some(Stop::Calls),
+            partial: false,
+        },
+        Message::User {
+            source: Source::Tools,
+            blocks: vec![
+                Block::Result {
+                    id: "a".to_owned(),
+                    content: "done".to_owned(),
+                    is_error: true,
+                },
+                Block::Text {
+                    text: "more".to_owned(),
+                },
+            ],
+        },
+    ]
+}
+
+fn sent(model: &ResolvedModel, messages: Vec<Message>) -> String {
+    let conversation = Conversation::begin(Digest::of("x"), root(model), messages).unwrap();
+    Wire::new(&conversation, model).body(model, 99)
+}
+
+#[test]
+fn a_body_is_what_the_api_asks_for() {
+    let mut model = chat("");
+    model.thinking = Some(Thinking::Effort(Some("low".to_owned())));
+    model.temperature = Some(0.5);
+    model.one_call = true;
+    let body: Value = serde_json::from_str(&sent(&model, messages(&model))).unwrap();
+    assert_eq!(
+        body,
+        json!({
+            "model": "m",
+            "max_completion_tokens": 99,
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "reasoning_effort": "low",
+            "temperature": 0.5,
+            "tools": [{"type": "function", "function": {"name": "echo", "description": "Again", "parameters": {"type": "object"}}}],
+            "parallel_tool_calls": false,
+            "messages": [
+                {"role": "system", "content": "Be brief"},
+                {"role": "user", "content": "Go"},
+                {"role": "assistant", "content": null, "vendor": 1, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "echo", "arguments": "{\"b\": 1}"}}]},
+                {"role": "tool", "tool_call_id": "a", "content": "done"},
+                {"role": "user", "content": "more"},
+            ],
+        })
+    );
+}
+
+#[test]
+fn quirks_change_what_is_sent() {
+    let model = chat("system: developer, max_tokens_field: max_tokens, usage: unsupported");
+    let body: Value = serde_json::from_str(&sent(&model, messages(&model))).unwrap();
+    assert_eq!(body["messages"][0]["role"], "developer");
+    assert_eq!(body["max_tokens"], 99);
+    assert!(body.get("max_completion_tokens").is_none() && body.get("stream_options").is_none());
+    for (replay, kept) in [
+        ("none", vec![]),
+        ("reasoning_content", vec!["reasoning_content"]),
+        ("reasoning", vec!["reasoning"]),
+        (
+            "raw",
+            vec!["reasoning_content", "reasoning", "reasoning_details"],
+        ),
+    ] {
+        let model = chat(&format!("reasoning_replay: {replay}"));
+        let text = sent(&model, messages(&model));
+        if replay == "raw" {
+            assert!(text.contains(RAW), "as it came, to the byte");
+        }
+        let body: Value = serde_json::from_str(&text).unwrap();
+        let message = body["messages"][2].as_object().unwrap();
+        let found: Vec<&str> = ["reasoning_content", "reasoning", "reasoning_details"]
+            .into_iter()
+            .filter(|key| message.contains_key(*key))
+            .collect();
+        assert_eq!(found, kept, "{replay}");
+    }
+}
+
+#[test]
+fn each_body_begins_with_the_one_before() {
+    let model = chat("");
+    let all = messages(&model);
+    let mut last = String::new();
+    for length in 0..=all.len() {
+        let body = sent(&model, all[..length].to_vec());
+        let begin = body.strip_suffix("]}").unwrap().to_owned();
+        assert!(begin.starts_with(&last));
+        last = begin;
+    }
+    // What another model said is told in plain words, without its thoughts.
+    let mut other = all;
+    if let Message::Assistant { origin, blocks, .. } = &mut other[1] {
+        "other".clone_into(&mut origin.model);
+        blocks.insert(
+            0,
+            Block::Thinking {
+                text: "hm".to_owned(),
+            },
+        );
+    }
+    let body: Value = serde_json::from_str(&sent(&model, other)).unwrap();
+    assert_eq!(
+        body["messages"][2],
+        json!({"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "echo", "arguments": "{\"b\":1}"}}]})
+    );
+}

@@ -1,0 +1,293 @@
+//! What failed calls mean.
+
+use std::time::Duration;
+
+use super::*;
+use crate::provider::failure::{ApiError, Charge, Class, Failed, Verdict, classify};
+use crate::provider::stream::Fault;
+
+fn error(status: u16, body: &str) -> Failed {
+    Failed::Answered(ApiError::read(Some(status), body, &[]))
+}
+
+fn of_kind(status: u16, kind: &str) -> Failed {
+    error(
+        status,
+        &json!({"error": {"type": kind, "message": "m"}}).to_string(),
+    )
+}
+
+fn saying(status: u16, message: &str) -> Failed {
+    error(
+        status,
+        &json!({"error": {"type": "invalid_request_error", "message": message}}).to_string(),
+    )
+}
+
+fn judged(failed: &Failed, headers: &[(&'static str, &'static str)]) -> Verdict {
+    let header = |name: &str| {
+        let found = headers.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value)
+    };
+    classify(failed, header, Timestamp::from_ms(784_111_777_000))
+}
+
+fn in_stream(kind: &str, begun: bool) -> Failed {
+    let body = json!({"type": "error", "error": {"type": kind, "message": "m"}}).to_string();
+    Failed::Stream {
+        fault: Fault::Api(ApiError::read(None, &body, &[])),
+        begun,
+    }
+}
+
+/// A failed call, the headers of its answer, its class and its charge.
+type Case = (Failed, Headers, Class, Charge);
+type Headers = &'static [(&'static str, &'static str)];
+
+/// Calls that broke off.
+fn ours() -> Vec<Case> {
+    use Charge::{Hold, Nothing, Reported};
+    use Class::{Permanent, RateLimited, Transient};
+    let cut = |begun| Failed::Stream {
+        fault: Fault::Cut,
+        begun,
+    };
+
+    vec![
+        (Failed::Connect, &[], Transient, Nothing),
+        (Failed::Certificate, &[], Permanent, Nothing),
+        (Failed::Unanswered, &[], Transient, Hold),
+        (Failed::Refused, &[], Permanent, Reported),
+        (cut(false), &[], Transient, Hold),
+        (cut(true), &[], Transient, Hold),
+        (
+            in_stream("overloaded_error", false),
+            &[],
+            Transient,
+            Nothing,
+        ),
+        (in_stream("overloaded_error", true), &[], Transient, Hold),
+        (in_stream("rate_limit_error", true), &[], RateLimited, Hold),
+        (in_stream("from_tomorrow", true), &[], Transient, Hold),
+        (
+            in_stream("invalid_request_error", true),
+            &[],
+            Permanent,
+            Hold,
+        ),
+    ]
+}
+
+/// Answers after which the same call fails again.
+fn spent() -> Vec<Case> {
+    use Charge::Nothing;
+    use Class::{Context, Permanent, Quota, Reasoning, Transient};
+
+    vec![
+        (of_kind(429, "insufficient_quota"), &[], Quota, Nothing),
+        (of_kind(400, "billing_error"), &[], Quota, Nothing),
+        (
+            of_kind(429, "monthly_spend_limit_reached"),
+            &[],
+            Quota,
+            Nothing,
+        ),
+        (of_kind(402, "x"), &[], Quota, Nothing),
+        (
+            of_kind(402, "x"),
+            &[("retry-after", "1")],
+            Transient,
+            Nothing,
+        ),
+        (of_kind(413, "request_too_large"), &[], Context, Nothing),
+        (
+            saying(400, "Prompt is too long: 210000 tokens"),
+            &[],
+            Context,
+            Nothing,
+        ),
+        (
+            saying(
+                400,
+                "messages.1.content.0: Invalid `signature` in `thinking` block",
+            ),
+            &[],
+            Reasoning,
+            Nothing,
+        ),
+        (saying(403, "the signature"), &[], Permanent, Nothing),
+    ]
+}
+
+/// Answers by status and word.
+fn passing() -> Vec<Case> {
+    use Charge::{Hold, Nothing};
+    use Class::{Permanent, RateLimited, Transient};
+
+    vec![
+        (
+            of_kind(500, "api_error"),
+            &[("x-should-retry", "false")],
+            Permanent,
+            Nothing,
+        ),
+        (
+            of_kind(400, "x"),
+            &[("x-should-retry", "true")],
+            Transient,
+            Nothing,
+        ),
+        (of_kind(429, "rate_limit_error"), &[], RateLimited, Nothing),
+        (
+            of_kind(400, "RESOURCE_EXHAUSTED"),
+            &[],
+            RateLimited,
+            Nothing,
+        ),
+        (error(429, "<html>"), &[], RateLimited, Nothing),
+        (of_kind(529, "overloaded_error"), &[], Transient, Nothing),
+        (error(503, ""), &[], Transient, Nothing),
+        (of_kind(500, "api_error"), &[], Transient, Nothing),
+        // Of something in between nobody knows whether the provider worked.
+        (error(502, "<html>Bad Gateway"), &[], Transient, Hold),
+        (error(524, ""), &[], Transient, Hold),
+        (of_kind(408, "timeout_error"), &[], Transient, Nothing),
+        (
+            of_kind(401, "authentication_error"),
+            &[],
+            Permanent,
+            Nothing,
+        ),
+        (of_kind(404, "not_found_error"), &[], Permanent, Nothing),
+        (of_kind(422, "x"), &[], Permanent, Nothing),
+    ]
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    ours().into_iter().chain(spent()).chain(passing())
+}
+
+#[test]
+fn each_failure_has_its_class_and_its_charge() {
+    use Class::{RateLimited, Transient};
+
+    for (failed, headers, class, charge) in cases() {
+        let verdict = judged(&failed, headers);
+        assert_eq!(
+            (verdict.class, verdict.charge),
+            (class, charge),
+            "{failed:?}"
+        );
+        assert_eq!(
+            verdict.is_retryable(),
+            matches!(class, Transient | RateLimited)
+        );
+    }
+}
+
+#[test]
+fn a_pause_is_what_is_asked_for_or_doubles() {
+    for (headers, asked) in [
+        (&[][..], None),
+        (&[("retry-after", "7")], Some(7_000)),
+        (&[("retry-after", "0.5")], Some(500)),
+        (
+            &[("retry-after", "7"), ("retry-after-ms", "250")],
+            Some(250),
+        ),
+        (
+            &[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")],
+            Some(10_000),
+        ),
+        // A time that is over asks for nothing, and neither does nonsense.
+        (&[("retry-after", "Sun, 06 Nov 1994 08:49:27 GMT")], None),
+        (&[("retry-after", "-5")], None),
+        (&[("retry-after", "soon")], None),
+        (&[("retry-after", "NaN")], None),
+        (&[("retry-after-ms", "1e300")], None),
+    ] {
+        let verdict = judged(&of_kind(429, "rate_limit_error"), headers);
+        assert_eq!(
+            verdict.asked,
+            asked.map(Duration::from_millis),
+            "{headers:?}"
+        );
+    }
+    let body = json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "m",
+        "details": [{"@type": "Help"}, {"retryDelay": "3.5s"}]}}]);
+    let verdict = judged(&error(429, &body.to_string()), &[]);
+    assert_eq!(verdict.asked, Some(Duration::from_millis(3500)));
+
+    let seconds = |verdict: &Verdict, before, jitter| verdict.pause(before, jitter).as_secs_f64();
+    let plain = judged(&Failed::Connect, &[]);
+    let near = |found: f64, wanted: f64| (found - wanted).abs() < 0.001;
+    for (before, jitter, wanted) in [
+        (0, 0, 1.0),
+        (0, 1000, 1.5),
+        (1, 0, 2.0),
+        (3, 500, 10.0),
+        (9, 0, 30.0),
+        (400, 9000, 45.0),
+    ] {
+        assert!(
+            near(seconds(&plain, before, jitter), wanted),
+            "{before} {jitter}"
+        );
+    }
+    let busy = judged(&of_kind(529, "overloaded_error"), &[("retry-after", "5")]);
+    assert!(near(seconds(&busy, 0, 0), 5.0));
+    assert!(near(seconds(&busy, 8, 0), 120.0));
+}
+
+#[test]
+fn bodies_of_all_vendors_are_read_alike() {
+    for (body, kind, code, message) in [
+        (
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":"r1"}"#,
+            "overloaded_error",
+            "",
+            "busy",
+        ),
+        (
+            r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}"#,
+            "invalid_request_error",
+            "context_length_exceeded",
+            "no",
+        ),
+        (
+            r#"[{"error":{"code":503,"message":"later","status":"UNAVAILABLE"}}]"#,
+            "UNAVAILABLE",
+            "503",
+            "later",
+        ),
+        (r#"{"error":"model not found"}"#, "", "", "model not found"),
+        (r#"{"message":"plain"}"#, "", "", "plain"),
+        ("<html>oops</html>", "", "", "<html>oops</html>"),
+        ("", "", "", ""),
+    ] {
+        let read = ApiError::read(Some(500), body, &[]);
+        assert_eq!(
+            (
+                read.kind.as_str(),
+                read.code.as_str(),
+                read.message.as_str()
+            ),
+            (kind, code, message),
+            "{body}"
+        );
+        assert_eq!(read.request_id.is_some(), body.contains("r1"));
+    }
+    let read = ApiError::read(Some(529), r#"{"error":{"type":"t","message":"m"}}"#, &[]);
+    assert_eq!(read.to_string(), "HTTP 529, t: m");
+}
+
+#[test]
+fn texts_are_short_and_hold_no_secret() {
+    let body = json!({"error": {"type": "key-1234", "code": "key-1", "message": format!("key-1234 {}", "x".repeat(3000))}, "request_id": "key-1"});
+    let read = ApiError::read(Some(401), &body.to_string(), &["key-1", "key-1234", ""]);
+    let shown = format!("{read:?}");
+    assert!(!shown.contains("key") && !shown.contains("234"), "{shown}");
+    assert_eq!(read.message.chars().count(), 2001);
+    let plain = ApiError::read(None, "not json: key-1234", &["key-1234"]);
+    assert_eq!(plain.message, "not json: …");
+}

@@ -1,0 +1,466 @@
+//! Streams, as bytes on the wire.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::conversation::{Block, Stop};
+use crate::provider::failure::ApiError;
+use crate::provider::stream::{Arguments, Fault, Signal};
+
+/// A model whose messages end like that.
+fn ends_like(end: EndMark) -> ResolvedModel {
+    let mut model = model();
+    model.quirks.end = end;
+    model
+}
+
+fn body(events: &[Value]) -> String {
+    let event = |event: &Value| {
+        let name = event["type"].as_str().unwrap_or("message");
+        format!("event: {name}\ndata: {event}\n\n")
+    };
+    events.iter().map(event).collect()
+}
+
+fn signals(events: &[Value]) -> Vec<Signal> {
+    decode([body(events).as_bytes()], &model())
+}
+
+fn start() -> Value {
+    json!({"type": "message_start", "message": {"id": "msg", "model": "m-1", "usage":
+        {"input_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1}}})
+}
+
+fn block(index: u32, block: &Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn delta(index: u32, delta: &Value) -> Value {
+    json!({"type": "content_block_delta", "index": index, "delta": delta})
+}
+
+fn json_delta(index: u32, text: &str) -> Value {
+    delta(
+        index,
+        &json!({"type": "input_json_delta", "partial_json": text}),
+    )
+}
+
+fn stop(index: u32) -> Value {
+    json!({"type": "content_block_stop", "index": index})
+}
+
+fn call(index: u32, id: &str) -> Value {
+    block(
+        index,
+        &json!({"type": "tool_use", "id": id, "name": "echo", "input": {}}),
+    )
+}
+
+fn reason(word: &str) -> Value {
+    json!({"type": "message_delta", "delta": {"stop_reason": word}, "usage": {"output_tokens": 40}})
+}
+
+fn over() -> Value {
+    json!({"type": "message_stop"})
+}
+
+/// A message with everything: thoughts, text, two calls whose arguments come interleaved, and one without any.
+fn sample() -> Vec<Value> {
+    vec![
+        start(),
+        json!({"type": "ping"}),
+        block(
+            0,
+            &json!({"type": "thinking", "thinking": "", "signature": ""}),
+        ),
+        delta(0, &json!({"type": "thinking_delta", "thinking": "I se"})),
+        delta(0, &json!({"type": "thinking_delta", "thinking": "e"})),
+        delta(0, &json!({"type": "signature_delta", "signature": "c2ln"})),
+        stop(0),
+        block(1, &json!({"type": "redacted_thinking", "data": "xyz"})),
+        stop(1),
+        block(2, &json!({"type": "text", "text": ""})),
+        delta(2, &json!({"type": "text_delta", "text": "Hé\u{1f600}"})),
+        delta(2, &json!({"type": "from_tomorrow"})),
+        stop(2),
+        call(3, "a"),
+        call(4, "b"),
+        json_delta(3, "{\"x\": "),
+        json_delta(4, "{\"y\":"),
+        json_delta(4, "2}"),
+        stop(4),
+        json_delta(3, "1}"),
+        stop(3),
+        call(5, "c"),
+        stop(5),
+        json!({"type": "from_tomorrow", "data": [1]}),
+        reason("tool_use"),
+        over(),
+    ]
+}
+
+#[test]
+fn a_message_is_read_part_by_part() {
+    let signals = signals(&sample());
+    let shown: Vec<String> = signals
+        .iter()
+        .map(|signal| match signal {
+            Signal::Begun { model } => format!("begun {model}"),
+            Signal::Text(text) => format!("text {text}"),
+            Signal::Thinking(text) => format!("thinking {text}"),
+            Signal::Block(part) => format!("block {} {}", part.position, part.raw),
+            Signal::CallBegun { position, name } => format!("call {position} {name}"),
+            Signal::CallArgs { position, text } => format!("args {position} {text}"),
+            Signal::CallReady(call) => format!("ready {} {} {}", call.position, call.id, call.raw),
+            Signal::Usage(tokens) => format!("usage {} {}", tokens.prompt(), tokens.output),
+            Signal::Stopped(stop) => format!("stopped {stop:?}"),
+            Signal::Ended(ended) => format!("ended {}", ended.blocks.len()),
+            Signal::Broken(fault) => format!("broken {fault}"),
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "begun m-1",
+            "usage 17 1",
+            "thinking I se",
+            "thinking e",
+            r#"block 0 {"type":"thinking","thinking":"I see","signature":"c2ln"}"#,
+            "text Hé\u{1f600}",
+            "block 2 {\"type\":\"text\",\"text\":\"Hé\u{1f600}\"}",
+            "call 3 echo",
+            "call 4 echo",
+            "args 3 {\"x\": ",
+            "args 4 {\"y\":",
+            "args 4 2}",
+            r#"ready 4 b {"type":"tool_use","id":"b","name":"echo","input":{"y":2}}"#,
+            "args 3 1}",
+            r#"ready 3 a {"type":"tool_use","id":"a","name":"echo","input":{"x":1}}"#,
+            "call 5 echo",
+            "usage 17 40",
+            r#"ready 5 c {"type":"tool_use","id":"c","name":"echo","input":{}}"#,
+            "stopped Calls",
+            "ended 5",
+        ]
+    );
+    let ended = ended(&signals);
+    assert_eq!(ended.stop, Stop::Calls);
+    let usage = Tokens {
+        input: 10,
+        cache_read: 5,
+        cache_write: 2,
+        output: 40,
+        reasoning: 0,
+    };
+    assert_eq!(
+        ended.usage,
+        Some(usage),
+        "what is told later takes the place of what was told"
+    );
+    assert_eq!(
+        ended.raw.as_ref().unwrap().0,
+        "[{\"type\":\"thinking\",\"thinking\":\"I see\",\"signature\":\"c2ln\"},\
+         {\"type\":\"redacted_thinking\",\"data\":\"xyz\"},\
+         {\"type\":\"text\",\"text\":\"Hé\u{1f600}\"},\
+         {\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"echo\",\"input\":{\"x\":1}},\
+         {\"type\":\"tool_use\",\"id\":\"b\",\"name\":\"echo\",\"input\":{\"y\":2}},\
+         {\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"echo\",\"input\":{}}]"
+    );
+    assert!(
+        matches!(&ended.blocks[2], Block::Call { id, .. } if id == "a"),
+        "in the order of the message"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_cut_of_the_bytes_gives_the_same_signals(
+        mut cuts in prop::collection::vec(0_usize..3000, 0..40),
+        crlf in any::<bool>(),
+    ) {
+        let text = body(&sample());
+        let text = if crlf { text.replace('\n', "\r\n") } else { text };
+        let bytes = text.as_bytes();
+        cuts.retain(|cut| *cut <= bytes.len());
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+        prop_assert_eq!(decode(pieces, &model()), signals(&sample()));
+    }
+
+    #[test]
+    fn events_in_any_order_never_panic_and_end_once(order in prop::collection::vec(0_usize..26, 0..60)) {
+        let sample = sample();
+        let events: Vec<Value> = order.iter().map(|at| sample[*at].clone()).collect();
+        let signals = signals(&events);
+        assert_ends_once(&signals);
+    }
+}
+
+#[test]
+fn values_of_any_type_never_panic() {
+    let model = model();
+    for events in warped(&sample()) {
+        assert_ends_once(&decode([body(&events).as_bytes()], &model));
+    }
+}
+
+#[test]
+fn a_cut_is_no_end() {
+    let whole = body(&sample());
+    let end = whole.find("event: message_stop").unwrap();
+    for length in 0..=end {
+        if whole.is_char_boundary(length) {
+            let signals = decode([&whole.as_bytes()[..length]], &model());
+            assert_eq!(fault(&signals), &Fault::Cut, "{length}");
+        }
+    }
+    // A lenient provider may leave out the mark, and nothing else.
+    let cut = &whole.as_bytes()[..end];
+    assert_eq!(
+        ended(&decode([cut], &ends_like(EndMark::Lenient))).stop,
+        Stop::Calls
+    );
+    let reason = whole.find("event: message_delta").unwrap();
+    let cut = &whole.as_bytes()[..reason];
+    assert_eq!(
+        fault(&decode([cut], &ends_like(EndMark::Lenient))),
+        &Fault::Cut
+    );
+}
+
+#[test]
+fn arguments_are_an_object_or_an_error() {
+    let long = format!("{{\"a\":\"{}", "é".repeat(5000));
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(64), "]".repeat(64));
+    for (text, word, problem) in [
+        ("{\"a\":1}", "tool_use", None),
+        ("", "tool_use", None),
+        ("  ", "end_turn", None),
+        ("", "max_tokens", Some("not JSON")),
+        ("{\"a\":", "max_tokens", Some("not JSON")),
+        ("[1]", "tool_use", Some("no JSON object")),
+        ("{\"a\":1,\"a\":2}", "tool_use", Some("not JSON")),
+        (
+            "{\"a\":123456789012345678901}",
+            "tool_use",
+            Some("not JSON"),
+        ),
+        (&deep, "tool_use", Some("not JSON")),
+        (&long, "tool_use", Some("not JSON")),
+    ] {
+        let signals = signals(&[
+            start(),
+            call(0, "a"),
+            json_delta(0, text),
+            stop(0),
+            reason(word),
+            over(),
+        ]);
+        let ready = ready(&signals).next().unwrap();
+        let raw: Value = serde_json::from_str(&ready.raw).unwrap();
+        match (&ready.arguments, problem) {
+            (Arguments::Object(object), None) => {
+                assert_eq!(raw["input"], Value::Object(object.clone()));
+            }
+            (Arguments::Unparsed(told), Some(problem)) => {
+                assert!(told.contains(problem), "{told}");
+                let sent = raw["input"]["_unparsed"].as_str().unwrap();
+                assert!(text.starts_with(sent) && sent.len() <= 4096, "{text}");
+            }
+            (found, _) => panic!("{text} {word}: {found:?}"),
+        }
+        ended(&signals);
+    }
+    // An empty call is ready as soon as another block comes.
+    let early = signals(&[
+        start(),
+        call(0, "a"),
+        stop(0),
+        block(1, &json!({"type": "text", "text": "x"})),
+    ]);
+    assert!(
+        early
+            .iter()
+            .any(|signal| matches!(signal, Signal::CallReady(_)))
+    );
+    // Some send all arguments at once.
+    let whole = block(
+        0,
+        &json!({"type": "tool_use", "id": "a", "name": "e", "input": {"k": 1}}),
+    );
+    let signals = signals(&[start(), whole, stop(0), reason("tool_use"), over()]);
+    assert!(matches!(&ended(&signals).blocks[0], Block::Call { input, .. } if input["k"] == 1));
+}
+
+#[test]
+fn empty_texts_are_left_out_and_empty_thoughts_are_kept() {
+    let signals = signals(&[
+        start(),
+        block(
+            0,
+            &json!({"type": "thinking", "thinking": "", "signature": "s"}),
+        ),
+        stop(0),
+        block(1, &json!({"type": "text", "text": ""})),
+        stop(1),
+        reason("end_turn"),
+        over(),
+    ]);
+    let ended = ended(&signals);
+    assert_eq!(
+        ended.raw.as_ref().unwrap().0,
+        r#"[{"type":"thinking","thinking":"","signature":"s"}]"#
+    );
+    assert_eq!(ended.blocks.len(), 1);
+}
+
+#[test]
+fn reasons_to_stop_are_sorted() {
+    for (word, expected) in [
+        ("end_turn", Stop::End),
+        ("stop_sequence", Stop::End),
+        ("tool_use", Stop::Calls),
+        ("max_tokens", Stop::Length),
+        ("model_context_window_exceeded", Stop::Window),
+        ("refusal", Stop::Refusal),
+        ("pause_turn", Stop::Pause),
+        ("from_tomorrow", Stop::End),
+    ] {
+        let signals = signals(&[start(), reason(word), over()]);
+        let ended = ended(&signals);
+        assert_eq!((ended.stop, &ended.raw), (expected, &None), "{word}");
+    }
+}
+
+#[test]
+fn what_breaks_the_rules_is_broken() {
+    let text = json!({"type": "text", "text": ""});
+    for (events, told) in [
+        (vec![json!({"type": "message_stop"})], "come first"),
+        (vec![start(), start()], "come first"),
+        (vec![start(), stop(0)], "not open ends"),
+        (
+            vec![
+                start(),
+                delta(0, &json!({"type": "text_delta", "text": "a"})),
+            ],
+            "not open goes on",
+        ),
+        (vec![start(), block(0, &text), block(0, &text)], "one index"),
+        (
+            vec![start(), block(0, &text), stop(0), stop(0)],
+            "not open ends",
+        ),
+        (vec![start(), call(0, "a"), call(1, "a")], "one id"),
+        (
+            vec![
+                start(),
+                call(0, "a"),
+                json_delta(0, "{}"),
+                stop(0),
+                call(1, "a"),
+            ],
+            "one id",
+        ),
+        (vec![start(), call(0, "")], "no id"),
+        (
+            vec![start(), block(0, &text), json_delta(0, "{}")],
+            "another one",
+        ),
+        (vec![start(), block(0, &json!({}))], "no type"),
+        (vec![start(), block(0, &json!(7))], "no object"),
+        (
+            vec![
+                start(),
+                json!({"type": "content_block_start", "content_block": text}),
+            ],
+            "no index",
+        ),
+        (vec![start(), over()], "without a reason"),
+        (
+            vec![start(), block(0, &text), reason("end_turn"), over()],
+            "block goes on",
+        ),
+        (
+            vec![start(), reason("end_turn"), reason("end_turn")],
+            "stops twice",
+        ),
+    ] {
+        let signals = signals(&events);
+        let fault = fault(&signals);
+        let hit = matches!(fault, Fault::Malformed(what) if what.contains(told));
+        assert!(hit, "{events:?}: {fault:?}");
+    }
+    let broken = decode([b"data: {\"type\": \n\n".as_slice()], &model());
+    assert!(matches!(fault(&broken), Fault::Malformed(what) if what.contains("not JSON")));
+}
+
+#[test]
+fn every_part_is_bounded() {
+    let name = |text: &str| {
+        block(
+            0,
+            &json!({"type": "tool_use", "id": "a", "name": text, "input": {}}),
+        )
+    };
+    let usage = |tokens: Value| json!({"type": "message_delta", "delta": {}, "usage": {"output_tokens": tokens}});
+    let mut crowd = vec![start()];
+    crowd.extend((0..129).map(|at| call(at, &format!("id-{at}"))));
+    let mut unknown = vec![start()];
+    unknown.extend(vec![json!({"type": "new"}); 10_001]);
+    let mut arguments = vec![start(), call(0, "a")];
+    arguments.extend(vec![json_delta(0, &"x".repeat(1 << 19)); 3]);
+    let mut message = vec![start(), block(0, &json!({"type": "text", "text": ""}))];
+    message.extend(vec![
+        delta(
+            0,
+            &json!({"type": "text_delta", "text": "x".repeat(1 << 20)})
+        );
+        17
+    ]);
+    for (events, told) in [
+        (crowd, "too many calls"),
+        (unknown, "nobody knows"),
+        (arguments, "arguments"),
+        (message, "message is too large"),
+        (vec![start(), name(&"n".repeat(129))], "too long"),
+        (vec![start(), call(0, &"i".repeat(257))], "too long"),
+        (vec![start(), call(1025, "a")], "index"),
+        (vec![start(), usage(json!(1_000_000_001))], "tokens"),
+        (vec![start(), usage(json!("many"))], "tokens"),
+    ] {
+        let signals = signals(&events);
+        let fault = fault(&signals);
+        let hit = matches!(fault, Fault::Excess(what) if what.contains(told));
+        assert!(hit, "{told}: {fault:?}");
+    }
+    // Less than nothing is nothing.
+    let fine = signals(&[start(), usage(json!(-5)), reason("end_turn"), over()]);
+    assert!(fine.contains(&Signal::Usage(Tokens {
+        input: 10,
+        cache_read: 5,
+        cache_write: 2,
+        ..Tokens::default()
+    })));
+}
+
+#[test]
+fn an_error_of_the_provider_is_told_without_secrets() {
+    let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "s3cret is busy"}, "request_id": "r"});
+    let signals = signals(&[start(), error, over()]);
+    assert_eq!(
+        fault(&signals),
+        &Fault::Api(ApiError {
+            kind: "overloaded_error".to_owned(),
+            message: "… is busy".to_owned(),
+            request_id: Some("r".to_owned()),
+            ..ApiError::default()
+        })
+    );
+    let ends = signals
+        .iter()
+        .filter(|signal| matches!(signal, Signal::Broken(_) | Signal::Ended(_)));
+    assert_eq!(ends.count(), 1);
+}
