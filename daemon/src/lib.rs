@@ -22,6 +22,7 @@ pub mod journal;
 pub mod artifacts;
 pub mod cache;
 pub mod graphs;
+pub mod http;
 pub mod port;
 pub mod process;
 pub mod projects;

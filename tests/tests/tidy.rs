@@ -23,6 +23,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("artifacts", 4),
     ("cache", 4),
     ("graphs", 4),
+    ("http", 4),
     ("port", 4),
     ("process", 4),
     ("projects", 4),

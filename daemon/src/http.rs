@@ -1,0 +1,331 @@
+//! Calls to other hosts: one client for everybody.
+//!
+//! **Owns** connections, certificates, the bounds on how long an answer is waited for and how large it may be, and the framing of
+//! streams of events. **Never** reads what a body says, follows a redirect, sends a request a second time, or lets plain HTTP leave
+//! through a proxy: an address that was checked is where the request goes. **Never** shows a header that is a secret, or a body.
+//!
+//! HTTP/1.1 only, so that a call which is dropped, before or while it is answered, is a connection that is closed: the other side
+//! stops working for nobody.
+//!
+//! **Order.** Events come in the order of the stream, and all that were complete come before the failure that ends it. Nothing is
+//! read ahead of who asks for the next one, so a slow reader slows the sender down. **Failure.** A [`Failure`] says how far a call
+//! had come, for that decides what it costs.
+
+mod roots;
+
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Url;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use rustls::ClientConfig;
+use rye_core::provider::sse::{Event, Splitter, Unreadable};
+use tokio::time::timeout;
+
+use crate::config::Environment;
+use crate::memo::Memo;
+
+pub use roots::BadRoots;
+
+/// Most bytes of the headers of an answer.
+const MOST_HEADERS: usize = 64 << 10;
+/// Most headers of an answer. With it the connection bounds what it keeps before there is an answer that we could measure.
+const MOST_HEADER_LINES: usize = 100;
+/// Pools of connections that are kept: one for each time to connect that a provider names, with a proxy and without.
+const MOST_POOLS: usize = 16;
+
+/// Why there is no answer, or no more of it. No text of the other side is in it, nor the address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It cannot be sent at all.
+    #[error("the request cannot be sent: {0}")]
+    Unsendable(String),
+    /// There was no connection, so nothing was sent.
+    #[error("no connection: {0}")]
+    Connect(String),
+    /// There was no connection, for the other side is not who it should be.
+    #[error("the certificate was refused: {0}")]
+    Certificate(String),
+    /// It was sent, or may have been, and nothing was answered.
+    #[error("no answer: {0}")]
+    Unanswered(String),
+    /// The headers of the answer are too large.
+    #[error("the headers of the answer are larger than {} KiB", MOST_HEADERS >> 10)]
+    Headers,
+    /// Nothing came for so long.
+    #[error("the answer stopped for {} s", .0.as_secs_f64())]
+    Silent(Duration),
+    /// The connection ended before the body did.
+    #[error("the answer was cut: {0}")]
+    Cut(String),
+    /// The body is no stream of events.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+/// How long the beginning of an answer is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For the connection.
+    pub connect: Duration,
+    /// Beyond that for the headers.
+    pub headers: Duration,
+}
+
+/// A request that brings a body.
+pub struct Request {
+    url: Url,
+    headers: HeaderMap,
+    body: Bytes,
+    patience: Patience,
+}
+
+impl Request {
+    /// Posts `body` to `url`.
+    pub fn post(url: &str, body: Bytes, patience: Patience) -> Result<Self, Failure> {
+        let url = Url::parse(url)
+            .map_err(|error| Failure::Unsendable(format!("its address is none: {error}")))?;
+        Ok(Self {
+            url,
+            headers: HeaderMap::new(),
+            body,
+            patience,
+        })
+    }
+
+    /// With the header `name`, which everybody may see.
+    pub fn header(self, name: &str, value: &str) -> Result<Self, Failure> {
+        self.with(name, value, false)
+    }
+
+    /// With the header `name`, which is never shown. The copy that is sent is not wiped.
+    pub fn secret_header(self, name: &str, value: &str) -> Result<Self, Failure> {
+        self.with(name, value, true)
+    }
+
+    fn with(mut self, name: &str, value: &str, secret: bool) -> Result<Self, Failure> {
+        let bad = |what: &str| Failure::Unsendable(format!("{what} of the header `{name}`"));
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_error| bad("the name"))?;
+        let mut value =
+            HeaderValue::from_str(value).map_err(|_error| bad("a character in the value"))?;
+        value.set_sensitive(secret);
+        self.headers.insert(key, value);
+        Ok(self)
+    }
+}
+
+/// Bodies are as secret as what they were made of.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("headers", &self.headers)
+            .field("body", &self.body.len())
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The client; it keeps connections for the next call to the same host.
+pub struct Client {
+    tls: ClientConfig,
+    pools: Memo<reqwest::Client>,
+}
+
+impl Client {
+    /// A client that trusts the authorities of this host. Reads their certificates, and so blocks.
+    pub fn new(environment: &Environment) -> Result<Self, BadRoots> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports TLS 1.2 and 1.3")
+            .with_root_certificates(roots::trusted(environment)?)
+            .with_no_client_auth();
+        Ok(Self {
+            tls,
+            pools: Memo::new(MOST_POOLS),
+        })
+    }
+
+    /// Sends `request` once, and waits for the headers of the answer. Dropping it closes the connection.
+    pub async fn send(&self, request: Request) -> Result<Answer, Failure> {
+        let Request {
+            url,
+            headers,
+            body,
+            patience,
+        } = request;
+        let pool = self.pool(&url, patience.connect)?;
+        let sent = pool.post(url).headers(headers).body(body).send();
+        let whole = patience.connect.saturating_add(patience.headers);
+        let Ok(answered) = timeout(whole, sent).await else {
+            let seconds = patience.headers.as_secs_f64();
+            return Err(Failure::Unanswered(format!("no headers for {seconds} s")));
+        };
+        let body = answered.map_err(unanswered)?;
+        let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+        if body.headers().iter().map(line).sum::<usize>() > MOST_HEADERS {
+            return Err(Failure::Headers);
+        }
+        Ok(Answer { body })
+    }
+
+    /// The connections for `url`. Only TLS goes through a proxy: what is sent openly was allowed for one host, and for no other.
+    fn pool(&self, url: &Url, connect: Duration) -> Result<Arc<reqwest::Client>, Failure> {
+        let is_open = url.scheme() != "https";
+        let key = format!("{} {is_open}", connect.as_millis());
+        self.pools.get_or_make(&key, 1, || {
+            let builder = reqwest::Client::builder()
+                .tls_backend_preconfigured(self.tls.clone())
+                .http1_only()
+                .http1_max_headers(MOST_HEADER_LINES)
+                .redirect(reqwest::redirect::Policy::none())
+                .retry(reqwest::retry::never())
+                .referer(false)
+                .connect_timeout(connect);
+            let builder = if is_open { builder.no_proxy() } else { builder };
+            let built = builder.build();
+            built.map_err(|error| Failure::Unsendable(told(error)))
+        })
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+/// An answer whose headers have come. Dropping it closes the connection, unless all of the body has come.
+#[derive(Debug)]
+pub struct Answer {
+    body: reqwest::Response,
+}
+
+impl Answer {
+    /// Its status.
+    pub fn status(&self) -> u16 {
+        self.body.status().as_u16()
+    }
+
+    /// The header `name`, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.body.headers().get(name)?.to_str().ok()
+    }
+
+    /// What came of the body within `patience`, and of that no more than `most` bytes: an error is told as far as it can be.
+    pub async fn beginning(mut self, most: usize, patience: Duration) -> String {
+        let mut beginning = Vec::new();
+        let whole = async {
+            while let Ok(Some(part)) = self.body.chunk().await {
+                let room = most - beginning.len();
+                beginning.extend_from_slice(&part[..part.len().min(room)]);
+                if beginning.len() == most {
+                    break;
+                }
+            }
+        };
+        // Late or cut, what has come is what there is.
+        timeout(patience, whole).await.unwrap_or_default();
+        String::from_utf8_lossy(&beginning).into_owned()
+    }
+
+    /// Its body as a stream of events.
+    pub fn events(self) -> Events {
+        Events {
+            body: self.body,
+            splitter: Splitter::default(),
+            ready: VecDeque::new(),
+            broken: None,
+        }
+    }
+}
+
+/// The events of an answer. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Events {
+    body: reqwest::Response,
+    splitter: Splitter,
+    /// Events of the part of the body that came last.
+    ready: VecDeque<Event>,
+    /// What follows behind them.
+    broken: Option<Unreadable>,
+}
+
+impl Events {
+    /// The next event, which is waited for so long; `None` if the body ended as it should. Cancel safe.
+    pub async fn next(&mut self, patience: Duration) -> Result<Option<Event>, Failure> {
+        timeout(patience, self.advance())
+            .await
+            .unwrap_or(Err(Failure::Silent(patience)))
+    }
+
+    async fn advance(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            if let Some(broken) = self.broken {
+                return Err(broken.into());
+            }
+            let part = self.body.chunk().await;
+            let Some(part) = part.map_err(|error| Failure::Cut(told(error)))? else {
+                return Ok(None);
+            };
+            let ready = &mut self.ready;
+            self.broken = self
+                .splitter
+                .push(&part, |event| ready.push_back(event))
+                .err();
+        }
+    }
+}
+
+fn unanswered(error: reqwest::Error) -> Failure {
+    if error.is_builder() {
+        Failure::Unsendable(told(error))
+    } else if !error.is_connect() {
+        Failure::Unanswered(told(error))
+    } else if is_refused_certificate(&error) {
+        Failure::Certificate(told(error))
+    } else {
+        Failure::Connect(told(error))
+    }
+}
+
+/// The innermost reason, which says most.
+fn told(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let innermost = chain(&error).last();
+    innermost.map_or_else(String::new, ToString::to_string)
+}
+
+fn is_refused_certificate(error: &reqwest::Error) -> bool {
+    chain(error)
+        .filter_map(|error| error.downcast_ref::<rustls::Error>())
+        .any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// `error`, what it was made of, and so on.
+fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    let first: &(dyn StdError + 'static) = error;
+    std::iter::successors(Some(first), |error| reason(*error))
+}
+
+/// What `error` was made of. An error of I/O passes over the one that it holds, so that one is asked for.
+fn reason<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
+    let held = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    match held {
+        Some(held) => Some(held),
+        None => error.source(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

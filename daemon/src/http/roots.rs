@@ -1,0 +1,53 @@
+//! The authorities whose certificates are taken.
+
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+
+use crate::config::Environment;
+
+/// Names the file of certificates that are trusted in place of the host's.
+const FILE: &str = "SSL_CERT_FILE";
+
+/// The file that `SSL_CERT_FILE` names holds no certificate.
+#[derive(Debug, thiserror::Error)]
+#[error("{FILE} names `{}`, which holds no certificate: {reason}; name a file in PEM or unset it", .file.display())]
+pub struct BadRoots {
+    file: PathBuf,
+    reason: String,
+}
+
+/// Those of the file that the environment names, and no others; else those of this host; and on a host that has none, those that
+/// come with the daemon.
+pub(super) fn trusted(environment: &Environment) -> Result<RootCertStore, BadRoots> {
+    if let Some(file) = environment.get(FILE) {
+        return of_file(Path::new(file));
+    }
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "certificates of this host cannot be read");
+    }
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(found.certs);
+    if store.is_empty() {
+        tracing::info!(
+            "this host has no certificates of authorities; those of the daemon are used"
+        );
+        store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    Ok(store)
+}
+
+fn of_file(file: &Path) -> Result<RootCertStore, BadRoots> {
+    let found = rustls_native_certs::load_certs_from_paths(Some(file), None);
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(found.certs);
+    if !store.is_empty() {
+        return Ok(store);
+    }
+    let reason = found.errors.first();
+    Err(BadRoots {
+        file: file.to_owned(),
+        reason: reason.map_or_else(|| "it is empty".to_owned(), ToString::to_string),
+    })
+}

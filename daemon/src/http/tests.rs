@@ -1,0 +1,330 @@
+use std::ffi::OsString;
+use std::future::Future;
+use std::net::SocketAddr;
+
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::task::Group;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+/// For what does not come.
+const SHORT: Duration = Duration::from_millis(20);
+
+const PATIENCE: Patience = Patience {
+    connect: LONG,
+    headers: LONG,
+};
+
+const STREAM: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+fn client() -> Client {
+    Client::new(&Environment::default()).unwrap()
+}
+
+fn to(address: SocketAddr, patience: Patience) -> Request {
+    let url = format!("http://{address}/v1");
+    Request::post(&url, Bytes::from_static(b"{\"a\":1}"), patience).unwrap()
+}
+
+/// Reads a request up to the end of its body.
+async fn heard(peer: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"{\"a\":1}") {
+        let mut part = [0; 1024];
+        let count = peer.read(&mut part).await.unwrap();
+        assert!(count > 0, "the request was cut");
+        heard.extend_from_slice(&part[..count]);
+    }
+    String::from_utf8(heard).unwrap()
+}
+
+/// A server that talks to one peer by `talk`, given its connection behind the request.
+async fn server<T, F>(
+    talk: impl FnOnce(TcpStream, String) -> F + Send + 'static,
+) -> (SocketAddr, Group<T>)
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = Group::new();
+    tasks.spawn(async move {
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let request = heard(&mut peer).await;
+        talk(peer, request).await
+    });
+    (address, tasks)
+}
+
+/// Says `answer` and closes.
+async fn saying(answer: impl Into<String>) -> (SocketAddr, Group<String>) {
+    let answer = answer.into();
+    server(|mut peer, request| async move {
+        // Who has read enough goes away before all was said.
+        drop(peer.write_all(answer.as_bytes()).await);
+        drop(peer.shutdown().await);
+        request
+    })
+    .await
+}
+
+/// One piece of a body.
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+async fn data(events: &mut Events) -> Result<Option<String>, Failure> {
+    Ok(events.next(LONG).await?.map(|event| event.data))
+}
+
+#[tokio::test]
+async fn events_come_as_they_are_sent() {
+    let (address, mut tasks) = server(|mut peer, request| async move {
+        let first = format!("{STREAM}{}", chunk("event: e\ndata: 1\n\ndata:"));
+        peer.write_all(first.as_bytes()).await.unwrap();
+        (peer, request)
+    })
+    .await;
+    let request = to(address, PATIENCE).secret_header("x-api-key", "k3y");
+    let request = request.unwrap().header("x-version", "7").unwrap();
+    assert!(!format!("{request:?}").contains("k3y"), "{request:?}");
+    let answer = client().send(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+    let mut events = answer.events();
+    let first = events.next(LONG).await.unwrap().unwrap();
+    assert_eq!((first.name.as_str(), first.data.as_str()), ("e", "1"));
+
+    let (mut peer, request) = tasks.next().await.unwrap();
+    assert!(
+        request.starts_with("POST /v1 HTTP/1.1\r\n")
+            && request.contains("x-api-key: k3y\r\n")
+            && request.contains("x-version: 7\r\n"),
+        "{request}"
+    );
+    let rest = format!("{}0\r\n\r\n", chunk(" 2\n\n"));
+    peer.write_all(rest.as_bytes()).await.unwrap();
+    assert_eq!(data(&mut events).await, Ok(Some("2".to_owned())));
+    assert_eq!(data(&mut events).await, Ok(None));
+}
+
+/// Whether the other side closed the connection; one that is reset is closed as well.
+async fn is_closed(mut peer: TcpStream) -> bool {
+    let end = timeout(LONG, peer.read(&mut [0; 1])).await.unwrap();
+    end.unwrap_or(0) == 0
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_before_its_answer_is_a_closed_connection() {
+    let (address, mut tasks) = server(|peer, _| async move { peer }).await;
+    let client = client();
+    let peer = tokio::select! {
+        peer = tasks.next() => peer.unwrap(),
+        answer = client.send(to(address, PATIENCE)) => panic!("{answer:?}"),
+    };
+    assert!(is_closed(peer).await);
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_within_its_answer_is_a_closed_connection() {
+    let (address, mut tasks) = server(|mut peer, _| async move {
+        peer.write_all(STREAM.as_bytes()).await.unwrap();
+        peer
+    })
+    .await;
+    let client = client();
+    let answer = client.send(to(address, PATIENCE)).await.unwrap();
+    drop(answer.events());
+    assert!(is_closed(tasks.next().await.unwrap()).await);
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer() {
+    let (address, _tasks) = saying(
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
+    let answer = client().send(to(address, PATIENCE)).await.unwrap();
+    assert_eq!(answer.status(), 307);
+}
+
+#[tokio::test]
+async fn a_stream_ends_well_or_is_cut() {
+    let whole = chunk("data: 1\n\n");
+    for (rest, is_cut) in [("0\r\n\r\n", false), ("", true), ("5\r\nda", true)] {
+        let (address, _tasks) = saying(format!("{STREAM}{whole}{rest}")).await;
+        let mut events = client().send(to(address, PATIENCE)).await.unwrap().events();
+        assert_eq!(data(&mut events).await, Ok(Some("1".to_owned())), "{rest}");
+        let end = data(&mut events).await;
+        assert_eq!(matches!(end, Err(Failure::Cut(_))), is_cut, "{end:?}");
+        assert_eq!(end == Ok(None), !is_cut, "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_complete_comes_before_the_failure() {
+    let (address, _tasks) = server(|mut peer, _| async move {
+        let body = b"data: 1\n\ndata: 2\n\ndata: \xff\n\ndata: 3\n\n";
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 36\r\n\r\n";
+        peer.write_all(&[head.as_slice(), body].concat())
+            .await
+            .unwrap();
+    })
+    .await;
+    let mut events = client().send(to(address, PATIENCE)).await.unwrap().events();
+    assert_eq!(data(&mut events).await, Ok(Some("1".to_owned())));
+    assert_eq!(data(&mut events).await, Ok(Some("2".to_owned())));
+    for _ in 0..2 {
+        let end = data(&mut events).await;
+        assert_eq!(end, Err(Failure::Unreadable(Unreadable::Text)));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_waited_for_without_end() {
+    let (address, mut tasks) = server(|peer, _| async move { peer }).await;
+    let patience = Patience {
+        connect: SHORT,
+        headers: SHORT,
+    };
+    let client = client();
+    let answer = client.send(to(address, patience)).await.map(|_| ());
+    assert!(matches!(answer, Err(Failure::Unanswered(_))), "{answer:?}");
+    drop(tasks.next().await);
+
+    let (address, mut tasks) = server(|mut peer, _| async move {
+        peer.write_all(STREAM.as_bytes()).await.unwrap();
+        peer
+    })
+    .await;
+    let mut events = client.send(to(address, PATIENCE)).await.unwrap().events();
+    assert_eq!(events.next(SHORT).await, Err(Failure::Silent(SHORT)));
+    drop(tasks.next().await);
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_without_an_answer_is_told_from_one_that_never_was() {
+    let (address, _tasks) = saying("").await;
+    let answer = client().send(to(address, PATIENCE)).await.map(|_| ());
+    assert!(matches!(answer, Err(Failure::Unanswered(_))), "{answer:?}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let answer = client().send(to(address, PATIENCE)).await.map(|_| ());
+    let Err(Failure::Connect(text)) = answer else {
+        panic!("{answer:?}")
+    };
+    assert!(text.contains("refused"), "{text}");
+}
+
+#[tokio::test]
+async fn headers_are_bounded() {
+    let long = "x".repeat(MOST_HEADERS / 2);
+    let many: String =
+        (0..=MOST_HEADER_LINES).fold(String::new(), |lines, at| format!("{lines}x-{at}: 1\r\n"));
+    for (lines, told) in [
+        (format!("a: {long}\r\nb: {long}\r\n"), "larger than 64 KiB"),
+        (many, "no answer"),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 0\r\n\r\n");
+        let (address, _tasks) = saying(answer).await;
+        let answer = client().send(to(address, PATIENCE)).await;
+        let error = answer.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn of_an_error_comes_the_beginning() {
+    for (length, body, expected) in [
+        (3, "abc", "abc"),
+        (9, "abcdefghi", "abcde"),
+        (9, "ab", "ab"),
+    ] {
+        let answer = format!("HTTP/1.1 500 No\r\nContent-Length: {length}\r\n\r\n{body}");
+        let (address, _tasks) = saying(answer).await;
+        let answer = client().send(to(address, PATIENCE)).await.unwrap();
+        assert_eq!(answer.beginning(5, LONG).await, expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_told_without_its_value() {
+    let bad = Request::post("no address", Bytes::new(), PATIENCE).map(|_| ());
+    assert!(matches!(bad, Err(Failure::Unsendable(_))), "{bad:?}");
+    for (name, value) in [("a b", "k3y"), ("a", "k3y\r\nb: 1")] {
+        let request = Request::post("http://localhost", Bytes::new(), PATIENCE).unwrap();
+        let error = request.secret_header(name, value).unwrap_err().to_string();
+        assert!(error.contains(name) && !error.contains("k3y"), "{error}");
+    }
+}
+
+/// The environment that trusts the authorities of `file`.
+fn trusting(file: &std::path::Path) -> Environment {
+    Environment::of([(OsString::from("SSL_CERT_FILE"), file.as_os_str().to_owned())])
+}
+
+#[tokio::test]
+async fn a_certificate_is_taken_from_authorities_that_are_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = vec!["localhost".to_owned()];
+    let known = rcgen::generate_simple_self_signed(names.clone()).unwrap();
+    let other = rcgen::generate_simple_self_signed(names).unwrap();
+    for (trusted, is_taken) in [(known.cert.pem(), true), (other.cert.pem(), false)] {
+        let file = directory.path().join("roots.pem");
+        std::fs::write(&file, trusted).unwrap();
+        let key = PrivateKeyDer::try_from(known.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![known.cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut tasks = Group::new();
+        tasks.spawn(async move {
+            let (peer, _) = listener.accept().await.unwrap();
+            let acceptor = TlsAcceptor::from(Arc::new(config));
+            let Ok(mut peer) = acceptor.accept(peer).await else {
+                return;
+            };
+            heard(&mut peer).await;
+            let answer = b"HTTP/1.1 204 None\r\n\r\n";
+            peer.write_all(answer).await.unwrap();
+        });
+        let client = Client::new(&trusting(&file)).unwrap();
+        let url = format!("https://localhost:{port}/");
+        let request = Request::post(&url, Bytes::from_static(b"{\"a\":1}"), PATIENCE).unwrap();
+        let answer = client.send(request).await.map(|answer| answer.status());
+        if is_taken {
+            assert_eq!(answer, Ok(204));
+        } else {
+            assert!(matches!(answer, Err(Failure::Certificate(_))), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_no_certificates_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let empty = directory.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    for file in [empty, directory.path().join("absent.pem")] {
+        let error = Client::new(&trusting(&file)).unwrap_err().to_string();
+        assert!(
+            error.contains("SSL_CERT_FILE") && error.contains(&file.display().to_string()),
+            "{error}"
+        );
+    }
+}
