@@ -351,8 +351,9 @@ fn is_overloaded(error: &ApiError) -> bool {
 fn retry_after<'h>(header: &impl Fn(&str) -> Option<&'h str>, now: Timestamp) -> Option<Duration> {
     if let Some(text) = header("retry-after-ms")
         && let Ok(ms) = text.trim().parse::<f64>()
+        && let Ok(pause) = Duration::try_from_secs_f64(ms / 1000.0)
     {
-        return Duration::try_from_secs_f64(ms / 1000.0).ok();
+        return Some(pause);
     }
     let text = header("retry-after")?.trim();
     if let Some(ms) = milliseconds(text) {

@@ -205,6 +205,10 @@ fn a_pause_is_what_is_asked_for_or_doubles() {
         (&[("retry-after", "soon")], None),
         (&[("retry-after", "NaN")], None),
         (&[("retry-after-ms", "1e300")], None),
+        (
+            &[("retry-after-ms", "-250"), ("retry-after", "7")],
+            Some(7_000),
+        ),
     ] {
         let verdict = judged(&of_kind(429, "rate_limit_error"), headers);
         assert_eq!(
