@@ -376,7 +376,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                 match (creating, paying) {
                     (Some(planned), _) | (None, Some(planned)) if refused.lacking().is_some() => {
                         let now = self.services.clock.up();
-                        self.line.wait(planned.call.slot, now, &refused);
+                        self.line.stand(planned.call.slot, now, &refused);
                     }
                     (Some(planned), _) => self.refuse_child(&planned.call, &refused),
                     (None, Some(planned)) => self.refuse(&planned.call, &refused),
@@ -418,7 +418,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
     fn refuse_child(&mut self, call: &Call, refused: &Refused) {
-        self.line.leave();
+        self.line.give_up(call.slot);
         if let Some(outcome) = plan::without_child(refused) {
             tracing::info!(run = %self.id, %refused, "a child run is refused");
             self.childless.insert(call.slot, Box::new(outcome));
@@ -429,7 +429,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// A call that cannot begin.
     fn refuse(&mut self, call: &Call, refused: &Refused) {
-        self.line.leave();
+        self.line.give_up(call.slot);
         tracing::info!(run = %self.id, %refused, "a call is refused");
         let now = self.services.clock.tick();
         let events = self.machine.refused(now, call, &refused.why);

@@ -145,9 +145,9 @@ fn what_is_written_into_the_files_of_a_run_gives_nobody_anything() {
     forged["limits"] = json!({"spend": "100.000000000", "spawns": 100});
     let _written = world.write(&thread, forged.to_string());
     let out = world.ryectl("resume --json").arg(&run).run().code(1);
-    assert_eq!(out.json()["code"], "permission_denied");
+    assert_eq!(out.json()["error"]["code"], "permission_denied");
     let next = out.json()["run_id"].as_str().unwrap().to_owned();
     assert_ne!(next, run);
     let shown = world.ryectl("budget show --json").arg(&next).ok().json();
-    assert_eq!(shown["accounts"][0]["max"], "0.100000000");
+    assert_eq!(shown["path"][0]["max"], "0.100000000");
 }

@@ -55,8 +55,11 @@ impl Line {
             .is_some_and(|waiting| waiting.slot == slot)
     }
 
-    /// The call `slot` was refused, and has a place in the line.
-    pub(super) fn wait(&mut self, slot: Slot, now: Uptime, refused: &Refused) {
+    /// The call `slot` was refused, and has a place in the line. If that place is another call's, which waits, both ask anew.
+    pub(super) fn stand(&mut self, slot: Slot, now: Uptime, refused: &Refused) {
+        if self.is_waiting() {
+            return self.leave();
+        }
         let waiting = self.waiting.take().filter(|waiting| waiting.slot == slot);
         let (since, told) = waiting.map_or((now, false), |before| (before.since, before.told));
         self.waiting = Some(Waiting {
@@ -101,6 +104,13 @@ impl Line {
             ),
         };
         (None, Some(warning.into()))
+    }
+
+    /// The call `slot` does not wait any more.
+    pub(super) fn give_up(&mut self, slot: Slot) {
+        if self.is_for(slot) {
+            self.leave();
+        }
     }
 
     /// Nothing waits any more.
@@ -189,12 +199,12 @@ mod tests {
         let begin = Uptime::default();
         let due = begin.plus(PATIENCE);
         let mut line = Line::default();
-        line.wait(Slot::Main, begin, &refused());
+        line.stand(Slot::Main, begin, &refused());
         assert_eq!(line.say(&call(), begin), (Some(due), None));
         // Asked again and refused again: it has waited since the first time.
         line.ask();
         let later = begin.plus(Duration::from_secs(4));
-        line.wait(Slot::Main, later, &refused());
+        line.stand(Slot::Main, later, &refused());
         assert_eq!(line.say(&call(), later), (Some(due), None));
         let (next, said) = line.say(&call(), due);
         let Some(Event::Run(RunEvent::Warning { node, message })) = said else {
@@ -212,17 +222,28 @@ mod tests {
     fn the_call_that_waits_is_held_up_until_it_is_called() {
         let mut line = Line::default();
         assert!(!line.holds_up(&call()));
-        line.wait(Slot::Main, Uptime::default(), &refused());
+        line.stand(Slot::Main, Uptime::default(), &refused());
         assert!(line.holds_up(&call()));
         let other = Call {
             slot: Slot::Hook(1),
             ..call()
         };
         assert!(!line.holds_up(&other));
+        line.give_up(Slot::Hook(1));
         line.ask();
         assert!(!line.holds_up(&call()));
         assert!(line.is_for(Slot::Main));
-        line.leave();
+        line.give_up(Slot::Main);
         assert!(!line.is_for(Slot::Main));
+    }
+
+    #[test]
+    fn a_second_call_that_lacks_money_lets_both_ask_anew() {
+        let mut line = Line::default();
+        line.stand(Slot::Part(3), Uptime::default(), &refused());
+        line.stand(Slot::Part(1), Uptime::default(), &refused());
+        assert!(!line.is_for(Slot::Part(3)) && !line.is_for(Slot::Part(1)));
+        line.stand(Slot::Part(1), Uptime::default(), &refused());
+        assert!(line.is_for(Slot::Part(1)));
     }
 }
