@@ -164,7 +164,7 @@ pub enum Source {
     Hook,
     /// A summary of an earlier conversation.
     Summary,
-    /// The prompt of a thread that goes on.
+    /// The prompt of a thread that continues.
     Continuation,
     /// The results of calls.
     Tools,

@@ -51,7 +51,7 @@ pub const MOST_BYTES: usize = 1 << 20;
 /// Most inputs named in one refusal.
 const MOST_PROBLEMS: usize = 20;
 
-/// What prompts a thread that goes on in a fresh conversation, if its directive does not say.
+/// What prompts a thread that continues in a fresh conversation, if its directive does not say.
 pub const DEFAULT_CONTINUATION: &str = "rye/agent/continuation";
 
 /// A directive file, parsed.
@@ -94,7 +94,7 @@ pub struct Directive {
     /// How its tool calls are made.
     #[serde(default)]
     pub tools: ToolUse,
-    /// What prompts the thread when it goes on in a fresh conversation, if it says.
+    /// What prompts the thread when it continues in a fresh conversation, if it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<ItemRef>,
     /// JSON Schema of its inputs; `None` if it declares none, and then takes any.
@@ -226,7 +226,7 @@ pub struct ToolUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStart {
-    /// As soon as it is complete, while the message goes on.
+    /// As soon as it is complete, while the message continues.
     #[default]
     Streaming,
     /// When its message is complete.
@@ -261,7 +261,7 @@ impl Directive {
         inputs.resolve(given).map(|(inputs, _)| inputs)
     }
 
-    /// The directive that prompts a thread which goes on in a fresh conversation.
+    /// The directive that prompts a thread which continues in a fresh conversation.
     pub fn continuation(&self) -> ItemRef {
         self.continuation.clone().unwrap_or_else(|| ItemRef {
             kind: crate::id::ItemKind::Directive,

@@ -13,7 +13,7 @@
 //!
 //! What an api asks for is code, what varies among its providers is data (`quirks`); no code asks for the name of a provider.
 //!
-//! **Failure.** All findings of a provider file are told with line and column. A stream is hostile: every part of it is bounded,
+//! **Failure.** All findings of a provider file are reported with line and column. A stream is hostile: every part of it is bounded,
 //! and one that breaks a rule ends in [`Signal::Broken`](stream::Signal::Broken), never in a panic.
 
 mod agent;

@@ -21,7 +21,7 @@ const ERROR_DETAIL: &str = "error_detail";
 
 /// Most bytes of the outputs of a thread as JSON, roughly.
 const MOST_BYTES: usize = 1 << 20;
-/// Most problems of one return that are told.
+/// Most problems of one return that are reported.
 const MOST_PROBLEMS: usize = 20;
 
 /// Something a directive returns.

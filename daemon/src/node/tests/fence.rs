@@ -9,7 +9,8 @@ use super::rig::Rig;
 use super::stage::{Act, Stage};
 use crate::journal::Change;
 
-const PARENT: &str = "config:
+/// Calls `t/child`, and then takes a step of its own.
+pub(super) const PARENT: &str = "config:
   start: a
   nodes:
     a: {action: {item_id: t/child, params: {}}, next: b}

@@ -5,17 +5,10 @@ use std::sync::Arc;
 use rye_core::id::RunId;
 use rye_core::model::{Budget, Event, Failure, Fate, ParentEnd, Run, Spec, Status};
 
+use super::fence::PARENT;
 use super::rig::{Daemon, Rig};
 use super::stage::{Act, Stage};
 use crate::journal::Change;
-
-const PARENT: &str = "config:
-  start: a
-  nodes:
-    a: {action: {item_id: t/child, params: {}}, next: b}
-    b: {action: {item_id: rye/core/echo, params: {text: b}}, next: c}
-    c: {type: return}
-";
 
 const CHILD: &str = "config:
   start: a

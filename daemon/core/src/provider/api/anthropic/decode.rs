@@ -32,13 +32,13 @@ pub(in crate::provider) struct Decoder {
 enum Phase {
     /// Nothing was said.
     Waiting,
-    /// The message goes on.
+    /// The message continues.
     Begun,
     /// Nothing more is said.
     Over,
 }
 
-/// A part that goes on.
+/// A part that continues.
 #[derive(Debug)]
 struct Open {
     kind: Kind,

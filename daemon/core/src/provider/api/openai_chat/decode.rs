@@ -30,7 +30,7 @@ pub(in crate::provider) struct Decoder {
     /// Whether the parts ahead of the calls were told.
     told: bool,
     calls: Vec<Made>,
-    /// The call that goes on: its index, if it has one, and its arguments so far.
+    /// The call that is open: its index, if it has one, and its arguments so far.
     open: Option<Open>,
     meter: Meter,
     usage: Option<Tokens>,
@@ -44,7 +44,7 @@ enum Phase {
     Over,
 }
 
-/// A call that goes on.
+/// A call that is open.
 #[derive(Debug)]
 struct Open {
     index: Option<u64>,
