@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use rye_core::cas::Encoded;
+use rye_core::digest::Encoded;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::ledger::Cost;

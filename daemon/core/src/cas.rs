@@ -11,84 +11,17 @@
 //!
 //! **Never** stores anything: everything here is a pure function.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::id::{InvalidId, ItemRef, RunId};
+use crate::digest::Encoded;
+use crate::id::{ItemRef, RunId};
 use crate::model::Status;
 use crate::seal::{canonical, canonical_object, sha256_hex};
 
 /// The version of all formats in this module.
 const SCHEMA: u32 = 1;
-
-/// The name of an object: the SHA-256 of its text, as 64 lower-case hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Digest(String);
-
-impl Digest {
-    /// The name of the object with this text.
-    pub fn of(text: &str) -> Self {
-        Self(sha256_hex(text))
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for Digest {
-    type Error = InvalidId;
-
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() == 64 && text.bytes().all(is_digit) {
-            return Ok(Self(text));
-        }
-        Err(InvalidId {
-            text,
-            what: "the name of an object",
-            reason: "it is 64 lower-case hexadecimal digits",
-        })
-    }
-}
-
-impl From<Digest> for String {
-    fn from(digest: Digest) -> Self {
-        digest.0
-    }
-}
-
-/// An object in its one text, with its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
-    /// SHA-256 of `text`, as 64 lower-case hexadecimal digits.
-    pub hash: String,
-    /// Canonical JSON.
-    pub text: String,
-}
-
-impl Encoded {
-    /// The text and the name of `object`.
-    pub fn of(object: &Value) -> Self {
-        let text = canonical(object);
-        Self {
-            hash: sha256_hex(&text),
-            text,
-        }
-    }
-}
 
 fn object<const N: usize>(kind: &str, fields: [(&str, Value); N]) -> Map<String, Value> {
     let head = [("schema", json!(SCHEMA)), ("kind", json!(kind))];

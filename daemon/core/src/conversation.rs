@@ -17,9 +17,9 @@ mod walk;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-pub use crate::cas::Digest;
-use crate::cas::Encoded;
-use crate::model::Object;
+pub use crate::digest::Digest;
+use crate::digest::Encoded;
+use crate::expr::Object;
 
 pub use walk::{Conversation, Damage, Fault, walk};
 

@@ -26,7 +26,7 @@ mod vars;
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::bounds::{self, Excess, MOST_BYTES, MOST_DEPTH};
 use crate::error::{ErrorKind, Kinded, excerpt};
@@ -42,6 +42,9 @@ pub use path::nearest;
 pub(crate) use value::{Kind, kind_of, text_of};
 
 use template::{Part, Template};
+
+/// A JSON object.
+pub type Object = Map<String, Value>;
 
 /// Characters of a template that an error shows.
 const SHOWN: usize = 100;

@@ -6,6 +6,7 @@
 
 pub mod bounds;
 pub mod clock;
+pub mod digest;
 pub mod error;
 pub mod frame;
 pub mod id;

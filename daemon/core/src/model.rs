@@ -36,7 +36,7 @@ mod work;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
@@ -56,9 +56,7 @@ pub use self::round::Round;
 pub use self::run::Run;
 pub use self::tool::ToolEvent;
 pub use self::work::Work;
-
-/// A JSON object.
-pub type Object = Map<String, Value>;
+pub use crate::expr::Object;
 
 /// What carries a run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use rye_core::cas::{self, Encoded, Execution, Receipt};
+use rye_core::cas::{self, Execution, Receipt};
 use rye_core::clock::Timestamp;
+use rye_core::digest::Encoded;
 use rye_core::expr::Vars;
 use rye_core::model::{Chunks, Event, GraphEvent, Outcome, Run, RunEvent, Slot, StepStatus};
 use serde_json::{Value, json};

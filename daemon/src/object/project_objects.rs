@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rye_core::cas::Encoded;
+use rye_core::digest::Encoded;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::RunId;
 use serde_json::Value;
