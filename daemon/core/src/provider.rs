@@ -19,6 +19,7 @@
 mod agent;
 mod api;
 mod choice;
+mod endpoint;
 pub mod failure;
 mod file;
 mod model;
@@ -40,6 +41,7 @@ use crate::yaml;
 pub use agent::Agent;
 pub use api::{Decoder, Wire, assemble};
 pub use choice::{Asked, ResolvedModel, Thinking, Unresolved, resolve};
+pub use endpoint::{Auth, BaseUrl, Endpoint, HeaderValue, Owner, Timeouts};
 pub use model::{Model, Reasoning, Reseed};
 pub use quirks::{
     CacheMarks, EndMark, IdRule, IndexRule, MaxTokensField, Quirks, ReasoningReplay, SystemRole,
@@ -68,18 +70,8 @@ pub struct Provider {
     pub name: String,
     /// How it is talked to.
     pub api: Api,
-    /// Where it is.
-    pub base_url: BaseUrl,
-    /// What is appended to it; `{model}` stands for the model.
-    pub path: String,
-    /// Headers of each request.
-    pub headers: Vec<(String, HeaderValue)>,
-    /// How it knows us: the first of which there is a secret. None at all: it asks for none.
-    pub auth: Vec<Auth>,
-    /// Most calls at once.
-    pub max_concurrent: u32,
-    /// How long its answers are waited for.
-    pub timeouts: Timeouts,
+    /// What a call needs of it.
+    pub endpoint: Endpoint,
     /// What it does unlike others of its api.
     pub quirks: Quirks,
     /// When a call that a stream brings starts.
@@ -93,76 +85,6 @@ pub struct Provider {
     models: Vec<Model>,
     /// What is known of a model that is not listed.
     profiles: Vec<model::Profile>,
-}
-
-/// Where a provider is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseUrl {
-    /// The variable of the daemon's environment that says so, if it is set.
-    pub env: Option<String>,
-    /// The address if there is none.
-    pub default: Option<String>,
-    /// Whether it may be plain HTTP beyond this machine.
-    pub insecure: bool,
-}
-
-impl BaseUrl {
-    /// The address, given the value of the variable. The error says what is wrong with it.
-    pub fn resolve(&self, env: impl FnOnce(&str) -> Option<String>) -> Result<String, String> {
-        let set = self.env.as_deref().and_then(env);
-        let set = set.filter(|address| !address.trim().is_empty());
-        let Some(address) = set.or_else(|| self.default.clone()) else {
-            let name = self.env.as_deref().unwrap_or_default();
-            return Err(format!(
-                "the variable `{name}` is not set, and `base_url` has no default"
-            ));
-        };
-        let address = address.trim().trim_end_matches('/');
-        url::check(address, self.insecure)?;
-        Ok(address.to_owned())
-    }
-}
-
-/// The value of a header.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HeaderValue {
-    /// This one.
-    Text(String),
-    /// What a variable of the daemon's environment holds; without it the header is left out.
-    Env(String),
-}
-
-/// A way to say who calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Auth {
-    /// The header.
-    pub header: String,
-    /// What stands before the secret.
-    pub prefix: String,
-    /// The name of the secret.
-    pub secret: String,
-}
-
-/// How long an answer is waited for, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// For the connection.
-    pub connect: u32,
-    /// For the headers.
-    pub headers: u32,
-    /// For the first event.
-    pub first_event: u32,
-    /// Between two events.
-    pub idle: u32,
-}
-
-/// In which space a provider file lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// The system's or the user's own.
-    User,
-    /// That of a project, which may be anybody's.
-    Project,
 }
 
 impl Provider {
@@ -202,27 +124,11 @@ impl Provider {
         self.models.iter().find(|model| model.is_called(name))
     }
 
-    /// The names of the secrets that it may be given.
-    pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.auth.iter().map(|auth| auth.secret.as_str())
-    }
-
-    /// Whether it can be called: it asks for no secret, or one of them exists.
-    pub fn is_usable(&self, has_secret: &dyn Fn(&str) -> bool) -> bool {
-        self.auth.is_empty() || self.secrets().any(has_secret)
-    }
-
     /// Whether what the file says is so old that somebody should look at it again.
     pub fn is_stale(&self, now: Timestamp) -> bool {
         const DAY: i64 = 86_400;
         self.as_of
             .is_some_and(|as_of| now.seconds().saturating_sub(as_of.seconds()) > FRESH_DAYS * DAY)
-    }
-
-    /// Where a call of `model` goes, given the address of the provider.
-    pub fn endpoint(&self, base: &str, model: &str) -> String {
-        let model = url::encode(model);
-        format!("{base}{}", self.path.replace("{model}", &model))
     }
 }
 

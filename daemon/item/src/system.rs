@@ -192,7 +192,7 @@ mod tests {
                 model: Some(tier),
                 ..Asked::default()
             };
-            let (model, _) = provider::resolve(&asked, &agent, &providers, &|_| true).unwrap();
+            let (model, _) = provider::resolve(&asked, &agent, &providers, &|_, _| true).unwrap();
             assert!(model.max_output <= agent.max_output, "{tier}: {model:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Agent, Api, Model, Prices, Provider, Quirks, Reasoning, Reseed};
+use super::{Agent, Api, Endpoint, Model, Owner, Prices, Provider, Quirks, Reasoning, Reseed};
 use crate::conversation::{Origin, TokenSize};
 use crate::directive::{CallStart, ToolUse, Wish};
 use crate::error::{ErrorKind, Kinded, excerpt};
@@ -20,6 +20,8 @@ pub struct ResolvedModel {
     pub provider: String,
     /// How it is talked to.
     pub api: Api,
+    /// Where its calls go.
+    pub endpoint: Endpoint,
     /// The model, as the provider calls it.
     pub id: String,
     /// Tokens of input and output together.
@@ -182,17 +184,17 @@ impl Kinded for Unresolved {
 struct Market<'a> {
     agent: &'a Agent,
     providers: &'a BTreeMap<String, Provider>,
-    has_secret: &'a dyn Fn(&str) -> bool,
+    has_secret: &'a dyn Fn(Owner, &str) -> bool,
     hint: Option<&'a str>,
 }
 
 /// Chooses the model of a thread. If the one that its directive names cannot be used, its `fallback` is taken; the text beside the
-/// model then says why.
+/// model then says why. `has_secret` tells whether there is a secret of that name for files of that owner.
 pub fn resolve(
     asked: &Asked<'_>,
     agent: &Agent,
     providers: &BTreeMap<String, Provider>,
-    has_secret: &dyn Fn(&str) -> bool,
+    has_secret: &dyn Fn(Owner, &str) -> bool,
 ) -> Result<(ResolvedModel, Option<String>), Unresolved> {
     let nothing = Wish::default();
     let wish = asked.wish.unwrap_or(&nothing);
@@ -328,15 +330,15 @@ impl<'a> Market<'a> {
 
     /// What a provider lacks to be called, and how to give it.
     fn lacking(&self, provider: &Provider) -> Option<String> {
-        if provider.is_usable(self.has_secret) {
-            return None;
-        }
-        let secrets: Vec<&str> = provider.secrets().collect();
-        Some(format!(
-            "the provider `{}` needs the secret {}: set it in the environment of the daemon, or put it in a file of that name below `rye/secrets` of your configuration",
-            provider.name,
-            secrets.join(" or ")
-        ))
+        let endpoint = &provider.endpoint;
+        let needs = || {
+            format!(
+                "the provider `{}` needs {}",
+                provider.name,
+                endpoint.lacking()
+            )
+        };
+        (!endpoint.is_usable(self.has_secret)).then(needs)
     }
 
     /// A model with what a directive asks of it.
@@ -357,6 +359,7 @@ impl<'a> Market<'a> {
             prices: prices.ok_or(Unresolved::PriceUnknown { model: name })?,
             provider: provider.name.clone(),
             api: provider.api,
+            endpoint: provider.endpoint.clone(),
             id: model.id,
             window: model.window,
             max_input: model.max_input,

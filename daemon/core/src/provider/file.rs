@@ -5,8 +5,9 @@ mod models;
 use serde_json::Value;
 
 use super::{
-    Api, Auth, BaseUrl, CacheMarks, EndMark, HeaderValue, IdRule, IndexRule, MaxTokensField, Owner,
-    Provider, Quirks, ReasoningReplay, SystemRole, Timeouts, UsageReport, url,
+    Api, Auth, BaseUrl, CacheMarks, EndMark, Endpoint, HeaderValue, IdRule, IndexRule,
+    MaxTokensField, Owner, Provider, Quirks, ReasoningReplay, SystemRole, Timeouts, UsageReport,
+    url,
 };
 use crate::clock::Timestamp;
 use crate::definition::Finding;
@@ -102,26 +103,16 @@ impl<'d> File<'d> {
         self.reader.map(&root, &FILE)?;
         self.labels(&root, id);
         let api = self.api(&root)?;
-        let base_url = self.base_url(&root, owner);
-        let path = self.path(&root);
-        let headers = self.headers(&root);
-        let auth = self.auth(&root);
-        let timeouts = self.timeouts(&root);
+        let endpoint = self.endpoint(&root, owner);
         let quirks = self.quirks(&root, api);
         let (start, max_parallel) = self.tools(&root);
         let profiles = self.profiles(&root);
         let models = self.models(&root, &profiles, api);
         let as_of = self.as_of(&root);
-        let max_concurrent = self.reader.whole(&root, "max_concurrent", 1);
         Some(Provider {
             name: id.name().to_owned(),
             api,
-            base_url: base_url?,
-            path: path?,
-            headers,
-            auth,
-            max_concurrent: max_concurrent.unwrap_or(64),
-            timeouts,
+            endpoint: endpoint?,
             quirks,
             start,
             max_parallel,
@@ -183,6 +174,24 @@ impl<'d> File<'d> {
         }
     }
 
+    fn endpoint(&mut self, root: &At<'d>, owner: Owner) -> Option<Endpoint> {
+        let base_url = self.base_url(root, owner);
+        let path = self.path(root);
+        let headers = self.headers(root);
+        let auth = self.auth(root);
+        let max_concurrent = self.reader.whole(root, "max_concurrent", 1);
+        let timeouts = self.timeouts(root);
+        Some(Endpoint {
+            owner,
+            base_url: base_url?,
+            path: path?,
+            headers,
+            auth,
+            max_concurrent: max_concurrent.unwrap_or(64),
+            timeouts,
+        })
+    }
+
     fn base_url(&mut self, root: &At<'d>, owner: Owner) -> Option<BaseUrl> {
         let insecure = self.reader.switch(root, "insecure").unwrap_or(false);
         if insecure
@@ -219,7 +228,7 @@ impl<'d> File<'d> {
 
     /// The name below `env`.
     fn variable(&mut self, at: &At<'d>) -> Option<String> {
-        let why = "it names a variable of the daemon's environment";
+        let why = "it names a variable of the environment";
         let name = self.reader.required_text(at, "env", why)?;
         self.secret_name(at, "env", name)
     }

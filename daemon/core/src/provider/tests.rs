@@ -57,7 +57,7 @@ fn model() -> ResolvedModel {
         ..Asked::default()
     };
     let agent = agent(&json!({}));
-    resolve(&asked, &agent, &providers, &|_| true).unwrap().0
+    resolve(&asked, &agent, &providers, &|_, _| true).unwrap().0
 }
 
 fn usd(text: &str) -> Usd {

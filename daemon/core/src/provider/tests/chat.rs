@@ -16,7 +16,7 @@ fn chat(quirks: &str) -> ResolvedModel {
         model: Some("m"),
         ..Asked::default()
     };
-    resolve(&asked, &agent(&json!({})), &providers, &|_| true)
+    resolve(&asked, &agent(&json!({})), &providers, &|_, _| true)
         .unwrap()
         .0
 }

@@ -28,7 +28,7 @@ fn config() -> Value {
 }
 
 fn try_resolve(asked: &Asked<'_>, config: &Value, secrets: &[&str]) -> Result<String, String> {
-    let resolved = resolve(asked, &agent(config), &providers(), &|name| {
+    let resolved = resolve(asked, &agent(config), &providers(), &|_, name| {
         secrets.contains(&name)
     });
     resolved
@@ -165,7 +165,34 @@ fn fitted(model: &str, wish: &Wish) -> Result<ResolvedModel, Unresolved> {
         },
         ..Asked::default()
     };
-    resolve(&asked, &agent(&config()), &providers(), &|_| true).map(|(model, _)| model)
+    resolve(&asked, &agent(&config()), &providers(), &|_, _| true).map(|(model, _)| model)
+}
+
+#[test]
+fn a_file_is_given_secrets_of_its_owner_only() {
+    for (owner, other, told) in [
+        (Owner::User, Owner::Project, "environment of the daemon"),
+        (Owner::Project, Owner::User, "`.env` of the project"),
+    ] {
+        let (one, _) = Provider::parse(&file("one", ""), &id("one"), owner).unwrap();
+        let providers = BTreeMap::from([("one".to_owned(), one)]);
+        let asked = Asked {
+            model: Some("m"),
+            ..Asked::default()
+        };
+        let agent = agent(&json!({}));
+        let has_one_of = |those: Owner| {
+            resolve(&asked, &agent, &providers, &|owner, name| {
+                owner == those && name == "KEY"
+            })
+        };
+        assert_eq!(has_one_of(owner).unwrap().0.endpoint.owner, owner);
+        let refused = has_one_of(other).unwrap_err().to_string();
+        assert!(
+            refused.contains("the secret KEY") && refused.contains(told),
+            "{refused}"
+        );
+    }
 }
 
 #[test]

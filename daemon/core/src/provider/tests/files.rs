@@ -18,17 +18,20 @@ fn a_file_is_read() {
     );
     assert_eq!(provider.name, "p");
     assert_eq!(
-        provider.headers,
+        provider.endpoint.headers,
         [
             ("x-version".to_owned(), HeaderValue::Text("1".to_owned())),
             ("x-org".to_owned(), HeaderValue::Env("ORG".to_owned()))
         ]
     );
-    assert_eq!(provider.auth[0].prefix, "Bearer ");
-    assert_eq!(provider.auth[0].header, "authorization");
-    assert_eq!(provider.secrets().collect::<Vec<_>>(), ["A", "B"]);
+    assert_eq!(provider.endpoint.auth[0].prefix, "Bearer ");
+    assert_eq!(provider.endpoint.auth[0].header, "authorization");
+    assert_eq!(provider.endpoint.secrets().collect::<Vec<_>>(), ["A", "B"]);
     assert_eq!(
-        (provider.timeouts.idle, provider.timeouts.connect),
+        (
+            provider.endpoint.timeouts.idle,
+            provider.endpoint.timeouts.connect
+        ),
         (60, 10)
     );
     assert_eq!(provider.quirks.end, EndMark::Lenient);
@@ -53,23 +56,63 @@ fn a_file_is_read() {
     assert_eq!(own.prices, None);
     assert_eq!(provider.model("other"), None);
 
-    let base = |value: Option<&str>| provider.base_url.resolve(|_| value.map(ToOwned::to_owned));
-    assert_eq!(base(None).unwrap(), "https://a.example");
-    assert_eq!(base(Some(" ")).unwrap(), "https://a.example");
+    let url = |value: Option<&str>| {
+        let env = |name: &str| {
+            assert_eq!(name, "BASE");
+            value.map(ToOwned::to_owned)
+        };
+        provider.endpoint.url("m", env)
+    };
+    assert_eq!(url(None).unwrap(), "https://a.example/v1/messages");
+    assert_eq!(url(Some(" ")).unwrap(), "https://a.example/v1/messages");
     assert_eq!(
-        base(Some("http://localhost:1/x/")).unwrap(),
-        "http://localhost:1/x"
+        url(Some("http://localhost:1/x/")).unwrap(),
+        "http://localhost:1/x/v1/messages"
     );
-    assert!(
-        base(Some("http://a.example"))
-            .unwrap_err()
-            .contains("plain HTTP")
-    );
-    assert_eq!(provider.endpoint("https://a", "m"), "https://a/v1/messages");
+    let refused = url(Some("http://a.example")).unwrap_err();
+    assert!(refused.contains("plain HTTP"), "{refused}");
 
     let day = |text: &str| Timestamp::parse(&format!("{text}T00:00:00Z")).unwrap();
     assert!(!provider.is_stale(day("2027-02-18")));
     assert!(provider.is_stale(day("2027-02-19")));
+}
+
+#[test]
+fn what_a_call_needs_of_a_file_is_kept_with_the_thread() {
+    let text = file(
+        "p",
+        "base_url: {env: BASE, default: \"https://a.example/\"}\n\
+         headers: {x-version: \"1\", x-org: {env: ORG}}\n\
+         auth: [{header: authorization, prefix: \"Bearer \", secret: A}, {header: x-key, secret: B}]\n\
+         max_concurrent: 3\n\
+         timeouts: {idle: 60}",
+    );
+    let (provider, _) = Provider::parse(&text, &id("p"), Owner::Project).unwrap();
+    let stored = json!({
+        "owner": "project",
+        "base_url": {"env": "BASE", "default": "https://a.example/"},
+        "path": "/v1/messages",
+        "headers": [["x-version", {"text": "1"}], ["x-org", {"env": "ORG"}]],
+        "auth": [
+            {"header": "authorization", "prefix": "Bearer ", "secret": "A"},
+            {"header": "x-key", "secret": "B"},
+        ],
+        "max_concurrent": 3,
+        "timeouts": {"connect": 10, "headers": 120, "first_event": 300, "idle": 60},
+    });
+    let resolved = ResolvedModel {
+        endpoint: provider.endpoint,
+        ..model()
+    };
+    let written = serde_json::to_value(&resolved).unwrap();
+    assert_eq!(written["endpoint"], stored);
+    let read: ResolvedModel = serde_json::from_value(written).unwrap();
+    assert_eq!(read, resolved);
+    let plain = serde_json::to_string(&model().endpoint).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Endpoint>(&plain).unwrap(),
+        model().endpoint
+    );
 }
 
 #[test]
@@ -83,8 +126,8 @@ fn an_open_provider_takes_any_model() {
     assert_eq!(open.model("other"), None, "nobody says how large it is");
     assert_eq!(open.listed("free-1/a"), None);
     assert_eq!(
-        open.endpoint("https://a", "free-1/a"),
-        "https://a/v1/free-1%2Fa:go"
+        open.endpoint.url("free-1/a", |_| None).unwrap(),
+        "https://api.example.com/v1/free-1%2Fa:go"
     );
 }
 
