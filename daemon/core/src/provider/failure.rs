@@ -122,12 +122,16 @@ fn retry_delay(error: &Value) -> Option<u64> {
 /// How far a call had come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failed {
+    /// It cannot be sent: its address or a header is none.
+    Unsendable,
     /// There was no connection.
     Connect,
     /// The provider's certificate was refused.
     Certificate,
     /// The request was sent, and nothing was answered.
     Unanswered,
+    /// The headers of the answer were too large to be taken.
+    Headers,
     /// The answer was an error.
     Answered(ApiError),
     /// The stream broke.
@@ -195,6 +199,12 @@ impl Verdict {
         }
     }
 
+    /// The pause that everybody makes who calls with the same secret, if the failure says that more calls would fail as well.
+    pub fn pause_for_all(&self) -> Option<Duration> {
+        let own = (self.class == Class::RateLimited).then_some(self.base);
+        self.asked.or(own).filter(|_| self.is_retryable())
+    }
+
     /// The pause before the next try, after so many tries that failed before this one: what the provider asks for, or the doubled
     /// base; with up to half of that as jitter on top, of which `jitter` is the share in thousandths.
     pub fn pause(&self, failed_before: u32, jitter: u16) -> Duration {
@@ -260,8 +270,9 @@ pub fn classify<'h>(
 ) -> Verdict {
     let (class, charge) = match failed {
         Failed::Connect => (Class::Transient, Charge::Nothing),
-        Failed::Certificate => (Class::Permanent, Charge::Nothing),
+        Failed::Certificate | Failed::Unsendable => (Class::Permanent, Charge::Nothing),
         Failed::Unanswered => (Class::Transient, Charge::Hold),
+        Failed::Headers => (Class::Permanent, Charge::Hold),
         Failed::Refused => (Class::Permanent, Charge::Reported),
         Failed::Answered(error) => answered(error, &header),
         Failed::Stream { fault, begun } => {
@@ -284,9 +295,11 @@ pub fn classify<'h>(
             fault: Fault::Api(error),
             ..
         } => Some(error),
-        Failed::Connect
+        Failed::Unsendable
+        | Failed::Connect
         | Failed::Certificate
         | Failed::Unanswered
+        | Failed::Headers
         | Failed::Refused
         | Failed::Stream { .. } => None,
     };

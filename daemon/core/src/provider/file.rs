@@ -298,11 +298,14 @@ impl<'d> File<'d> {
             self.reader.key_error("bad_header", at, message);
         }
         let ours = [
+            "accept",
+            "accept-encoding",
             "host",
             "content-length",
             "content-type",
             "transfer-encoding",
             "connection",
+            "user-agent",
         ];
         if ours.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
             let message = format!("the header `{name}` is set by Rye");

@@ -56,7 +56,9 @@ fn ours() -> Vec<Case> {
     vec![
         (Failed::Connect, &[], Transient, Nothing),
         (Failed::Certificate, &[], Permanent, Nothing),
+        (Failed::Unsendable, &[], Permanent, Nothing),
         (Failed::Unanswered, &[], Transient, Hold),
+        (Failed::Headers, &[], Permanent, Hold),
         (Failed::Refused, &[], Permanent, Reported),
         (cut(false), &[], Transient, Hold),
         (cut(true), &[], Transient, Hold),
@@ -241,6 +243,26 @@ fn a_pause_is_what_is_asked_for_or_doubles() {
     let busy = judged(&of_kind(529, "overloaded_error"), &[("retry-after", "5")]);
     assert!(near(seconds(&busy, 0, 0), 5.0));
     assert!(near(seconds(&busy, 8, 0), 120.0));
+}
+
+#[test]
+fn a_pause_is_everybodys_if_the_provider_asks_for_it() {
+    for (failed, headers, seconds) in [
+        (of_kind(429, "rate_limit_error"), &[][..], Some(2)),
+        (of_kind(429, "x"), &[("retry-after", "7")], Some(7)),
+        (of_kind(503, "x"), &[("retry-after", "7")], Some(7)),
+        (of_kind(503, "x"), &[], None),
+        // That of others is not used up with this one.
+        (
+            of_kind(429, "insufficient_quota"),
+            &[("retry-after", "7")],
+            None,
+        ),
+        (Failed::Connect, &[], None),
+    ] {
+        let pause = judged(&failed, headers).pause_for_all();
+        assert_eq!(pause, seconds.map(Duration::from_secs), "{failed:?}");
+    }
 }
 
 #[test]

@@ -162,6 +162,12 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("path: /../x", "bad_url", "begins with `/`"),
     ("headers: {\"a b\": c}", "bad_header", "letters, digits"),
     ("headers: {Host: c}", "bad_header", "set by Rye"),
+    ("headers: {User-Agent: c}", "bad_header", "set by Rye"),
+    (
+        "auth: [{header: accept, secret: A}]",
+        "bad_header",
+        "set by Rye",
+    ),
     ("headers: {a: \"b\\nc\"}", "bad_header", "visible ASCII"),
     (
         "headers: {a: {evn: B}}",
