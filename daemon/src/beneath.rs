@@ -87,12 +87,19 @@ impl Dir {
         )?)
     }
 
+    /// Opens the plain file `name` to read; `None` if it is not there.
+    pub fn look(&self, name: &str) -> io::Result<Option<File>> {
+        match fcntl::openat(&self.0, name, FILE | OFlag::O_RDONLY, Mode::empty()) {
+            Ok(fd) => plain(fd).map(Some),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// The content of the plain file `name`, of at most `most` bytes; `None` if it is not there.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let file = match fcntl::openat(&self.0, name, FILE | OFlag::O_RDONLY, Mode::empty()) {
-            Ok(fd) => plain(fd)?,
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
+        let Some(file) = self.look(name)? else {
+            return Ok(None);
         };
         let mut content = Vec::new();
         file.take(most.saturating_add(1))

@@ -11,6 +11,8 @@
 //! read ahead of who asks for the next one, so a slow reader slows the sender down. **Failure.** A [`Failure`] says how far a call
 //! had come, for that decides what it costs.
 
+#[cfg(test)]
+pub(crate) mod peer;
 mod roots;
 
 use std::collections::VecDeque;
@@ -218,7 +220,7 @@ impl Answer {
     }
 
     /// What came of the body within `patience`, and of that no more than `most` bytes: an error is told as far as it can be.
-    pub async fn beginning(mut self, most: usize, patience: Duration) -> String {
+    pub async fn beginning(&mut self, most: usize, patience: Duration) -> String {
         let mut beginning = Vec::new();
         let whole = async {
             while let Ok(Some(part)) = self.body.chunk().await {

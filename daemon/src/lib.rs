@@ -29,6 +29,7 @@ pub mod projects;
 pub mod storage_backoff;
 
 pub mod native;
+pub mod provider;
 
 pub mod chain;
 

@@ -29,6 +29,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("projects", 4),
     ("storage_backoff", 4),
     ("native", 5),
+    ("provider", 5),
     ("chain", 6),
     ("inspect", 7),
     ("services", 7),

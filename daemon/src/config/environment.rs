@@ -72,7 +72,8 @@ impl Environment {
         self.directory("HOME").or_else(|| self.account_home.clone())
     }
 
-    pub(super) fn config_home(&self) -> Option<PathBuf> {
+    /// The directory below which programs keep their settings for the user.
+    pub fn config_home(&self) -> Option<PathBuf> {
         self.base_directory("XDG_CONFIG_HOME", ".config")
     }
 
@@ -87,6 +88,11 @@ impl Environment {
     fn base_directory(&self, name: &str, below_home: &str) -> Option<PathBuf> {
         self.directory(name)
             .or_else(|| Some(self.home()?.join(below_home)))
+    }
+
+    /// The directory in which the service manager puts the credentials of this process.
+    pub fn credentials(&self) -> Option<PathBuf> {
+        self.directory("CREDENTIALS_DIRECTORY")
     }
 
     /// Relative values are to be ignored (XDG base directory specification).

@@ -1,18 +1,16 @@
 use std::ffi::OsString;
-use std::future::Future;
 use std::net::SocketAddr;
 
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use super::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
 use super::*;
 use crate::task::Group;
 
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(30);
 /// For what does not come.
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -21,9 +19,6 @@ const PATIENCE: Patience = Patience {
     headers: LONG,
 };
 
-const STREAM: &str =
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-
 fn client() -> Client {
     Client::new(&Environment::default()).unwrap()
 }
@@ -31,54 +26,6 @@ fn client() -> Client {
 fn to(address: SocketAddr, patience: Patience) -> Request {
     let url = format!("http://{address}/v1");
     Request::post(&url, Bytes::from_static(b"{\"a\":1}"), patience).unwrap()
-}
-
-/// Reads a request up to the end of its body.
-async fn heard(peer: &mut (impl AsyncRead + Unpin)) -> String {
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"{\"a\":1}") {
-        let mut part = [0; 1024];
-        let count = peer.read(&mut part).await.unwrap();
-        assert!(count > 0, "the request was cut");
-        heard.extend_from_slice(&part[..count]);
-    }
-    String::from_utf8(heard).unwrap()
-}
-
-/// A server that talks to one peer by `talk`, given its connection behind the request.
-async fn server<T, F>(
-    talk: impl FnOnce(TcpStream, String) -> F + Send + 'static,
-) -> (SocketAddr, Group<T>)
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut tasks = Group::new();
-    tasks.spawn(async move {
-        let (mut peer, _) = listener.accept().await.unwrap();
-        let request = heard(&mut peer).await;
-        talk(peer, request).await
-    });
-    (address, tasks)
-}
-
-/// Says `answer` and closes.
-async fn saying(answer: impl Into<String>) -> (SocketAddr, Group<String>) {
-    let answer = answer.into();
-    server(|mut peer, request| async move {
-        // Who has read enough goes away before all was said.
-        drop(peer.write_all(answer.as_bytes()).await);
-        drop(peer.shutdown().await);
-        request
-    })
-    .await
-}
-
-/// One piece of a body.
-fn chunk(text: &str) -> String {
-    format!("{:x}\r\n{text}\r\n", text.len())
 }
 
 async fn data(events: &mut Events) -> Result<Option<String>, Failure> {
@@ -114,12 +61,6 @@ async fn events_come_as_they_are_sent() {
     peer.write_all(rest.as_bytes()).await.unwrap();
     assert_eq!(data(&mut events).await, Ok(Some("2".to_owned())));
     assert_eq!(data(&mut events).await, Ok(None));
-}
-
-/// Whether the other side closed the connection; one that is reset is closed as well.
-async fn is_closed(mut peer: TcpStream) -> bool {
-    let end = timeout(LONG, peer.read(&mut [0; 1])).await.unwrap();
-    end.unwrap_or(0) == 0
 }
 
 #[tokio::test]
@@ -252,7 +193,7 @@ async fn of_an_error_comes_the_beginning() {
     ] {
         let answer = format!("HTTP/1.1 500 No\r\nContent-Length: {length}\r\n\r\n{body}");
         let (address, _tasks) = saying(answer).await;
-        let answer = client().send(to(address, PATIENCE)).await.unwrap();
+        let mut answer = client().send(to(address, PATIENCE)).await.unwrap();
         assert_eq!(answer.beginning(5, LONG).await, expected);
     }
 }

@@ -1,0 +1,128 @@
+//! What a call brings along: its address, its headers, and what of them must never be shown.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rye_core::provider::{Endpoint, HeaderValue, ResolvedModel};
+
+use super::NoAccess;
+use super::secrets::{Given, ProjectEnv, Refused, Secret, Secrets};
+use crate::http::{self, Patience, Request};
+
+/// How Rye calls itself.
+const USER_AGENT: &str = concat!("rye/", env!("CARGO_PKG_VERSION"));
+/// Headers of every call, over those of its file.
+const OURS: [(&str, &str); 4] = [
+    ("user-agent", USER_AGENT),
+    ("accept", "text/event-stream"),
+    ("accept-encoding", "identity"),
+    ("content-type", "application/json"),
+];
+
+/// All that a request needs but its body.
+pub(super) struct Access {
+    /// The name of the secret that it is made with.
+    pub(super) secret: Option<String>,
+    url: String,
+    patience: Patience,
+    headers: Vec<(String, String)>,
+    private_headers: Vec<(String, Secret)>,
+    /// What no text may hold that is shown.
+    hidden: Vec<Secret>,
+}
+
+impl Access {
+    /// Looks up what `model` names. Reads files, and so blocks.
+    pub(super) fn of(
+        model: &ResolvedModel,
+        secrets: &Secrets,
+        project: &ProjectEnv,
+    ) -> Result<Self, NoAccess> {
+        let (endpoint, provider) = (&model.endpoint, || model.provider.clone());
+        let given = secrets.of(endpoint.owner, project);
+        let variable = |name: &str| Some(given.variable(name)?.reveal().to_owned());
+        let mut access = Self {
+            secret: None,
+            url: endpoint
+                .url(&model.id, variable)
+                .map_err(|problem| NoAccess::BadAddress {
+                    provider: provider(),
+                    problem,
+                })?,
+            patience: Patience {
+                connect: seconds(endpoint.timeouts.connect),
+                headers: seconds(endpoint.timeouts.headers),
+            },
+            headers: Vec::new(),
+            private_headers: Vec::new(),
+            hidden: Vec::new(),
+        };
+        access.take_headers(endpoint, given);
+        let taken = access.take_secret(endpoint, given);
+        let taken = taken.map_err(|source| NoAccess::BadSecret {
+            provider: provider(),
+            source,
+        })?;
+        if taken || endpoint.auth.is_empty() {
+            return Ok(access);
+        }
+        Err(NoAccess::NoSecret {
+            provider: provider(),
+            lacking: endpoint.lacking(),
+        })
+    }
+
+    /// The headers of the file; those whose variable is not set are left out.
+    fn take_headers(&mut self, endpoint: &Endpoint, given: Given<'_>) {
+        for (name, value) in &endpoint.headers {
+            match value {
+                HeaderValue::Text(text) => self.headers.push((name.clone(), text.clone())),
+                HeaderValue::Env(variable) => {
+                    if let Some(value) = given.variable(variable) {
+                        self.private_headers.push((name.clone(), value.clone()));
+                        self.hidden.push(value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first secret that there is; whether there is one.
+    fn take_secret(&mut self, endpoint: &Endpoint, given: Given<'_>) -> Result<bool, Refused> {
+        for auth in &endpoint.auth {
+            if let Some(secret) = given.secret(&auth.secret)? {
+                let value = secret.behind(&auth.prefix);
+                self.private_headers.push((auth.header.clone(), value));
+                self.hidden.push(secret);
+                self.secret = Some(auth.secret.clone());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A request that brings `body`.
+    pub(super) fn request(&self, body: Bytes) -> Result<Request, http::Failure> {
+        let mut request = Request::post(&self.url, body, self.patience)?;
+        for (name, value) in &self.headers {
+            request = request.header(name, value)?;
+        }
+        for (name, value) in OURS {
+            request = request.header(name, value)?;
+        }
+        for (name, value) in &self.private_headers {
+            request = request.secret_header(name, value.reveal())?;
+        }
+        Ok(request)
+    }
+
+    /// What no text may hold that is shown.
+    pub(super) fn hidden(&self) -> Vec<&str> {
+        self.hidden.iter().map(Secret::reveal).collect()
+    }
+}
+
+/// A time of a provider file.
+pub(super) fn seconds(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into())
+}

@@ -1,0 +1,320 @@
+//! The lines in front of providers: one for each secret that calls are made with.
+//!
+//! **Owns** how many calls are made at once, who is next, and the pause that a provider asks for. **Never** knows what a call is.
+//!
+//! **Order.** Places are given in the order of arrival. Who has one waits, if the line is closed, until it opens, and then for a
+//! share of the time that was asked for, of its own, so that not all call in the same moment. **Failure.** Who is dropped while it
+//! waits leaves the line; a place is given back when its [`Pass`] is dropped.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rye_core::clock::Uptime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::clock::Timer;
+
+/// The longest time for which a provider closes a line: the next call will hear if it is not over.
+const MOST_CLOSED: Duration = Duration::from_mins(5);
+/// The most that is waited beyond that.
+const MOST_JITTER: Duration = Duration::from_secs(10);
+
+/// Which line: a provider of a project is nobody else's, whatever its name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The project whose file names the provider; `None` for the user's.
+    pub(super) project: Option<String>,
+    /// The provider.
+    pub(super) provider: String,
+    /// The name of the secret, if it asks for one.
+    pub(super) secret: Option<String>,
+}
+
+/// All lines that somebody stands in, or that are closed.
+#[derive(Debug)]
+pub(super) struct Gates {
+    clock: Arc<dyn Timer>,
+    gates: Mutex<HashMap<Key, Arc<Gate>>>,
+}
+
+impl Gates {
+    /// No lines yet.
+    pub(super) fn new(clock: Arc<dyn Timer>) -> Self {
+        Self {
+            clock,
+            gates: Mutex::default(),
+        }
+    }
+
+    /// Waits for a place among at most `most`, and for the line to be open. Cancel safe.
+    pub(super) async fn enter(&self, key: Key, most: u32) -> Pass {
+        let gate = self.gate(key);
+        gate.resize(most);
+        let places = Arc::clone(&gate.places);
+        let permit = places.acquire_owned().await;
+        let pass = Pass {
+            permit: Some(permit.expect("nobody closes the places")),
+            gate,
+        };
+        pass.gate.opened().await;
+        pass
+    }
+
+    fn gate(&self, key: Key) -> Arc<Gate> {
+        let now = self.clock.up();
+        let mut gates = lock(&self.gates);
+        if let Some(gate) = gates.get(&key) {
+            return Arc::clone(gate);
+        }
+        gates.retain(|_, gate| Arc::strong_count(gate) > 1 || lock(&gate.state).opens > now);
+        let gate = Arc::new(Gate {
+            clock: Arc::clone(&self.clock),
+            places: Arc::new(Semaphore::new(0)),
+            state: Mutex::default(),
+        });
+        gates.insert(key, Arc::clone(&gate));
+        gate
+    }
+}
+
+/// One line.
+#[derive(Debug)]
+struct Gate {
+    clock: Arc<dyn Timer>,
+    places: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many places there are, taken or not.
+    size: usize,
+    /// How many there should be, as who came last says: two threads may have begun with different versions of a file.
+    wanted: usize,
+    /// When it opens, or did.
+    opens: Uptime,
+    /// The most that is waited beyond that.
+    jitter: Duration,
+}
+
+impl Gate {
+    /// Makes room for `most` at once. What is too much and taken goes as it is given back.
+    fn resize(&self, most: u32) {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let mut state = lock(&self.state);
+        state.wanted = most.clamp(1, Semaphore::MAX_PERMITS);
+        if state.size < state.wanted {
+            self.places.add_permits(state.wanted - state.size);
+            state.size = state.wanted;
+        } else {
+            state.size -= self.places.forget_permits(state.size - state.wanted);
+        }
+    }
+
+    /// Resolves when it is open.
+    async fn opened(&self) {
+        loop {
+            let (opens, jitter) = {
+                let state = lock(&self.state);
+                (state.opens, state.jitter)
+            };
+            if self.clock.up() >= opens {
+                return;
+            }
+            let most = u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX);
+            let own = Duration::from_millis(self.clock.random() % most.saturating_add(1));
+            self.clock.sleep_until(opens.plus(own)).await;
+        }
+    }
+}
+
+/// A place in front of a provider, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Pass {
+    gate: Arc<Gate>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Pass {
+    /// Closes the line for everybody. It never opens sooner than somebody was told before.
+    pub(super) fn close(&self, pause: Duration) {
+        let pause = pause.min(MOST_CLOSED);
+        let opens = self.gate.clock.up().plus(pause);
+        let mut state = lock(&self.gate.state);
+        if opens > state.opens {
+            state.opens = opens;
+            state.jitter = (pause / 2).min(MOST_JITTER);
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut state = lock(&self.gate.state);
+        if state.size > state.wanted
+            && let Some(permit) = self.permit.take()
+        {
+            permit.forget();
+            state.size -= 1;
+        }
+    }
+}
+
+/// Nothing panics while one of these is held, so that a panic elsewhere leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::clock::manual::ManualClock;
+
+    fn key(provider: &str) -> Key {
+        Key {
+            project: None,
+            provider: provider.to_owned(),
+            secret: Some("KEY".to_owned()),
+        }
+    }
+
+    fn gates() -> (Arc<ManualClock>, Gates) {
+        let clock = Arc::new(ManualClock::default());
+        let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
+        (clock, Gates::new(timer))
+    }
+
+    /// Enters at once, or not.
+    fn try_enter(gates: &Gates, key: Key, most: u32) -> Option<Pass> {
+        gates.enter(key, most).now_or_never()
+    }
+
+    #[test]
+    fn places_are_given_in_the_order_of_arrival() {
+        let (_clock, gates) = gates();
+        let first = try_enter(&gates, key("p"), 2).unwrap();
+        let second = try_enter(&gates, key("p"), 2).unwrap();
+        let mut third = Box::pin(gates.enter(key("p"), 2));
+        let mut fourth = Box::pin(gates.enter(key("p"), 2));
+        assert!(third.as_mut().now_or_never().is_none());
+        assert!(fourth.as_mut().now_or_never().is_none());
+        drop(second);
+        assert!(fourth.as_mut().now_or_never().is_none());
+        let third = third.as_mut().now_or_never().unwrap();
+        drop(first);
+        let fourth = fourth.as_mut().now_or_never().unwrap();
+        assert!(try_enter(&gates, key("p"), 2).is_none());
+        drop((third, fourth));
+        assert!(try_enter(&gates, key("p"), 2).is_some());
+    }
+
+    #[test]
+    fn another_secret_and_another_project_are_another_line() {
+        let (_clock, gates) = gates();
+        let _first = try_enter(&gates, key("p"), 1).unwrap();
+        let other_secret = Key {
+            secret: None,
+            ..key("p")
+        };
+        let other_project = Key {
+            project: Some("/a".to_owned()),
+            ..key("p")
+        };
+        for other in [key("q"), other_secret, other_project] {
+            assert!(try_enter(&gates, other, 1).is_some());
+        }
+        assert!(try_enter(&gates, key("p"), 1).is_none());
+    }
+
+    #[test]
+    fn who_is_dropped_leaves_the_line() {
+        let (_clock, gates) = gates();
+        let first = try_enter(&gates, key("p"), 1).unwrap();
+        let mut second = Box::pin(gates.enter(key("p"), 1));
+        let mut third = Box::pin(gates.enter(key("p"), 1));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(second);
+        drop(first);
+        assert!(third.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_line_that_is_closed_opens_for_each_at_a_time_of_its_own() {
+        let (clock, gates) = gates();
+        let caller = try_enter(&gates, key("p"), 9).unwrap();
+        caller.close(Duration::from_secs(7));
+        // A shorter pause does not open it.
+        caller.close(Duration::from_secs(1));
+        let mut one = Box::pin(gates.enter(key("p"), 9));
+        let mut two = Box::pin(gates.enter(key("p"), 9));
+        assert!(one.as_mut().now_or_never().is_none());
+        assert!(two.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(7));
+        // The clock draws 1 for the first, and 2 for the second.
+        assert!(one.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_millis(1));
+        assert!(one.as_mut().now_or_never().is_some());
+        assert!(two.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_millis(1));
+        assert!(two.as_mut().now_or_never().is_some());
+        assert!(try_enter(&gates, key("p"), 9).is_some());
+    }
+
+    #[test]
+    fn a_line_that_closes_again_keeps_who_waits() {
+        let (clock, gates) = gates();
+        let caller = try_enter(&gates, key("p"), 9).unwrap();
+        caller.close(Duration::from_secs(2));
+        let mut waits = Box::pin(gates.enter(key("p"), 9));
+        assert!(waits.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(1));
+        caller.close(Duration::from_secs(5));
+        clock.advance(Duration::from_secs(3));
+        assert!(waits.as_mut().now_or_never().is_none());
+        // Dropped while it waits for the line to open, it gives its place back.
+        drop(waits);
+        assert_eq!(clock.sleepers(), 0);
+        clock.advance(Duration::from_mins(1));
+        assert!(try_enter(&gates, key("p"), 2).is_some());
+    }
+
+    #[test]
+    fn nobody_closes_a_line_for_ever() {
+        let (clock, gates) = gates();
+        let caller = try_enter(&gates, key("p"), 1).unwrap();
+        caller.close(Duration::MAX);
+        drop(caller);
+        // Lines of others come and go; this one is remembered while it is closed.
+        assert!(try_enter(&gates, key("q"), 1).is_some());
+        assert!(try_enter(&gates, key("p"), 1).is_none());
+        clock.advance(MOST_CLOSED);
+        assert!(try_enter(&gates, key("r"), 1).is_some());
+        assert_eq!(lock(&gates.gates).len(), 1, "only lines in use are kept");
+        assert!(try_enter(&gates, key("p"), 1).is_some());
+    }
+
+    #[test]
+    fn who_comes_last_says_how_many_there_may_be() {
+        let (_clock, gates) = gates();
+        let three: Vec<Pass> = std::iter::from_fn(|| try_enter(&gates, key("p"), 3)).collect();
+        assert_eq!(three.len(), 3);
+        assert!(try_enter(&gates, key("p"), 1).is_none());
+        let mut waits = Box::pin(gates.enter(key("p"), 1));
+        let mut left = three.into_iter();
+        for _ in 0..2 {
+            drop(left.next());
+            assert!(waits.as_mut().now_or_never().is_none());
+        }
+        drop(left.next());
+        let one = waits.as_mut().now_or_never().unwrap();
+        assert!(try_enter(&gates, key("p"), 1).is_none());
+        assert!(try_enter(&gates, key("p"), 2).is_some());
+        // None at all would be a line that nobody ever leaves.
+        drop(one);
+        assert!(try_enter(&gates, key("q"), 0).is_some());
+    }
+}

@@ -1,0 +1,112 @@
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use rye_core::id::ItemId;
+use rye_core::provider::failure::{Charge, Class};
+use rye_core::provider::stream::Signal;
+use rye_core::provider::{Agent, Asked, Provider, Tokens, resolve};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clock::manual::ManualClock;
+
+mod accesses;
+mod calls;
+mod failures;
+
+const BODY: &str = "{\"a\":\"what is said\"}";
+
+/// A model of the provider `p` of `owner`, whose file has these keys.
+fn model_of(owner: Owner, keys: &str) -> ResolvedModel {
+    let mut lines = vec![
+        "version: \"1.0.0\"",
+        "category: agent/providers",
+        "name: p",
+        "api: anthropic",
+        "path: /v1/messages",
+        "auth: [{header: x-api-key, secret: KEY}]",
+        "models: [{id: m, window: 200000, max_output: 64000, prices: free}]",
+    ];
+    lines.retain(|line| {
+        let key = line.split(':').next();
+        keys.lines().all(|given| given.split(':').next() != key)
+    });
+    let text = format!("{}\n{keys}", lines.join("\n"));
+    let id = ItemId::new("agent/providers/p").unwrap();
+    let (provider, _) = Provider::parse(&text, &id, owner).unwrap();
+    let providers = BTreeMap::from([("p".to_owned(), provider)]);
+    let (agent, _) = Agent::from_config(&json!({})).unwrap();
+    let asked = Asked {
+        model: Some("m"),
+        ..Asked::default()
+    };
+    resolve(&asked, &agent, &providers, &|_, _| true).unwrap().0
+}
+
+/// A model of the user that answers at `address`.
+fn model(address: SocketAddr) -> ResolvedModel {
+    model_of(Owner::User, &format!("base_url: http://{address}"))
+}
+
+fn providers_with(variables: &[(&str, &str)]) -> (Arc<ManualClock>, Providers) {
+    let clock = Arc::new(ManualClock::default());
+    let variables = variables.iter();
+    let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let environment = Environment::of(variables);
+    let client = Arc::new(Client::new(&environment).unwrap());
+    let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
+    let providers = Providers::new(client, &environment, timer);
+    (clock, providers)
+}
+
+fn providers() -> (Arc<ManualClock>, Providers) {
+    providers_with(&[("KEY", "k3y")])
+}
+
+/// Calls `model`.
+async fn call(providers: &Providers, model: &ResolvedModel) -> Call {
+    let place = providers.enter(model, &ProjectEnv::default()).await;
+    place.unwrap().call(model, 1, BODY.to_owned())
+}
+
+/// All that is heard of a call, up to its end.
+async fn all(call: &mut Call) -> Vec<Heard> {
+    let mut all = Vec::new();
+    while let Some(heard) = call.next().await {
+        all.push(heard);
+    }
+    all
+}
+
+/// How a call ends.
+async fn failure(call: &mut Call) -> Failure {
+    match all(call).await.pop() {
+        Some(Heard::Failed(failure)) => *failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Events as a body has them.
+fn events(events: &[Value]) -> String {
+    let event = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"]);
+    events.iter().map(event).collect()
+}
+
+fn start() -> Value {
+    json!({"type": "message_start", "message": {"model": "m-1", "usage": {"input_tokens": 10, "output_tokens": 1}}})
+}
+
+/// A message that says `Hello`, event by event.
+fn hello() -> Vec<Value> {
+    vec![
+        start(),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}),
+        json!({"type": "message_stop"}),
+    ]
+}

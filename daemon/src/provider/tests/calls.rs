@@ -1,0 +1,222 @@
+//! Calls, against a server.
+
+use rye_core::conversation::{Block, Stop};
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::{Instant, timeout};
+
+use super::*;
+use crate::http::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
+
+/// The head of a stream that is named `req-1`.
+fn named_stream() -> String {
+    STREAM.replacen("\r\n", "\r\nRequest-Id: req-1\r\n", 1)
+}
+
+#[tokio::test]
+async fn a_call_is_its_signals_and_then_the_message() {
+    let answer = format!("{}{}0\r\n\r\n", named_stream(), chunk(&events(&hello())));
+    let (address, mut tasks) = saying(answer).await;
+    let (_clock, providers) = providers();
+    let mut call = call(&providers, &model(address)).await;
+    let mut signals = all(&mut call).await;
+
+    let Some(Heard::Message(message)) = signals.pop() else {
+        panic!("{signals:?}")
+    };
+    let text = "Hello".to_owned();
+    assert_eq!(message.ended.blocks, [Block::Text { text: text.clone() }]);
+    assert_eq!(message.ended.usage.unwrap().output, 7);
+    assert_eq!(message.request_id.as_deref(), Some("req-1"));
+    let is_signal = |heard: &Heard| matches!(heard, Heard::Signal(_));
+    assert!(signals.iter().all(is_signal), "{signals:?}");
+    for signal in [
+        Signal::Begun {
+            model: "m-1".to_owned(),
+        },
+        Signal::Text(text),
+        Signal::Stopped(Stop::End),
+    ] {
+        assert!(signals.contains(&Heard::Signal(signal)), "{signals:?}");
+    }
+    assert_eq!(call.next().await, None);
+
+    let request = tasks.next().await.unwrap();
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert_eq!(body, BODY);
+    assert!(head.starts_with("POST /v1/messages HTTP/1.1\r\n"), "{head}");
+    for line in [
+        "x-api-key: k3y",
+        concat!("user-agent: rye/", env!("CARGO_PKG_VERSION")),
+        "accept: text/event-stream",
+        "accept-encoding: identity",
+        "content-type: application/json",
+    ] {
+        assert!(head.lines().any(|found| found == line), "{line}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn signals_come_while_the_model_still_speaks() {
+    let (mut said, rest) = (hello(), hello().split_off(3));
+    said.truncate(3);
+    let (address, mut tasks) = server(move |mut peer, _| async move {
+        let first = format!("{STREAM}{}", chunk(&events(&said)));
+        peer.write_all(first.as_bytes()).await.unwrap();
+        peer
+    })
+    .await;
+    let (_clock, providers) = providers();
+    let mut call = call(&providers, &model(address)).await;
+    let text = Heard::Signal(Signal::Text("Hello".to_owned()));
+    while call.next().await.unwrap() != text {}
+    // Whoever stops waiting misses nothing.
+    for _ in 0..3 {
+        assert!(call.next().now_or_never().is_none());
+    }
+    let mut peer = tasks.next().await.unwrap();
+    let rest = format!("{}0\r\n\r\n", chunk(&events(&rest)));
+    peer.write_all(rest.as_bytes()).await.unwrap();
+    let last = all(&mut call).await.pop();
+    assert!(matches!(last, Some(Heard::Message(_))), "{last:?}");
+}
+
+#[tokio::test]
+async fn the_next_call_has_the_same_connection() {
+    let (address, mut tasks) = server(|mut peer, _| async move {
+        let answer = format!("{STREAM}{}0\r\n\r\n", chunk(&events(&hello())));
+        peer.write_all(answer.as_bytes()).await.unwrap();
+        heard(&mut peer).await;
+        peer.write_all(answer.as_bytes()).await.unwrap();
+    })
+    .await;
+    let (_clock, providers) = providers();
+    for _ in 0..2 {
+        let mut call = call(&providers, &model(address)).await;
+        let last = timeout(LONG, all(&mut call)).await.unwrap().pop();
+        assert!(matches!(last, Some(Heard::Message(_))), "{last:?}");
+    }
+    tasks.next().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_closes_its_connection_and_gives_its_place_back() {
+    for begins in [false, true] {
+        let (address, mut tasks) = server(move |mut peer, _| async move {
+            if begins {
+                let first = format!("{STREAM}{}", chunk(&events(&[start()])));
+                peer.write_all(first.as_bytes()).await.unwrap();
+            }
+            peer
+        })
+        .await;
+        let (_clock, providers) = providers();
+        let keys = format!("base_url: http://{address}\nmax_concurrent: 1");
+        let model = model_of(Owner::User, &keys);
+        let mut call = call(&providers, &model).await;
+        let peer = if begins {
+            call.next().await.unwrap();
+            tasks.next().await.unwrap()
+        } else {
+            tokio::select! {
+                peer = tasks.next() => peer.unwrap(),
+                heard = call.next() => panic!("{heard:?}"),
+            }
+        };
+        let project = ProjectEnv::default();
+        let mut waits = Box::pin(providers.enter(&model, &project));
+        let blocked = timeout(Duration::from_millis(20), &mut waits).await;
+        assert!(blocked.is_err(), "one at once");
+        drop(call);
+        assert!(is_closed(peer).await);
+        timeout(LONG, waits).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_end_gives_the_place_back() {
+    let answer = format!("{STREAM}{}0\r\n\r\n", chunk(&events(&hello())));
+    let (address, _tasks) = saying(answer).await;
+    let (_clock, providers) = providers();
+    let keys = format!("base_url: http://{address}\nmax_concurrent: 1");
+    let model = model_of(Owner::User, &keys);
+    let mut ended = call(&providers, &model).await;
+    all(&mut ended).await;
+    let project = ProjectEnv::default();
+    let next = timeout(LONG, providers.enter(&model, &project)).await;
+    assert!(next.is_ok_and(|place| place.is_ok()));
+    drop(ended);
+}
+
+#[tokio::test]
+async fn silence_ends_a_call_and_who_asks_again_waits_no_longer() {
+    let (address, mut tasks) = server(|mut peer, _| async move {
+        let first = format!("{STREAM}{}", chunk(&events(&[start()])));
+        peer.write_all(first.as_bytes()).await.unwrap();
+        peer
+    })
+    .await;
+    let (_clock, providers) = providers();
+    let keys = format!("base_url: http://{address}\ntimeouts: {{idle: 60}}");
+    let mut call = call(&providers, &model_of(Owner::User, &keys)).await;
+    for _ in 0..2 {
+        assert!(matches!(call.next().await, Some(Heard::Signal(_))));
+    }
+    tokio::time::pause();
+    let begun = Instant::now();
+    let early = timeout(Duration::from_secs(40), call.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    let failure = failure(&mut call).await;
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(failure.trouble.to_string(), "the answer stopped for 60 s");
+    assert_eq!(failure.verdict.class, Class::Transient);
+    assert!(failure.begun);
+    assert_eq!(failure.usage.unwrap().input, 10);
+    assert!(is_closed(tasks.next().await.unwrap()).await);
+}
+
+#[tokio::test]
+async fn the_first_event_has_a_time_of_its_own() {
+    let (address, mut tasks) = server(|mut peer, _| async move {
+        peer.write_all(named_stream().as_bytes()).await.unwrap();
+        peer
+    })
+    .await;
+    let (_clock, providers) = providers();
+    let keys = format!("base_url: http://{address}\ntimeouts: {{first_event: 7, idle: 1}}");
+    let mut call = call(&providers, &model_of(Owner::User, &keys)).await;
+    while !format!("{call:?}").contains("req-1") {
+        assert!(call.next().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    tokio::time::pause();
+    let failure = failure(&mut call).await;
+    assert_eq!(failure.trouble.to_string(), "the answer stopped for 7 s");
+    assert!(!failure.begun);
+    assert_eq!(failure.request_id.as_deref(), Some("req-1"));
+    drop(tasks.next().await);
+}
+
+#[tokio::test]
+async fn who_does_not_listen_slows_the_model_down() {
+    const MOST: usize = 64 << 20;
+    let (address, mut tasks) = server(|mut peer, _| async move {
+        let first = format!("{STREAM}{}", chunk(&events(&[start()])));
+        peer.write_all(first.as_bytes()).await.unwrap();
+        let ping = chunk(&events(&[json!({"type": "ping"})])).repeat(1 << 14);
+        let mut sent = 0;
+        while sent < MOST {
+            let written = timeout(Duration::from_millis(200), peer.write(ping.as_bytes())).await;
+            let Ok(written) = written else {
+                break;
+            };
+            sent += written.unwrap();
+        }
+        sent
+    })
+    .await;
+    let (_clock, providers) = providers();
+    let mut call = call(&providers, &model(address)).await;
+    call.next().await.unwrap();
+    let sent = timeout(LONG, tasks.next()).await.unwrap().unwrap();
+    assert!(sent < MOST, "all of it was taken although nobody asked");
+}

@@ -1,0 +1,260 @@
+//! What failed calls come to.
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::http::peer::{STREAM, chunk, saying, server};
+
+/// An answer with that status, these lines of a head, and that body.
+fn answer(status: &str, lines: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{lines}Content-Length: {length}\r\n\r\n{body}")
+}
+
+fn error(kind: &str) -> String {
+    json!({"type": "error", "error": {"type": kind, "message": "m"}}).to_string()
+}
+
+/// How a call ends that is answered like that.
+async fn failing(answer: String) -> Failure {
+    let (address, _tasks) = saying(answer).await;
+    let (_clock, providers) = providers();
+    failure(&mut call(&providers, &model(address)).await).await
+}
+
+fn seen(failure: &Failure) -> (Class, Charge, bool, Option<u64>) {
+    let Failure {
+        verdict,
+        begun,
+        usage,
+        ..
+    } = failure;
+    let input = usage.map(|Tokens { input, .. }| input);
+    (verdict.class, verdict.charge, *begun, input)
+}
+
+#[tokio::test]
+async fn an_answer_that_is_an_error_has_not_begun() {
+    for (status, lines, body, class, charge, told) in [
+        (
+            "401 Unauthorized",
+            "",
+            error("authentication_error"),
+            Class::Permanent,
+            Charge::Nothing,
+            "HTTP 401, authentication_error: m",
+        ),
+        (
+            "529 Overloaded",
+            "",
+            error("overloaded_error"),
+            Class::Transient,
+            Charge::Nothing,
+            "HTTP 529, overloaded_error: m",
+        ),
+        (
+            "500 Internal Server Error",
+            "X-Should-Retry: false\r\n",
+            error("api_error"),
+            Class::Permanent,
+            Charge::Nothing,
+            "HTTP 500, api_error: m",
+        ),
+        (
+            "502 Bad Gateway",
+            "",
+            "<html>".to_owned(),
+            Class::Transient,
+            Charge::Hold,
+            "HTTP 502: <html>",
+        ),
+        (
+            "307 Temporary Redirect",
+            "Location: http://127.0.0.1:1/\r\n",
+            String::new(),
+            Class::Permanent,
+            Charge::Nothing,
+            "HTTP 307: ",
+        ),
+    ] {
+        let failure = failing(answer(status, lines, &body)).await;
+        assert_eq!(seen(&failure), (class, charge, false, None), "{status}");
+        assert_eq!(failure.trouble.to_string(), told);
+        assert!(matches!(failure.trouble, Trouble::Told(_)), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_tells_how_far_it_came() {
+    let begin = events(&[start()]);
+    let overloaded = format!("event: error\ndata: {}\n\n", error("overloaded_error"));
+    for (body, end, expected, told) in [
+        (
+            begin.clone(),
+            "",
+            (Class::Transient, Charge::Hold, true, Some(10)),
+            "the answer was cut",
+        ),
+        (
+            begin.clone(),
+            "0\r\n\r\n",
+            (Class::Transient, Charge::Hold, true, Some(10)),
+            "the answer was cut off",
+        ),
+        (
+            String::new(),
+            "0\r\n\r\n",
+            (Class::Transient, Charge::Hold, false, None),
+            "the answer was cut off",
+        ),
+        (
+            overloaded.clone(),
+            "0\r\n\r\n",
+            (Class::Transient, Charge::Nothing, false, None),
+            "overloaded_error: m",
+        ),
+        (
+            format!("{begin}{overloaded}"),
+            "0\r\n\r\n",
+            (Class::Transient, Charge::Hold, true, Some(10)),
+            "overloaded_error: m",
+        ),
+        (
+            format!("{begin}data: {{\n\n"),
+            "0\r\n\r\n",
+            (Class::Transient, Charge::Hold, true, Some(10)),
+            "an event is not JSON",
+        ),
+    ] {
+        let body = if body.is_empty() {
+            String::new()
+        } else {
+            chunk(&body)
+        };
+        let failure = failing(format!("{STREAM}{body}{end}")).await;
+        assert_eq!(seen(&failure), expected, "{body}");
+        let text = failure.trouble.to_string();
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_text_is_malformed() {
+    let (address, _tasks) = server(|mut peer, _| async move {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ndata: \xff\n\n";
+        peer.write_all(head).await.unwrap();
+    })
+    .await;
+    let (_clock, providers) = providers();
+    let failure = failure(&mut call(&providers, &model(address)).await).await;
+    assert_eq!(
+        seen(&failure),
+        (Class::Transient, Charge::Hold, false, None)
+    );
+    assert_eq!(failure.trouble.to_string(), "a line is not UTF-8");
+}
+
+#[tokio::test]
+async fn who_is_not_reached_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = listener.local_addr().unwrap();
+    drop(listener);
+    let (_clock, providers) = providers();
+    let refused = failure(&mut call(&providers, &model(nobody)).await).await;
+    let expected = (Class::Transient, Charge::Nothing, false, None);
+    assert_eq!(seen(&refused), expected, "{refused:?}");
+
+    let unanswered = failing(String::new()).await;
+    let expected = (Class::Transient, Charge::Hold, false, None);
+    assert_eq!(seen(&unanswered), expected, "{unanswered:?}");
+
+    let long = format!("A: {}\r\n", "x".repeat(65 << 10));
+    let headers = failing(answer("200 OK", &long, "")).await;
+    let expected = (Class::Permanent, Charge::Hold, false, None);
+    assert_eq!(seen(&headers), expected, "{headers:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_is_not_tried_again() {
+    let (_clock, providers) = providers_with(&[("KEY", "k3y"), ("ORG", "o\nrg")]);
+    let keys = "base_url: http://127.0.0.1:1\nheaders: {x-org: {env: ORG}}";
+    let failure = failure(&mut call(&providers, &model_of(Owner::User, keys)).await).await;
+    let expected = (Class::Permanent, Charge::Nothing, false, None);
+    assert_eq!(seen(&failure), expected);
+    let text = failure.trouble.to_string();
+    assert!(text.contains("x-org") && !text.contains("rg\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_secret_that_comes_back_is_hidden() {
+    let body = json!({"error": {"type": "k3y", "message": "no such key: k3y of 0rg"}}).to_string();
+    let in_stream = format!(
+        "data: {}\n\n",
+        json!({"type": "error", "error": {"message": "k3y 0rg"}})
+    );
+    for answer in [
+        answer("401 No", "Request-Id: r-k3y\r\n", &body),
+        answer("401 No", "X-Request-Id: 0rg\r\n", "k3y, 0rg, not JSON"),
+        answer("200 OK", "Request-Id: k3y\r\n", &in_stream),
+    ] {
+        let (address, mut tasks) = saying(answer).await;
+        let (_clock, providers) = providers_with(&[("KEY", "k3y"), ("ORG", "0rg")]);
+        let keys = format!("base_url: http://{address}\nheaders: {{x-org: {{env: ORG}}}}");
+        let mut call = call(&providers, &model_of(Owner::User, &keys)).await;
+        let failure = failure(&mut call).await;
+        let shown = format!("{failure:?} {} {call:?} {providers:?}", failure.trouble);
+        assert!(!shown.contains("k3y") && !shown.contains("0rg"), "{shown}");
+        assert!(shown.contains('…'), "{shown}");
+        let request = tasks.next().await.unwrap();
+        assert!(request.contains("k3y") && request.contains("0rg"));
+    }
+}
+
+#[tokio::test]
+async fn of_an_error_that_is_endless_the_beginning_is_read() {
+    let body = format!("no {}", "x".repeat(1 << 20));
+    let failure = failing(answer("400 Bad Request", "", &body)).await;
+    let text = failure.trouble.to_string();
+    assert!(text.starts_with("HTTP 400: no xx"), "{text}");
+    assert!(text.len() < 3000);
+}
+
+#[tokio::test]
+async fn ids_of_requests_are_those_of_the_head_or_else_of_the_body() {
+    let named = json!({"error": {"message": "m"}, "request_id": "of-body"}).to_string();
+    let long = format!("request-id: {}\r\n", "x".repeat(300));
+    for (lines, id) in [
+        ("", "of-body"),
+        ("x-request-id: of-head\r\n", "of-head"),
+        (long.as_str(), "of-body"),
+    ] {
+        let failure = failing(answer("400 Bad Request", lines, &named)).await;
+        assert_eq!(failure.request_id.as_deref(), Some(id));
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_asks_for_a_pause_is_left_alone_by_everybody() {
+    let busy = answer(
+        "429 Too Many Requests",
+        "Retry-After: 7\r\n",
+        &error("rate_limit_error"),
+    );
+    let (address, _tasks) = saying(busy).await;
+    let (clock, providers) = providers();
+    let model = model(address);
+    let failure = failure(&mut call(&providers, &model).await).await;
+    assert_eq!(failure.verdict.class, Class::RateLimited);
+    assert_eq!(failure.verdict.asked, Some(Duration::from_secs(7)));
+    let project = ProjectEnv::default();
+    let mut waits = Box::pin(providers.enter(&model, &project));
+    while clock.sleepers() == 0 {
+        assert!(waits.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_secs(7));
+    assert!(waits.as_mut().now_or_never().is_none(), "not all at once");
+    clock.advance(Duration::from_secs(4));
+    assert!(waits.await.is_ok());
+}
