@@ -3,7 +3,7 @@
 mod anthropic;
 mod openai_chat;
 
-use super::stream::Signal;
+use super::stream::{Ended, Fault, Signal};
 use super::{Api, ResolvedModel};
 use crate::conversation::{Conversation, Message, Raw};
 
@@ -49,9 +49,12 @@ impl Wire {
     }
 }
 
-/// Reads the events of one answer.
+/// Reads the events of one answer. What an event means, its api says; when the answer is over, this one.
 #[derive(Debug)]
-pub struct Decoder(Reading);
+pub struct Decoder {
+    reading: Reading,
+    is_over: bool,
+}
 
 #[derive(Debug)]
 enum Reading {
@@ -62,27 +65,49 @@ enum Reading {
 impl Decoder {
     /// A decoder for the answer of `model` to the call of a turn.
     pub fn new(model: &ResolvedModel, turn: u32) -> Self {
-        Self(match model.api {
+        let reading = match model.api {
             Api::Anthropic => Reading::Anthropic(anthropic::Decoder::new(model.quirks.end)),
             Api::OpenaiChat => Reading::OpenaiChat(openai_chat::Decoder::new(model.quirks, turn)),
-        })
+        };
+        Self {
+            reading,
+            is_over: false,
+        }
     }
 
     /// Reads the data of an event, and adds what it says to `signals`. None of `secrets` is in what an error says. After
     /// [`Signal::Ended`] and [`Signal::Broken`] nothing is added.
     pub fn event(&mut self, data: &str, secrets: &[&str], signals: &mut Vec<Signal>) {
-        match &mut self.0 {
+        if self.is_over {
+            return;
+        }
+        let read = match &mut self.reading {
             Reading::Anthropic(decoder) => decoder.event(data, secrets, signals),
             Reading::OpenaiChat(decoder) => decoder.event(data, secrets, signals),
+        };
+        if let Some(end) = read.transpose() {
+            self.end(end, signals);
         }
     }
 
     /// The body ended as it should.
     pub fn finish(&mut self, signals: &mut Vec<Signal>) {
-        match &mut self.0 {
-            Reading::Anthropic(decoder) => decoder.finish(signals),
-            Reading::OpenaiChat(decoder) => decoder.finish(signals),
+        if self.is_over {
+            return;
         }
+        let end = match &mut self.reading {
+            Reading::Anthropic(decoder) => decoder.finish(),
+            Reading::OpenaiChat(decoder) => decoder.finish(signals),
+        };
+        self.end(end, signals);
+    }
+
+    fn end(&mut self, end: Result<Ended, Fault>, signals: &mut Vec<Signal>) {
+        self.is_over = true;
+        signals.push(match end {
+            Ok(ended) => Signal::Ended(ended),
+            Err(fault) => Signal::Broken(fault),
+        });
     }
 }
 

@@ -220,6 +220,20 @@ impl Meter {
     }
 }
 
+/// The data of an event, as JSON.
+pub(super) fn parsed(data: &str) -> Result<Value, Fault> {
+    serde_json::from_str(data)
+        .map_err(|error| Fault::Malformed(format!("an event is not JSON: {error}")))
+}
+
+/// The answer begins, of a model that calls itself like that.
+pub(super) fn begun(model: &Value) -> Signal {
+    let model = model.as_str().unwrap_or_default();
+    Signal::Begun {
+        model: excerpt(model).into_owned(),
+    }
+}
+
 pub(super) fn malformed(what: &str) -> Fault {
     Fault::Malformed(what.to_owned())
 }

@@ -346,7 +346,7 @@ fn what_breaks_the_rules_is_broken() {
                 start(),
                 delta(0, &json!({"type": "text_delta", "text": "a"})),
             ],
-            "not open goes on",
+            "not open continues",
         ),
         (vec![start(), block(0, &text), block(0, &text)], "one index"),
         (
@@ -381,7 +381,7 @@ fn what_breaks_the_rules_is_broken() {
         (vec![start(), over()], "without a reason"),
         (
             vec![start(), block(0, &text), reason("end_turn"), over()],
-            "block goes on",
+            "block continues",
         ),
         (
             vec![start(), reason("end_turn"), reason("end_turn")],

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::conversation::{Block, Raw, Stop};
-use crate::error::excerpt;
 use crate::provider::failure::ApiError;
 use crate::provider::stream::{
-    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, malformed, tokens_of,
+    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, begun, malformed, parsed,
+    tokens_of,
 };
 use crate::provider::{EndMark, Tokens};
 
@@ -16,7 +16,7 @@ use crate::provider::{EndMark, Tokens};
 #[derive(Debug)]
 pub(in crate::provider) struct Decoder {
     end: EndMark,
-    phase: Phase,
+    begun: bool,
     /// Parts that are not complete.
     open: BTreeMap<u32, Open>,
     /// Parts that are, by their place.
@@ -26,16 +26,6 @@ pub(in crate::provider) struct Decoder {
     meter: Meter,
     usage: Option<Tokens>,
     stop: Option<Stop>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nothing was said.
-    Waiting,
-    /// The message continues.
-    Begun,
-    /// Nothing more is said.
-    Over,
 }
 
 /// A part that continues.
@@ -71,7 +61,7 @@ impl Decoder {
     pub(in crate::provider) fn new(end: EndMark) -> Self {
         Self {
             end,
-            phase: Phase::Waiting,
+            begun: false,
             open: BTreeMap::new(),
             done: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -81,42 +71,15 @@ impl Decoder {
         }
     }
 
-    /// Reads the data of an event, and adds what it says to `signals`. None of `secrets` is in what an error says. After
-    /// [`Signal::Ended`] and [`Signal::Broken`] nothing is added.
+    /// Reads the data of an event, and adds what it says to `signals`; the message, if that was its end. None of `secrets` is in
+    /// what an error says.
     pub(in crate::provider) fn event(
         &mut self,
         data: &str,
         secrets: &[&str],
         signals: Signals<'_>,
-    ) {
-        if self.phase == Phase::Over {
-            return;
-        }
-        if let Err(fault) = self.read(data, secrets, signals) {
-            self.phase = Phase::Over;
-            signals.push(Signal::Broken(fault));
-        }
-    }
-
-    /// The body ended.
-    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) {
-        if self.phase == Phase::Over {
-            return;
-        }
-        let complete = self.stop.is_some() && self.open.is_empty();
-        let ended = match self.end {
-            EndMark::Lenient if complete => self.ended(signals),
-            EndMark::Lenient | EndMark::Strict => Err(Fault::Cut),
-        };
-        self.phase = Phase::Over;
-        if let Err(fault) = ended {
-            signals.push(Signal::Broken(fault));
-        }
-    }
-
-    fn read(&mut self, data: &str, secrets: &[&str], signals: Signals<'_>) -> Result<(), Fault> {
-        let event: Value = serde_json::from_str(data)
-            .map_err(|error| Fault::Malformed(format!("an event is not JSON: {error}")))?;
+    ) -> Result<Option<Ended>, Fault> {
+        let event = parsed(data)?;
         let kind = event["type"].as_str().unwrap_or_default();
         if kind == "error" {
             return Err(Fault::Api(ApiError::read(None, data, secrets)));
@@ -130,26 +93,34 @@ impl Decoder {
                 | "message_delta"
                 | "message_stop"
         );
-        if is_known && (self.phase == Phase::Waiting) != (kind == "message_start") {
+        if is_known && self.begun == (kind == "message_start") {
             return Err(malformed("`message_start` does not come first, once"));
         }
-        match kind {
+        let said = match kind {
+            "message_stop" => return self.ended().map(Some),
             "message_start" => self.begin(&event["message"], signals),
             "content_block_start" => self.start(event, signals),
             "content_block_delta" => self.delta(&event, signals),
             "content_block_stop" => self.close(&event, signals),
             "message_delta" => self.message_delta(&event, signals),
-            "message_stop" => self.ended(signals),
             "ping" => Ok(()),
             _ => self.meter.skip(),
+        };
+        said.map(|()| None)
+    }
+
+    /// The body ended: the message, if the provider leaves it at that.
+    pub(in crate::provider) fn finish(&mut self) -> Result<Ended, Fault> {
+        let complete = self.stop.is_some() && self.open.is_empty();
+        match self.end {
+            EndMark::Lenient if complete => self.ended(),
+            EndMark::Lenient | EndMark::Strict => Err(Fault::Cut),
         }
     }
 
     fn begin(&mut self, message: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        self.phase = Phase::Begun;
-        let model = message["model"].as_str().unwrap_or_default();
-        let model = excerpt(model).into_owned();
-        signals.push(Signal::Begun { model });
+        self.begun = true;
+        signals.push(begun(&message["model"]));
         self.count(&message["usage"], signals)
     }
 
@@ -219,9 +190,9 @@ impl Decoder {
         };
         self.meter.weigh(text.len())?;
         let open = self.open.get_mut(&position);
-        let open = open.ok_or_else(|| malformed("a block that is not open goes on"))?;
+        let open = open.ok_or_else(|| malformed("a block that is not open continues"))?;
         if open.kind != of {
-            return Err(malformed("a block goes on as another one"));
+            return Err(malformed("a block continues as another one"));
         }
         if kind == "signature_delta" {
             open.signature.push_str(&text);
@@ -384,23 +355,21 @@ impl Decoder {
         Ok(())
     }
 
-    fn ended(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
+    fn ended(&mut self) -> Result<Ended, Fault> {
         let stop = self
             .stop
             .ok_or_else(|| malformed("it ends without a reason"))?;
         if !self.open.is_empty() {
-            return Err(malformed("it ends while a block goes on"));
+            return Err(malformed("it ends while a block continues"));
         }
-        self.phase = Phase::Over;
         let done = std::mem::take(&mut self.done);
         let raw = assemble(done.values().map(|done| done.raw.as_str()));
-        signals.push(Signal::Ended(Ended {
+        Ok(Ended {
             blocks: done.into_values().filter_map(|done| done.block).collect(),
             raw,
             stop,
             usage: self.usage,
-        }));
-        Ok(())
+        })
     }
 }
 

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::conversation::{Block, Raw, Stop};
-use crate::error::excerpt;
 use crate::provider::failure::ApiError;
 use crate::provider::stream::{
-    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, malformed, tokens_of,
+    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, begun, malformed, parsed,
+    tokens_of,
 };
 use crate::provider::{EndMark, IdRule, IndexRule, Quirks, Tokens};
 
@@ -23,7 +23,7 @@ pub(in crate::provider) struct Decoder {
     quirks: Quirks,
     /// The turn, for ids that the provider does not give.
     turn: u32,
-    phase: Phase,
+    begun: bool,
     /// The message as far as it is assembled, without its calls.
     message: Map<String, Value>,
     thinking: String,
@@ -35,13 +35,6 @@ pub(in crate::provider) struct Decoder {
     meter: Meter,
     usage: Option<Tokens>,
     stop: Option<Stop>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Waiting,
-    Begun,
-    Over,
 }
 
 /// A call that is open.
@@ -67,7 +60,7 @@ impl Decoder {
         Self {
             quirks,
             turn,
-            phase: Phase::Waiting,
+            begun: false,
             message: Map::from_iter([("role".to_owned(), json!("assistant"))]),
             thinking: String::new(),
             told: false,
@@ -79,49 +72,37 @@ impl Decoder {
         }
     }
 
+    /// Reads the data of an event, and adds what it says to `signals`; the message, if that was its end. None of `secrets` is in
+    /// what an error says.
     pub(in crate::provider) fn event(
         &mut self,
         data: &str,
         secrets: &[&str],
         signals: Signals<'_>,
-    ) {
-        if self.phase == Phase::Over {
-            return;
-        }
-        if let Err(fault) = self.read(data, secrets, signals) {
-            self.phase = Phase::Over;
-            signals.push(Signal::Broken(fault));
-        }
-    }
-
-    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) {
-        if self.phase == Phase::Over {
-            return;
-        }
-        match self.stop {
-            Some(stop) => self.ended(stop, signals),
-            None => signals.push(Signal::Broken(Fault::Cut)),
-        }
-        self.phase = Phase::Over;
-    }
-
-    fn read(&mut self, data: &str, secrets: &[&str], signals: Signals<'_>) -> Result<(), Fault> {
+    ) -> Result<Option<Ended>, Fault> {
         if data.trim() == DONE {
-            return self.done(signals);
+            return self.done(signals).map(Some);
         }
-        let mut chunk: Value = serde_json::from_str(data)
-            .map_err(|error| malformed(&format!("an event is not JSON: {error}")))?;
+        let chunk = parsed(data)?;
         if !chunk["error"].is_null() {
             return Err(Fault::Api(ApiError::read(None, data, secrets)));
         }
+        self.chunk(chunk, signals)?;
+        Ok(None)
+    }
+
+    /// The body ended: the message, if the model said why it stops.
+    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
+        let stop = self.stop.ok_or(Fault::Cut)?;
+        Ok(self.ended(stop, signals))
+    }
+
+    fn chunk(&mut self, mut chunk: Value, signals: Signals<'_>) -> Result<(), Fault> {
         if !chunk.is_object() || (chunk["choices"].is_null() && chunk["usage"].is_null()) {
             return self.meter.skip();
         }
-        if self.phase == Phase::Waiting {
-            self.phase = Phase::Begun;
-            let model = chunk["model"].as_str().unwrap_or_default();
-            let model = excerpt(model).into_owned();
-            signals.push(Signal::Begun { model });
+        if !std::mem::replace(&mut self.begun, true) {
+            signals.push(begun(&chunk["model"]));
         }
         if let Some(Value::Object(delta)) = chunk.pointer_mut("/choices/0/delta").map(Value::take) {
             self.delta(delta, signals)?;
@@ -134,7 +115,7 @@ impl Decoder {
     }
 
     /// `[DONE]`: the end, if the model said why it stops, or the provider never does.
-    fn done(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
+    fn done(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         let stop = match (self.stop, self.quirks.end) {
             (Some(stop), _) => stop,
             (None, EndMark::Lenient) => {
@@ -143,8 +124,7 @@ impl Decoder {
             }
             (None, EndMark::Strict) => return Err(Fault::Cut),
         };
-        self.ended(stop, signals);
-        Ok(())
+        Ok(self.ended(stop, signals))
     }
 
     fn delta(&mut self, delta: Map<String, Value>, signals: Signals<'_>) -> Result<(), Fault> {
@@ -163,7 +143,7 @@ impl Decoder {
                 continue;
             }
             if self.stop.is_some() {
-                return Err(malformed("it goes on after it stopped"));
+                return Err(malformed("it continues after it stopped"));
             }
             match (key.as_str(), value) {
                 ("tool_calls", Value::Array(calls)) => {
@@ -217,7 +197,7 @@ impl Decoder {
         let (id, name) = (said(&call["id"]), said(&call["function"]["name"]));
         let more = said(&call["function"]["arguments"]);
         self.meter.weigh(id.len() + name.len() + more.len())?;
-        let goes_on = match &self.open {
+        let continues = match &self.open {
             None => false,
             Some(open) => {
                 let other_id = !id.is_empty() && id != open.id;
@@ -231,7 +211,7 @@ impl Decoder {
                 }
             }
         };
-        if !goes_on {
+        if !continues {
             self.open_call(index, id, name, signals)?;
         }
         let position = self.position()?;
@@ -283,7 +263,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The place of the call that goes on, or of the next.
+    /// The place of the call that continues, or of the next.
     fn position(&self) -> Result<u32, Fault> {
         let calls = u32::try_from(self.calls.len());
         calls
@@ -291,7 +271,7 @@ impl Decoder {
             .map_err(|_error| Fault::Excess("too many calls"))
     }
 
-    /// Ends the call that goes on: `stop` is why the model stops, `None` if another call comes.
+    /// Ends the call that continues: `stop` is why the model stops, `None` if another call comes.
     fn close_call(&mut self, stop: Option<Stop>, signals: Signals<'_>) -> Result<(), Fault> {
         let position = self.position()?;
         let Some(open) = self.open.take() else {
@@ -401,8 +381,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn ended(&mut self, stop: Stop, signals: Signals<'_>) {
-        self.phase = Phase::Over;
+    fn ended(&mut self, stop: Stop, signals: Signals<'_>) -> Ended {
         self.tell(signals);
         let mut blocks: Vec<Block> = self.parts().into_iter().map(|part| part.block).collect();
         let mut message = std::mem::take(&mut self.message);
@@ -414,11 +393,11 @@ impl Decoder {
         }
         blocks.extend(calls.into_iter().map(|call| call.block));
         let says = !blocks.is_empty() || message.len() > 2;
-        signals.push(Signal::Ended(Ended {
+        Ended {
             blocks,
             raw: says.then(|| Raw(Value::Object(message).to_string())),
             stop,
             usage: self.usage,
-        }));
+        }
     }
 }
