@@ -4,6 +4,8 @@
 //! an environment that holds `PATH`, `HOME` and `LANG` and nothing else, so nothing outside the clone is read, and
 //! everything that runs carries the world's home in its environment, which is how the world finds what is left over.
 //!
+//! A [`ModelServer`] stands for the vendors of models.
+//!
 //! **Failure.** A world that is dropped ends its daemon and asserts that no process of it lives.
 
 pub mod binaries;
@@ -16,9 +18,11 @@ pub mod daemon;
 pub mod world;
 
 pub mod measure;
+pub mod model_server;
 pub mod transcript;
 
 pub use command::{Outcome, Ryectl};
 pub use daemon::Daemon;
+pub use model_server::ModelServer;
 pub use until::until;
 pub use world::World;

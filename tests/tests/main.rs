@@ -24,6 +24,7 @@ mod environment;
 mod examples;
 mod golden;
 mod limits;
+mod model_server;
 mod native;
 mod nested;
 mod policy;

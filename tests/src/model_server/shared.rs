@@ -1,0 +1,162 @@
+//! What the server and the test that asks it have in common.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::history::History;
+use super::request::{Asked, Request};
+use super::script::{Reply, Script};
+use crate::until::PATIENCE;
+
+/// A running server.
+pub(super) struct Shared {
+    script: Script,
+    seen: Mutex<Seen>,
+    /// Something was seen.
+    changed: Condvar,
+    /// The names that the test has released.
+    releases: watch::Sender<BTreeSet<String>>,
+}
+
+/// What was seen so far.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// What follows the rules, in the order in which it came.
+    pub(super) requests: Vec<Request>,
+    /// What does not.
+    pub(super) breaches: Vec<String>,
+    /// Names that an answer waits for, or did.
+    pub(super) held: BTreeSet<String>,
+    /// How many answers were not waited for to their end.
+    pub(super) abandoned: usize,
+    /// How many requests each rule answered.
+    hits: Vec<u32>,
+    /// What belongs together.
+    pub(super) history: History,
+}
+
+impl Shared {
+    /// Nothing was seen.
+    pub(super) fn new(script: Script) -> Self {
+        let hits = vec![0; script.rules.len()];
+        Self {
+            script,
+            seen: Mutex::new(Seen {
+                hits,
+                ..Seen::default()
+            }),
+            changed: Condvar::new(),
+            releases: watch::Sender::default(),
+        }
+    }
+
+    /// Looks at what was seen.
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a request: its answer, with the line of the rule, or what is wrong with it.
+    pub(super) fn take(&self, asked: &Asked, request: Request) -> Result<(Reply, usize), String> {
+        let mut seen = self.seen();
+        seen.history.check(asked)?;
+        let rules = self.script.rules.iter().enumerate();
+        let mut open = rules.filter(|(at, rule)| {
+            let is_used_up = rule.times.is_some_and(|times| seen.hits[*at] >= times);
+            !is_used_up && rule.matches(asked)
+        });
+        let found = open.next();
+        let (at, rule) = found.ok_or("no rule of the script matches it")?;
+        seen.hits[at] = seen.hits[at].saturating_add(1);
+        seen.history.add(asked);
+        seen.requests.push(request);
+        self.changed.notify_all();
+        Ok((rule.reply.clone(), rule.line))
+    }
+
+    /// Remembers what broke a rule.
+    pub(super) fn breach(&self, text: String) {
+        self.seen().breaches.push(text);
+        self.changed.notify_all();
+    }
+
+    /// Releases a name.
+    pub(super) fn release(&self, name: &str) {
+        let names = &self.script.holds;
+        assert!(
+            names.contains(name),
+            "nothing in the script waits for `{name}`, but for {names:?}"
+        );
+        self.releases.send_modify(|released| {
+            released.insert(name.to_owned());
+        });
+    }
+
+    /// Waits until a name is released.
+    pub(super) async fn released(&self, name: &str) {
+        self.seen().held.insert(name.to_owned());
+        self.changed.notify_all();
+        let mut releases = self.releases.subscribe();
+        let waited = releases.wait_for(|released| released.contains(name)).await;
+        drop(waited.expect("the sender lives as long as this"));
+    }
+
+    /// Waits until `look` says so about what was seen.
+    ///
+    /// # Panics
+    /// After [`PATIENCE`], and if a request breaks a rule meanwhile.
+    pub(super) fn wait(&self, what: &str, mut look: impl FnMut(&Seen) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = self.seen();
+        while !look(&seen) {
+            let breaches = seen.breaches.join("\n");
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !breaches.is_empty() || left.is_zero() {
+                // What is wrong is told outside of the lock, or the server could not end.
+                drop(seen);
+                assert!(breaches.is_empty(), "while waiting for {what}: {breaches}");
+                assert!(!left.is_zero(), "waited {PATIENCE:?} for {what}");
+                return;
+            }
+            let waited = self.changed.wait_timeout(seen, left);
+            seen = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Notices an answer that nobody waits for any more: it is dropped before it is done.
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    is_done: bool,
+}
+
+impl Watch {
+    /// The answer begins.
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            is_done: false,
+        }
+    }
+
+    /// The server that answers.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The answer ended, by itself.
+    pub(super) fn done(&mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.shared.seen().abandoned += 1;
+            self.shared.changed.notify_all();
+        }
+    }
+}
