@@ -1,6 +1,19 @@
 //! Scripts that cannot be played, and the program.
 
-use rye_tests::ModelServer;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::Signal;
+use rye_core::conversation::Block;
+use rye_tests::binaries::data;
+use rye_tests::command::program;
+use rye_tests::model_server::SECRET;
+use rye_tests::{ModelServer, processes};
+use tempfile::TempDir;
+
+use super::client::{APIS, Client, Talk};
 
 #[test]
 fn a_script_that_is_wrong_is_told_with_its_line() {
@@ -89,4 +102,134 @@ fn only_what_the_script_waits_for_can_be_released() {
     let other = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.release("yours")));
     let told = other.unwrap_err().downcast::<String>().unwrap();
     assert!(told.contains("`yours`") && told.contains("mine"), "{told}");
+}
+
+/// The program, with a script.
+fn server(script: &Path) -> Command {
+    let mut command = program(env!("CARGO_BIN_EXE_model-server"));
+    command.arg(script).stdin(Stdio::null());
+    command
+}
+
+fn script(text: &str) -> (TempDir, std::path::PathBuf) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("script.yaml");
+    fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+fn told(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn the_program_runs_a_command_whose_calls_come_to_it() {
+    let (_directory, path) = script("- reply: {text: Hello}");
+    let shell = |line: &str| {
+        told(
+            &server(&path)
+                .args(["--", "sh", "-c", line])
+                .output()
+                .unwrap(),
+        )
+    };
+    let (code, stdout, stderr) = shell(
+        "echo $ANTHROPIC_BASE_URL $ANTHROPIC_API_KEY $OPENAI_BASE_URL $OPENAI_API_KEY; exit 7",
+    );
+    let words: Vec<&str> = stdout.split_whitespace().collect();
+    assert!(words[0].starts_with("http://127.0.0.1:"), "{stdout}");
+    assert_eq!(words[1..], [SECRET, &format!("{}/v1", words[0]), SECRET]);
+    assert_eq!((code, stderr.as_str()), (Some(7), ""));
+    assert_eq!(shell("kill -TERM $$").0, Some(128 + 15));
+    let (code, _, stderr) = shell(
+        "python3 -c 'import os, urllib.request as r; r.urlopen(os.environ[\"OPENAI_BASE_URL\"])' 2>&1",
+    );
+    assert_eq!(code, Some(1));
+    let breach = "model-server: requests broke the rules of the wire:\n  GET /v1 is not served\n";
+    assert_eq!(stderr, breach);
+}
+
+#[test]
+fn the_program_serves_until_it_is_interrupted() {
+    let (_directory, path) = script("- reply: {text: Hello}");
+    let mut child = server(&path).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines: Vec<String> = lines.take(4).map(Result::unwrap).collect();
+    assert!(
+        lines[0].starts_with("export ANTHROPIC_BASE_URL=http://127.0.0.1:"),
+        "{lines:?}"
+    );
+    assert_eq!(lines[3], format!("export OPENAI_API_KEY={SECRET}"));
+    processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGINT);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_program_says_what_is_wrong_with_its_arguments() {
+    let (_directory, path) = script("- reply: {text: Hello}\n- repyl: {}");
+    let path = path.to_str().unwrap();
+    for (arguments, expected) in [
+        (&[][..], "a script is missing"),
+        (&["--", "true"], "a script is missing"),
+        (&["--port", "80"], "there is no option `--port`"),
+        (&["missing.yaml"], "missing.yaml: No such file"),
+        (&[path], "line 2, column 3: `/1` has no key `repyl`"),
+        (
+            &[path, "true"],
+            "`true` is not expected: a command stands behind `--`",
+        ),
+        (&[path, "--"], "there is no command behind `--`"),
+    ] {
+        let mut command = program(env!("CARGO_BIN_EXE_model-server"));
+        let (code, stdout, stderr) = told(&command.args(arguments).output().unwrap());
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(
+            stderr.starts_with("model-server: ") && stderr.contains(expected),
+            "{stderr}"
+        );
+    }
+    let (_directory, path) = script("- reply: {}");
+    let started = server(&path)
+        .args(["--", "./no-such-program"])
+        .output()
+        .unwrap();
+    let (code, _, stderr) = told(&started);
+    assert!(
+        code == Some(127) && stderr.contains("does not start"),
+        "{stderr}"
+    );
+    let (code, stdout, _) = told(&server(Path::new("--help")).output().unwrap());
+    assert!(
+        code == Some(0) && stdout.contains("Usage: model-server SCRIPT.yaml"),
+        "{stdout}"
+    );
+    assert!(stdout.lines().all(|line| line.len() <= 120), "{stdout}");
+}
+
+#[test]
+fn the_script_of_the_greeting_plays() {
+    let text = fs::read_to_string(data().join("models/greeting.yaml")).unwrap();
+    for api in APIS {
+        let server = ModelServer::start(&text);
+        let client = &mut Client::new(&server);
+        let mut talk = Talk::new(api, "<directive name=\"summarize_file\">");
+        let mut called = |talk: &mut Talk| match talk.ask(client).blocks.pop() {
+            Some(Block::Call { id, name, input }) => (id, name, serde_json::json!(input)),
+            other => panic!("{other:?}"),
+        };
+        let (id, name, input) = called(&mut talk);
+        assert_eq!(name, "rye_execute");
+        assert_eq!(input["parameters"]["command"], "wc -w README.md");
+        talk.answer(&[(&id, "1200 README.md")]);
+        let (_, name, input) = called(&mut talk);
+        assert_eq!(
+            (name.as_str(), &input["status"]),
+            ("directive_return", &"success".into())
+        );
+    }
 }
