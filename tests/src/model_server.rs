@@ -137,7 +137,7 @@ impl ModelServer {
         self.shared.seen().requests.clone()
     }
 
-    /// Waits until the requests are as `look` wants them.
+    /// Waits until the requests are as `look` wants them, which may not ask the server for anything else.
     ///
     /// # Panics
     /// If that takes too long, or a request breaks a rule meanwhile.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::request::Asked;
+use super::request::{Asked, Turn};
 use super::script::Stop;
 
 /// The conversations that were seen.
@@ -49,9 +49,19 @@ struct Sent {
 impl History {
     /// Checks that a request goes on with what was before.
     pub(super) fn check(&self, asked: &Asked) -> Result<(), String> {
-        let is_answer = |at: &usize| asked.messages[*at].blocks.is_some();
-        let last = (0..asked.messages.len()).rev().find(is_answer);
-        let (Some(line), Some(last)) = (self.lines.get(root(asked)), last) else {
+        let is_answer = |turn: &Turn| turn.blocks.is_some();
+        let Some(last) = asked.messages.iter().rposition(is_answer) else {
+            return Ok(());
+        };
+        let line = self.lines.get(root(asked));
+        let goes_on = line.is_some_and(|line| {
+            let mut answers = line.answers(&asked.chain[last]).iter();
+            answers.any(|answer| answer.stop == Stop::Pause)
+        });
+        if last + 1 == asked.messages.len() && !goes_on {
+            return Err("the newest message is the model's own, which did not pause".to_owned());
+        }
+        let Some(line) = line else {
             return Ok(());
         };
         if line.is_free {
@@ -67,8 +77,11 @@ impl History {
             ));
         }
         let blocks = asked.messages[last].blocks.as_deref().unwrap_or_default();
-        let answers = line.answers.get(before).map_or(&[][..], Vec::as_slice);
-        if answers.iter().any(|answer| answer.fits(blocks)) {
+        if line
+            .answers(before)
+            .iter()
+            .any(|answer| answer.fits(blocks))
+        {
             return Ok(());
         }
         Err(format!(
@@ -105,6 +118,13 @@ impl History {
 fn root(asked: &Asked) -> &str {
     let first = asked.messages.iter().position(|turn| turn.blocks.is_some());
     &asked.chain[first.unwrap_or(asked.messages.len())]
+}
+
+impl Line {
+    /// What was sent in answer to a body.
+    fn answers(&self, body: &str) -> &[Arc<Answer>] {
+        self.answers.get(body).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Answer {

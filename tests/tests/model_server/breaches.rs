@@ -407,6 +407,28 @@ fn what_was_said_before_stays_as_it_was() {
 }
 
 #[test]
+fn only_a_model_that_paused_is_called_again_with_its_own_message_as_the_newest() {
+    let server = ModelServer::start(
+        "- {when: {turn: 1}, reply: {text: One., stop: pause}}\n- {reply: {text: Two.}}",
+    );
+    let client = &mut Client::new(&server);
+    let mut talk = Talk::new(APIS[0], "Go");
+    talk.ask(client);
+    talk.ask(client);
+    talk.tell("More");
+    talk.ask(client);
+    assert_eq!(client.ask(talk.path, &talk.body()).status, 400);
+    let told = "the newest message is the model's own, which did not pause";
+    assert!(server.finish()[0].ends_with(told));
+    for api in APIS {
+        let mut whole = Talk::new(api, "Go");
+        let known = ModelServer::start("- reply: {text: One.}");
+        whole.ask(&mut Client::new(&known));
+        assert!(breach(api.1, &whole.body()).ends_with(told));
+    }
+}
+
+#[test]
 fn threads_may_begin_alike_and_conversations_begin_anew() {
     for api in APIS {
         let server = ModelServer::start(
