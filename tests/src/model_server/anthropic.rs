@@ -182,9 +182,12 @@ impl<'v> Read<'v> {
             ("text", _) => {
                 block.only(&["type", "text", "cache_control"])?;
                 let text = block.need("text")?;
-                text.words()?;
+                let words = text.words()?;
+                if words.trim().is_empty() {
+                    return Err(text.wrong("is nothing but blanks, which the vendor refuses"));
+                }
                 if !is_model {
-                    self.texts.push(text.text()?);
+                    self.texts.push(words);
                 }
             }
             ("thinking", true) => {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use rye_core::expr::parse_json;
 use rye_core::provider::Api;
 use rye_core::seal::sha256_hex;
 use serde_json::Value;
@@ -134,10 +135,11 @@ pub(super) fn check_answers(
     })
 }
 
-/// The arguments of a call as they come back. What is no object comes back as one that says so.
+/// The arguments of a call as they come back. What Rye does not take for an object (it has a key twice, or an integer beyond all
+/// bounds) comes back as one that says so.
 pub(super) fn arguments(text: &str) -> Value {
     let text = if text.trim().is_empty() { "{}" } else { text };
-    match serde_json::from_str(text) {
+    match parse_json(text) {
         Ok(Value::Object(object)) => unparsed(Value::Object(object)),
         Ok(_) | Err(_) => serde_json::json!({"_unparsed": true}),
     }

@@ -112,6 +112,11 @@ fn messages_that_anthropic_would_refuse_are_found() {
             ),
             (
                 r#""text":"Go""#,
+                r#""text":" ""#,
+                "`messages[0].content[0].text` is nothing but blanks",
+            ),
+            (
+                r#""text":"Go""#,
                 r#""text":"""#,
                 "`messages[0].content[0].text` is empty",
             ),
@@ -373,6 +378,22 @@ fn a_client_that_was_killed_has_the_beginning_of_an_answer() {
     };
     assert_eq!(second(APIS[0], false, cut), [""; 0]);
     assert_eq!(second(APIS[0], true, cut).len(), 1);
+}
+
+#[test]
+fn arguments_that_are_none_come_back_quoted() {
+    for api in APIS {
+        for input in ["{", "[1]", r#"{"a": 1, "a": 2}"#, "", "{}", r#"{"a": 1e2}"#] {
+            let server = ModelServer::start(&format!(
+                "- {{when: {{turn: 1}}, reply: {{calls: [{{name: count, id: a, input: '{input}'}}]}}}}\n- {{reply: {{}}}}"
+            ));
+            let client = &mut Client::new(&server);
+            let mut talk = Talk::new(api, "Go");
+            talk.ask(client);
+            talk.answer(&[("a", "1")]);
+            assert_eq!(client.ask(api.1, &talk.body()).status, 200, "{input}");
+        }
+    }
 }
 
 #[test]

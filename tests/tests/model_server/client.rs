@@ -153,6 +153,8 @@ impl Client {
                 self.left.extend_from_slice(&piece[..read]);
                 None
             }
+            // A signal; the next try reads on.
+            Err(error) if error.kind() == ErrorKind::Interrupted => None,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Some(End::Reset),
             Err(error) => panic!("{error}"),
         }
