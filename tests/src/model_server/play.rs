@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 
 use super::history::Answer;
-use super::script::{Flow, StreamFault};
+use super::script::{ApiError, Flow, StreamFault};
 use super::shared::Watch;
 
 /// A part of a stream as an api writes it.
@@ -54,11 +54,11 @@ pub(super) enum Step {
     Stall,
 }
 
-/// The steps of a stream. `fault` makes the event that an error comes to.
+/// The steps of a stream; `error` writes the event of an error. Refuses a position that the stream never comes to.
 pub(super) fn plan(
     flow: &Flow,
     pieces: Vec<Piece>,
-    error: impl Fn(&super::script::ApiError) -> String,
+    error: impl Fn(&ApiError) -> String,
 ) -> Result<Vec<Step>, String> {
     let is_event = |piece: &&Piece| matches!(piece, Piece::Event { .. });
     let events = pieces.iter().filter(is_event).count();

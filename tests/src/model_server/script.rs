@@ -9,6 +9,7 @@ mod read;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use serde_json::Value;
 
 use super::request::Asked;
@@ -76,7 +77,7 @@ pub(super) struct Status {
     /// The status of HTTP.
     pub(super) code: u16,
     /// The header `retry-after`.
-    pub(super) retry_after: Option<String>,
+    pub(super) retry_after: Option<HeaderValue>,
     /// What is wrong.
     pub(super) error: ApiError,
 }

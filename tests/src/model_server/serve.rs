@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::history::Answer;
-use super::play::{Body, Broken, Player, plan};
+use super::play::{Body, Broken, Player, Step, plan};
 use super::request::{Asked, Request};
-use super::script::{ApiError, Kind, Message, Reply, Wait};
+use super::script::{ApiError, Kind, Message, Reply, Status, Wait};
 use super::shared::{Shared, Watch};
 use super::{SECRET, anthropic, openai_chat};
 
@@ -145,8 +145,12 @@ async fn reply_to(
             if matches!(status.code, 400 | 413) {
                 watch.shared().seen().history.refused(asked);
             }
-            let after = status.retry_after.as_deref();
-            Ok(refusal(asked.api, status.code, &status.error, after))
+            let Status {
+                code,
+                retry_after,
+                error,
+            } = status;
+            Ok(refusal(asked.api, code, &error, retry_after))
         }
         Kind::Message(message) => Ok(match steps(&message, asked) {
             Ok(steps) => {
@@ -237,7 +241,8 @@ fn breach(api: Api, code: u16, what: &str, mut watch: Watch) -> Response<Body> {
     refusal(api, code, &error, None)
 }
 
-fn steps(message: &Message, asked: &Asked) -> Result<Vec<super::play::Step>, String> {
+/// How the stream of a message goes. The error says why it cannot.
+fn steps(message: &Message, asked: &Asked) -> Result<Vec<Step>, String> {
     let pieces = match asked.api {
         Api::Anthropic => anthropic::stream(message, asked),
         Api::OpenaiChat => openai_chat::stream(message, asked)?,
@@ -272,7 +277,12 @@ fn request_id(api: Api) -> &'static str {
     }
 }
 
-fn refusal(api: Api, code: u16, error: &ApiError, retry_after: Option<&str>) -> Response<Body> {
+fn refusal(
+    api: Api,
+    code: u16,
+    error: &ApiError,
+    retry_after: Option<HeaderValue>,
+) -> Response<Body> {
     let mut body = match api {
         Api::Anthropic => anthropic::error(error, code),
         Api::OpenaiChat => openai_chat::error(error, code),
@@ -289,7 +299,7 @@ fn refusal(api: Api, code: u16, error: &ApiError, retry_after: Option<&str>) -> 
         CONTENT_TYPE,
         json.expect("a header of printable characters"),
     );
-    if let Some(after) = retry_after.and_then(|after| after.parse().ok()) {
+    if let Some(after) = retry_after {
         headers.insert(RETRY_AFTER, after);
     }
     response

@@ -85,6 +85,10 @@ fn a_script_that_is_wrong_is_told_with_its_line() {
             "`/0/reply/usage/input` is no number",
         ),
         ("- reply: {no_end: 1}", "is neither true nor false"),
+        (
+            "- reply: {status: 429, retry_after: \"a\\nb\"}",
+            "characters that no header takes",
+        ),
         ("- reply: {", "line 2, column 1: while parsing"),
     ] {
         let error = ModelServer::try_start(script).unwrap_err().to_string();

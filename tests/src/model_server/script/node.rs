@@ -91,6 +91,13 @@ impl<'d> Node<'d> {
         self.get(key).map(|node| read(&node)).transpose()
     }
 
+    /// Its key and the value of it, if it has just one.
+    pub(super) fn pair(&self) -> Option<(&'d str, Self)> {
+        let object = self.value.as_object().filter(|object| object.len() == 1)?;
+        let (key, value) = object.iter().next()?;
+        Some((key, self.below(key, value)))
+    }
+
     /// Its text.
     pub(super) fn text(&self) -> Result<String, Fault> {
         let text = self.value.as_str().map(ToOwned::to_owned);

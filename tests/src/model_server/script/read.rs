@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use rye_core::yaml::{self, Fault};
 use serde_json::Value;
 
@@ -15,6 +16,8 @@ use super::{
 const MOST_HUGE: usize = 64 << 20;
 /// Most milliseconds of a pause.
 const MOST_PAUSE: u64 = 600_000;
+/// Most tokens of one kind: far more than any model has, and few enough to add up.
+const MOST_TOKENS: u64 = 1_000_000_000_000_000;
 /// Most events that a position counts.
 const MOST_EVENTS: usize = 1_000_000;
 
@@ -115,9 +118,9 @@ impl Reply {
         let kind = if node.read("reset_before", Node::flag)? == Some(true) {
             only(&every, "reset_before")?;
             Kind::Reset
-        } else if node.get("status").is_some() {
+        } else if let Some(status) = node.get("status") {
             only(&[&OF_STATUS[..], &every].concat(), "status")?;
-            Kind::Status(Status::read(node)?)
+            Kind::Status(Status::read(node, &status)?)
         } else {
             let other = OF_STATUS.iter().find(|key| node.get(key).is_some());
             if let Some(other) = other {
@@ -147,29 +150,30 @@ impl Wait {
 }
 
 impl Status {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
-        let code = node.read("status", |node| {
-            let code = node.number(599_u16)?;
-            Some(code)
-                .filter(|code| *code >= 400)
-                .ok_or_else(|| node.wrong("`status` is from 400 to 599"))
-        })?;
-        let retry_after = node.read("retry_after", |node| match node.value() {
-            Value::Number(seconds) => Ok(seconds.to_string()),
-            Value::Null
-            | Value::Bool(_)
-            | Value::String(_)
-            | Value::Array(_)
-            | Value::Object(_) => node.text(),
-        })?;
+    /// The refusal that a reply with this status is.
+    fn read(node: &Node<'_>, status: &Node<'_>) -> Result<Self, Fault> {
+        let code = status.number(599_u16)?;
+        if code < 400 {
+            return Err(status.wrong("`status` is from 400 to 599"));
+        }
         Ok(Self {
-            code: code.unwrap_or_default(),
-            retry_after,
+            code,
+            retry_after: node.read("retry_after", header)?,
             error: node
                 .read("error", |node| ApiError::read(node, &[]))?
                 .unwrap_or_default(),
         })
     }
+}
+
+/// A number or a text that may stand in a header.
+fn header(node: &Node<'_>) -> Result<HeaderValue, Fault> {
+    if let Some(seconds) = node.value().as_u64() {
+        return Ok(seconds.into());
+    }
+    let text = node.text()?;
+    text.parse()
+        .map_err(|_error| node.wrong("`retry_after` has characters that no header takes"))
 }
 
 impl ApiError {
@@ -233,19 +237,15 @@ impl Part {
     /// An entry of `content`, which has one key.
     fn read(node: &Node<'_>) -> Result<Self, Fault> {
         node.keys(&["text", "thinking", "call", "hold", "huge"])?;
-        if node.value().as_object().map(serde_json::Map::len) != Some(1) {
-            return Err(node.wrong("an entry of `content` has one key"));
+        let pair = node.pair();
+        let (key, value) = pair.ok_or_else(|| node.wrong("an entry of `content` has one key"))?;
+        match key {
+            "text" => value.text().map(Self::Text),
+            "thinking" => value.text().map(Self::Thinking),
+            "hold" => value.text().map(Self::Hold),
+            "huge" => huge(&value),
+            _ => Self::call(&value),
         }
-        let part = match () {
-            () if node.get("text").is_some() => node.read("text", Node::text)?.map(Self::Text),
-            () if node.get("thinking").is_some() => {
-                node.read("thinking", Node::text)?.map(Self::Thinking)
-            }
-            () if node.get("hold").is_some() => node.read("hold", Node::text)?.map(Self::Hold),
-            () if node.get("huge").is_some() => node.read("huge", huge)?,
-            () => node.read("call", Self::call)?,
-        };
-        part.ok_or_else(|| node.wrong("an entry of `content` has one key"))
     }
 
     fn call(node: &Node<'_>) -> Result<Self, Fault> {
@@ -279,7 +279,7 @@ impl Usage {
     fn read(node: &Node<'_>) -> Result<Self, Fault> {
         node.keys(&["input", "output", "cache_read", "cache_write"])?;
         let tokens = |key| {
-            let tokens = node.read(key, |node| node.number(u64::MAX))?;
+            let tokens = node.read(key, |node| node.number(MOST_TOKENS))?;
             Ok(tokens.unwrap_or_default())
         };
         Ok(Self {
