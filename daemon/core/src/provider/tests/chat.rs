@@ -472,3 +472,79 @@ fn each_body_begins_with_the_one_before() {
         json!({"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "echo", "arguments": "{\"b\":1}"}}]})
     );
 }
+
+#[test]
+fn an_answer_that_says_nothing_is_said_to_be_none() {
+    let call = r#"[{"id":"a","type":"function","function":{"name":"echo","arguments":"{}"}}]"#;
+    let text = |text: &str| Block::Text {
+        text: text.to_owned(),
+    };
+    let none = json!({"role": "assistant", "content": "(no answer)"});
+    let mut thought = none.clone();
+    thought["reasoning_content"] = json!("hm");
+    for (replay, raw, blocks, sent_back) in [
+        // Thoughts only: they go back where they are taken, and never alone.
+        (
+            "none",
+            Some(r#"{"role":"assistant","reasoning_content":"hm","content":null}"#.to_owned()),
+            vec![],
+            none.clone(),
+        ),
+        (
+            "reasoning_content",
+            Some(r#"{"role":"assistant","reasoning_content":"hm","content":null}"#.to_owned()),
+            vec![],
+            thought.clone(),
+        ),
+        (
+            "raw",
+            Some(r#"{"role":"assistant","reasoning_content":"hm"}"#.to_owned()),
+            vec![],
+            thought,
+        ),
+        (
+            "raw",
+            Some(r#"{"role":"assistant","content":" \n"}"#.to_owned()),
+            vec![],
+            none.clone(),
+        ),
+        (
+            "raw",
+            Some(r#"{"role":"assistant","content":[],"tool_calls":[]}"#.to_owned()),
+            vec![],
+            json!({"role": "assistant", "content": "(no answer)", "tool_calls": []}),
+        ),
+        ("none", None, vec![], none.clone()),
+        ("none", None, vec![text(""), text(" \t")], none),
+        // What says something beside its content stays as it is, but for blanks.
+        (
+            "raw",
+            Some(format!(
+                r#"{{"role":"assistant","content":"\n\n","tool_calls":{call}}}"#
+            )),
+            vec![],
+            json!({"role": "assistant", "content": null, "tool_calls": serde_json::from_str::<Value>(call).unwrap()}),
+        ),
+        (
+            "raw",
+            Some(r#"{"role":"assistant","refusal":"no"}"#.to_owned()),
+            vec![],
+            json!({"role": "assistant", "refusal": "no", "content": null}),
+        ),
+    ] {
+        let model = chat(&format!("reasoning_replay: {replay}"));
+        let mut all = messages(&model);
+        all.truncate(1);
+        all.push(Message::Assistant {
+            origin: model.origin(),
+            blocks,
+            raw: raw.clone().map(Raw),
+            stop: Some(Stop::End),
+            partial: false,
+        });
+        all.push(Message::text(Source::Nudge, "Well?"));
+        let body: Value = serde_json::from_str(&sent(&model, all)).unwrap();
+        assert_eq!(body["messages"][2], sent_back, "{replay} {raw:?}");
+        assert_eq!(body["messages"][3]["role"], "user");
+    }
+}

@@ -291,3 +291,44 @@ fn the_same_conversation_gives_the_same_bytes() {
     assert_eq!(grown.body(&model(), 10), body);
     assert_eq!(read.body(&model(), 10), body);
 }
+
+#[test]
+fn neither_blank_texts_nor_thoughts_at_the_end_are_sent() {
+    const THOUGHT: &str = r#"{"type":"thinking","thinking":"hm","signature":"s=="}"#;
+    const HIDDEN: &str = r#"{"type":"redacted_thinking","data":"d"}"#;
+    const BLANK: &str = r#"{"type":"text","text":"\n\n"}"#;
+    const TEXT: &str = r#"{ "type":"text", "text":" a\u00e9 " }"#;
+    for (received, kept) in [
+        (vec![THOUGHT, BLANK, TEXT], vec![THOUGHT, TEXT]),
+        (vec![THOUGHT, TEXT, THOUGHT, BLANK], vec![THOUGHT, TEXT]),
+        (vec![BLANK, TEXT, HIDDEN], vec![TEXT]),
+        (vec![THOUGHT, BLANK], vec![]),
+        (vec![THOUGHT, HIDDEN], vec![]),
+        (vec![BLANK], vec![]),
+    ] {
+        let raw = format!("[{}]", received.join(","));
+        let mut wire = begun(root(), vec![user("Go")]);
+        wire.push(&said(Some(&raw), Vec::new(), origin()));
+        wire.push(&user("Well?"));
+        let body = wire.body(&model(), 10);
+        let sent: Value = serde_json::from_str(&body).unwrap();
+        let messages = sent["messages"].as_array().unwrap();
+        if kept.is_empty() {
+            // Both sides take turns all the same: what the user says is one message.
+            assert_eq!(messages.len(), 1, "{raw}");
+            assert_eq!(messages[0]["content"].as_array().unwrap().len(), 2);
+        } else {
+            let kept = format!(r#""role":"assistant","content":[{}]"#, kept.join(","));
+            assert!(body.contains(&kept), "{raw}: {body}");
+        }
+    }
+    let blank = Block::Text {
+        text: " \n".to_owned(),
+    };
+    let mut wire = begun(root(), vec![user("Go"), user("\t")]);
+    wire.push(&said(None, vec![blank, call("a")], origin()));
+    wire.push(&result("a"));
+    let sent: Value = serde_json::from_str(&wire.body(&model(), 10)).unwrap();
+    assert_eq!(sent["messages"][0]["content"].as_array().unwrap().len(), 1);
+    assert_eq!(sent["messages"][1]["content"].as_array().unwrap().len(), 1);
+}

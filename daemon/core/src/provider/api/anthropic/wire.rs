@@ -53,13 +53,16 @@ impl Wire {
         let tools: Vec<String> = tools.collect();
         Self {
             origin: root.origin.clone(),
-            system: root.system.clone().filter(|system| !system.is_empty()),
+            system: root
+                .system
+                .clone()
+                .filter(|system| !system.trim().is_empty()),
             tools: (!tools.is_empty()).then(|| format!("[{}]", tools.join(","))),
             messages: Vec::new(),
         }
     }
 
-    /// Adds a message. Messages of one side in a row are sent as one.
+    /// Adds a message. Messages of one side in a row are sent as one, so one that says nothing is left out.
     pub(in crate::provider) fn push(&mut self, message: &Message) {
         let (is_assistant, mut parts) = match message {
             Message::User { blocks, .. } => (false, neutral(blocks)),
@@ -200,10 +203,11 @@ fn marked(json: &str) -> String {
     format!("{open}{MARK}")
 }
 
-/// Blocks of nobody in particular. Thoughts are left out: none but their own model understands them.
+/// Blocks of nobody in particular. Thoughts are left out: none but their own model understands them. So are texts of nothing but
+/// blanks, which the vendor refuses.
 fn neutral(blocks: &[Block]) -> Vec<Part> {
     let json = blocks.iter().filter_map(|block| match block {
-        Block::Text { text } if text.is_empty() => None,
+        Block::Text { text } if text.trim().is_empty() => None,
         Block::Text { text } => Some(block_of_text(text)),
         Block::Thinking { .. } => None,
         Block::Call { id, name, input } => Some(format!(
@@ -229,19 +233,33 @@ fn neutral(blocks: &[Block]) -> Vec<Part> {
     .collect()
 }
 
-/// The blocks of a message as they were received; `None` if they are no list of objects.
+/// The blocks of a message as they were received, but for those that the vendor sends and does not take back: texts of nothing but
+/// blanks, and thoughts at the end, which lead to nothing. `None` if they are no list of objects.
 fn received(raw: &Raw) -> Option<Vec<Part>> {
     #[derive(Deserialize)]
     struct Typed {
         r#type: String,
+        #[serde(default)]
+        text: Option<String>,
     }
     let blocks: Vec<&RawValue> = serde_json::from_str(&raw.0).ok()?;
-    let part = |block: &&RawValue| {
+    let mut parts = Vec::new();
+    // How many of them are left when those at the end that are thoughts are gone.
+    let mut whole = 0;
+    for block in blocks {
         let typed: Typed = serde_json::from_str(block.get()).ok()?;
-        Some(Part {
+        let is_blank = typed.text.is_none_or(|text| text.trim().is_empty());
+        if typed.r#type == "text" && is_blank {
+            continue;
+        }
+        parts.push(Part {
             json: block.get().to_owned(),
             markable: matches!(typed.r#type.as_str(), "text" | "tool_use"),
-        })
-    };
-    blocks.iter().map(part).collect()
+        });
+        if !matches!(typed.r#type.as_str(), "thinking" | "redacted_thinking") {
+            whole = parts.len();
+        }
+    }
+    parts.truncate(whole);
+    Some(parts)
 }

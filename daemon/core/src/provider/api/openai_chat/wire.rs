@@ -9,6 +9,11 @@ use crate::seal::{canonical, canonical_object};
 
 /// Fields of a message that hold reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+/// Fields of a message that say something without its content.
+const SAYING: [&str; 4] = ["tool_calls", "function_call", "refusal", "audio"];
+/// Stands for an answer that says nothing. Such a message is refused, and without it two of the user would follow each other, which
+/// the templates of many models refuse as well.
+const NOTHING: &str = "(no answer)";
 
 /// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before.
 #[derive(Debug, Clone)]
@@ -60,7 +65,7 @@ impl Wire {
             } => {
                 let own = raw.as_ref().filter(|_| *origin == self.origin);
                 let own = own.and_then(|raw| received(raw, self.replay));
-                self.messages.extend(own.or_else(|| neutral(blocks)));
+                self.messages.push(own.unwrap_or_else(|| neutral(blocks)));
             }
         }
     }
@@ -124,8 +129,8 @@ fn told(block: &Block) -> Option<String> {
     }
 }
 
-/// A message of nobody in particular; `None` if it says nothing.
-fn neutral(blocks: &[Block]) -> Option<String> {
+/// A message of nobody in particular.
+fn neutral(blocks: &[Block]) -> String {
     let mut content = String::new();
     let mut calls = Vec::new();
     for block in blocks {
@@ -139,28 +144,51 @@ fn neutral(blocks: &[Block]) -> Option<String> {
             Block::Thinking { .. } | Block::Result { .. } => {}
         }
     }
-    if content.is_empty() && calls.is_empty() {
-        return None;
-    }
     let mut message = Map::new();
     message.insert("role".to_owned(), json!("assistant"));
-    let content = Some(content).filter(|content| !content.is_empty());
     message.insert("content".to_owned(), json!(content));
     if !calls.is_empty() {
         message.insert("tool_calls".to_owned(), Value::Array(calls));
     }
-    Some(Value::Object(message).to_string())
+    mend(&mut message);
+    Value::Object(message).to_string()
 }
 
-/// A message as it was received, with as much of its reasoning as the provider takes back.
+/// A message as it was received, with as much of its reasoning as the provider takes back; `None` if it is no message.
 fn received(raw: &Raw, replay: ReasoningReplay) -> Option<String> {
     let mut message: Map<String, Value> = serde_json::from_str(&raw.0).ok()?;
     let kept: &[&str] = match replay {
-        ReasoningReplay::Raw => return Some(raw.0.clone()),
+        ReasoningReplay::Raw => &REASONING,
         ReasoningReplay::None => &[],
         ReasoningReplay::ReasoningContent => &REASONING[..1],
         ReasoningReplay::Reasoning => &REASONING[1..2],
     };
+    let received = message.len();
     message.retain(|key, _| kept.contains(&key.as_str()) || !REASONING.contains(&key.as_str()));
+    let is_mended = mend(&mut message);
+    if message.len() == received && !is_mended {
+        return Some(raw.0.clone());
+    }
     Some(Value::Object(message).to_string())
+}
+
+/// Puts something that is taken back in the place of a content that says nothing; `false` if it says something.
+fn mend(message: &mut Map<String, Value>) -> bool {
+    let says = |value: &Value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => true,
+    };
+    let content = message.get("content");
+    if content.is_some_and(says) {
+        return false;
+    }
+    let is_said = SAYING.iter().any(|key| message.get(*key).is_some_and(says));
+    if is_said && content.is_some_and(Value::is_null) {
+        return false;
+    }
+    let content = if is_said { Value::Null } else { json!(NOTHING) };
+    message.insert("content".to_owned(), content);
+    true
 }
