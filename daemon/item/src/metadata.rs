@@ -181,6 +181,14 @@ impl Metadata {
     }
 }
 
+/// What a knowledge file says, without its signature and its metadata.
+pub(crate) fn knowledge(extension: &str, text: &str) -> String {
+    match extension {
+        "md" => markdown::body(text),
+        _ => markdown::below_signature(text).1.trim().to_owned(),
+    }
+}
+
 /// All that a configuration file holds.
 pub(crate) fn configuration(extension: &str, text: &str) -> Result<Map<String, Value>, Error> {
     match extension {

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::Mode;
@@ -21,6 +22,9 @@ use crate::file;
 
 /// The folder of a space.
 pub const FOLDER: &str = ".ai";
+
+/// Most entries of a folder that is listed.
+const MOST_ENTRIES: usize = 1000;
 
 /// Largest item in bytes.
 pub const MAX_SIZE: u64 = 8 * 1024 * 1024;
@@ -54,6 +58,14 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// The folder holds more than [`MOST_ENTRIES`].
+    #[error(
+        "`{path}` holds more than {MOST_ENTRIES} entries, the most a folder that is listed may have"
+    )]
+    TooMany {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The operating system refused.
     #[error("failed to read `{path}`")]
     Read {
@@ -68,9 +80,10 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotAnItem { .. } | Self::NotAFile { .. } | Self::TooLarge { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NotAnItem { .. }
+            | Self::NotAFile { .. }
+            | Self::TooLarge { .. }
+            | Self::TooMany { .. } => ErrorKind::Invalid,
             Self::Escapes { .. } => ErrorKind::Denied,
             Self::Read { source, .. } => file::kind(source),
         }
@@ -280,6 +293,26 @@ impl Spaces {
         opened.map_or(Ok(false), |opened| opened.has_category(item))
     }
 
+    /// The ids of the files that are items of `kind` in the folder `category` of `space`, in no order; folders below it are left out.
+    pub(crate) fn ids(
+        &self,
+        kind: ItemKind,
+        category: &str,
+        space: Space,
+    ) -> Result<Vec<ItemId>, Error> {
+        let opened = match self.root(space) {
+            Some(root) => Root::open(space, root)?,
+            None => None,
+        };
+        let names = opened.map(|opened| opened.names(&Path::new(kind.folder()).join(category)));
+        let id = |name: &String| {
+            let (stem, extension) = name.rsplit_once('.')?;
+            let is_known = kind.extensions().contains(&extension);
+            is_known.then(|| ItemId::new(format!("{category}/{stem}")).ok())?
+        };
+        Ok(names.transpose()?.iter().flatten().filter_map(id).collect())
+    }
+
     /// The first file of `item` in `space`, in the order of extensions, with its content.
     pub(crate) fn find(
         &self,
@@ -335,6 +368,28 @@ impl Root {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let opened = open_beneath(&self.folder, &relative, flags);
         Ok(refine(opened, &self.path.join(relative))?.is_some())
+    }
+
+    /// The names in a folder; none if it is not there.
+    fn names(&self, relative: &Path) -> Result<Vec<String>, Error> {
+        let path = self.path.join(relative);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let Some(folder) = refine(open_beneath(&self.folder, relative, flags), &path)? else {
+            return Ok(Vec::new());
+        };
+        let failed = |errno: Errno| Error::Read {
+            path: path.clone(),
+            source: errno.into(),
+        };
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(folder).map_err(failed)?.iter() {
+            if names.len() == MOST_ENTRIES {
+                return Err(Error::TooMany { path });
+            }
+            let entry = entry.map_err(failed)?;
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        Ok(names)
     }
 
     fn read(&self, relative: &Path) -> Result<Option<Vec<u8>>, Error> {

@@ -424,3 +424,74 @@ fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
         );
     }
 }
+
+/// A configuration item of `agent/providers`.
+fn provider(name: &str, words: &str) -> String {
+    format!("version: \"1.0.0\"\ncategory: agent/providers\nname: {name}\ndescription: {words}\n")
+}
+
+#[test]
+fn a_folder_is_listed_over_all_spaces_and_a_higher_file_replaces_a_lower_one() {
+    let world = World::new();
+    let folder = ItemId::new("agent/providers").unwrap();
+    let list = || world.library.category(ItemKind::Config, &folder);
+    let names = |items: &[Arc<Item>]| -> Vec<(String, Space)> {
+        let named = |item: &Arc<Item>| (item.id().name().to_owned(), item.space);
+        items.iter().map(named).collect()
+    };
+    let shipped = names(&list().unwrap());
+    assert!(shipped.contains(&("anthropic".to_owned(), Space::System)));
+    let write = |space: &str, name: &str, text: &str| {
+        let signed = seal::sign_text(
+            ItemKind::Config,
+            "yaml",
+            text,
+            &world.key,
+            Timestamp::default(),
+        );
+        let path = format!("{space}/.ai/config/agent/providers/{name}.yaml");
+        world.write(&path, &signed.unwrap())
+    };
+    write("home", "mine", &provider("mine", "the user's"));
+    write("project", "mine", &provider("mine", "the project's"));
+    write("home", "anthropic", &provider("anthropic", "the user's"));
+    // No items: a name that is no id, another extension, a folder.
+    world.write("project/.ai/config/agent/providers/a:b.yaml", "");
+    world.write("project/.ai/config/agent/providers/notes.txt", "");
+    world.write("project/.ai/config/agent/providers/deep/x.yaml", "");
+    let found = names(&list().unwrap());
+    assert_eq!(found.len(), shipped.len() + 1, "{found:?}");
+    assert!(found.is_sorted());
+    for expected in [("mine", Space::Project), ("anthropic", Space::User)] {
+        assert!(
+            found.contains(&(expected.0.to_owned(), expected.1)),
+            "{found:?}"
+        );
+    }
+    let unsigned = "project/.ai/config/agent/providers/new.yaml";
+    let path = world.write(unsigned, &provider("new", "nobody's"));
+    assert!(matches!(list(), Err(Error::Unsigned { .. })));
+    fs::remove_file(path).unwrap();
+    let elsewhere = world.root.path().join("elsewhere");
+    let providers = world.root.path().join("project/.ai/config/agent/providers");
+    fs::rename(&providers, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &providers).unwrap();
+    assert!(
+        matches!(list(), Err(Error::Unreadable { .. })),
+        "it leads out of the project"
+    );
+}
+
+#[test]
+fn a_folder_with_too_many_files_is_refused() {
+    let world = World::new();
+    for number in 0..=1000 {
+        world.write(&format!("project/.ai/config/many/c{number}.txt"), "");
+    }
+    let folder = ItemId::new("many").unwrap();
+    let refused = world
+        .library
+        .category(ItemKind::Config, &folder)
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+}

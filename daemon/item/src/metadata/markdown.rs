@@ -6,13 +6,30 @@ use super::{Error, mapping};
 
 /// The first ```` ```yaml ```` fence, or the `---` block at the top, of a knowledge file.
 pub(super) fn knowledge(text: &str) -> Result<Map<String, Value>, Error> {
-    let (line, block) =
-        fence(text, "yaml")
-            .or_else(|| front_matter(text))
-            .ok_or(Error::WrongShape {
-                expected: "its metadata in a ```yaml fence",
-            })?;
+    let (line, block) = fence(text, "yaml")
+        .or_else(|| front_matter(text).map(|(line, block, _)| (line, block)))
+        .ok_or(Error::WrongShape {
+            expected: "its metadata in a ```yaml fence",
+        })?;
     mapping(block, line)
+}
+
+/// What a knowledge file says beside the block that [`knowledge`] reads.
+pub(super) fn body(text: &str) -> String {
+    let (_, text) = below_signature(text);
+    let (above, below) = match (rye_core::markdown::fence(text, "yaml"), front_matter(text)) {
+        (Some(fence), _) => {
+            let above = text[..fence.content.start].trim_end_matches('\n');
+            let above = above
+                .rsplit_once('\n')
+                .map_or("", |(above, _opening)| above);
+            (above, &text[fence.end..])
+        }
+        (None, Some((.., rest))) => ("", rest),
+        (None, None) => (text, ""),
+    };
+    let parts = [above, below].map(str::trim);
+    parts.join("\n\n").trim().to_owned()
 }
 
 /// Name, version, category and description of the `<directive>` in the first ```` ```xml ```` fence.
@@ -49,12 +66,13 @@ pub(super) fn below_signature(text: &str) -> (usize, &str) {
     }
 }
 
-/// The block between two `---` lines at the top, below the signature.
-fn front_matter(text: &str) -> Option<(usize, &str)> {
+/// The block between two `---` lines at the top, below the signature, with the number of lines above it; and what follows it.
+fn front_matter(text: &str) -> Option<(usize, &str, &str)> {
     let (above, text) = below_signature(text);
     let block = text.strip_prefix("---\n")?;
     let end = block.find("\n---")?;
-    Some((above + 1, &block[..end]))
+    let rest = block[end + 1..].split_once('\n');
+    Some((above + 1, &block[..end], rest.map_or("", |(_, rest)| rest)))
 }
 
 fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {

@@ -106,6 +106,29 @@ fn scripts_declare_constants() {
 }
 
 #[test]
+fn what_a_knowledge_file_says_is_its_text_without_signature_and_metadata() {
+    let signed = "<!-- rye:signed:x -->\n";
+    let table = [
+        ("```yaml\nname: a\n```\n\nText.\n", "Text."),
+        ("# T\n\n```yaml\nname: a\n```\nText.\n", "# T\n\nText."),
+        ("---\nname: a\n---\n# T\n\nText.\n", "# T\n\nText."),
+        ("---\nname: a\n---", ""),
+        ("```yaml\nname: a\n```", ""),
+        (
+            "```yaml\nname: a\n```\nText.\n\n```yaml\nb: 1\n```\n",
+            "Text.\n\n```yaml\nb: 1\n```",
+        ),
+    ];
+    for (text, expected) in table {
+        for text in [text.to_owned(), format!("{signed}{text}")] {
+            assert_eq!(knowledge("md", &text), expected, "{text:?}");
+        }
+    }
+    let yaml = "name: a\nbody: text\n";
+    assert_eq!(knowledge("yaml", &format!("{signed}{yaml}")), yaml.trim());
+}
+
+#[test]
 fn markdown_has_fenced_metadata() {
     let knowledge = |text| Metadata::parse(ItemKind::Knowledge, "md", text);
     let text = "# T\n````markdown\n```yaml\nname: no\n```\n````\n```yaml\nname: yes\nversion: \"1.0.0\"\n```\n";
