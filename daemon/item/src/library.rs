@@ -11,18 +11,19 @@
 //! **Failure.** Every error names the file and the fix. The first file found decides: a bad file in the project is
 //! an error, not a reason to take the user's.
 
+mod category;
 mod config;
 mod draft;
 mod narrow;
 mod verify;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::id::{ItemId, ItemRef};
 use rye_core::seal::{self, Coverage, Fingerprint, Token, sha256_hex};
 
 use crate::cascade;
@@ -370,30 +371,6 @@ impl Library {
             item: item.clone(),
             searched: format!("the {} space", searched.join(", ")),
         })
-    }
-
-    /// The items of `kind` in the folder `category`, each as a project sees it, in the order of their ids. One that is refused is
-    /// an error, not passed over.
-    pub fn category(&self, kind: ItemKind, category: &ItemId) -> Result<Vec<Arc<Item>>, Error> {
-        let of_system = self.built_in.keys().filter(|item| item.kind == kind);
-        let of_system = of_system.map(|item| item.id.clone());
-        let mut ids: BTreeSet<ItemId> = of_system
-            .filter(|id| id.category() == category.as_str())
-            .collect();
-        for space in [Space::User, Space::Project] {
-            let found = self.spaces.ids(kind, category.as_str(), space);
-            ids.extend(found.map_err(|source| Error::Unreadable {
-                item: ItemRef {
-                    kind,
-                    id: category.clone(),
-                },
-                source,
-            })?);
-        }
-        let items = ids.into_iter().map(|id| ItemRef { kind, id });
-        items
-            .map(|item| self.resolve(&item, Space::Project))
-            .collect()
     }
 
     fn find(&self, item: &ItemRef, space: Space) -> Result<Option<Arc<Item>>, Error> {

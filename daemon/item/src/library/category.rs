@@ -1,0 +1,35 @@
+//! The items of one folder.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+
+use super::{Error, Item, Library};
+use crate::spaces::Space;
+
+impl Library {
+    /// The items of `kind` in the folder `category`, each as a project sees it, in the order of their ids. One that is refused is
+    /// an error, not passed over.
+    pub fn category(&self, kind: ItemKind, category: &ItemId) -> Result<Vec<Arc<Item>>, Error> {
+        let of_system = self.built_in.keys().filter(|item| item.kind == kind);
+        let of_system = of_system.map(|item| item.id.clone());
+        let mut ids: BTreeSet<ItemId> = of_system
+            .filter(|id| id.category() == category.as_str())
+            .collect();
+        for space in [Space::User, Space::Project] {
+            let found = self.spaces.ids(kind, category.as_str(), space);
+            ids.extend(found.map_err(|source| Error::Unreadable {
+                item: ItemRef {
+                    kind,
+                    id: category.clone(),
+                },
+                source,
+            })?);
+        }
+        let items = ids.into_iter().map(|id| ItemRef { kind, id });
+        items
+            .map(|item| self.resolve(&item, Space::Project))
+            .collect()
+    }
+}
