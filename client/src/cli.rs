@@ -3,6 +3,7 @@
 mod budget;
 mod capability;
 mod graph;
+mod thread;
 mod values;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use rye_core::model::Status;
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
+pub(crate) use self::thread::{Say, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
 use crate::input::Source;
@@ -127,6 +129,12 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl graph validate rye/examples/project-stats"
     )]
     Graph(GraphVerb),
+    /// Run and check directives, and talk to their threads
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl thread run rye/examples/summarize_file -i path=README.md"
+    )]
+    Thread(ThreadVerb),
     /// Run one item and print what it answers
     ///
     /// With --json the whole envelope is printed. Ends with 1 if the item failed.
@@ -363,9 +371,12 @@ pub(crate) struct Resume {
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: RunId,
-    /// Give it a new limit: `steps=N`, `spend=USD`.
+    /// Give it a new limit: `steps=N`, `turns=N`, `tokens=N`, `duration=TIME`, `spend=USD`.
     #[arg(long = "raise", value_name = "KEY=VALUE")]
     pub(crate) raises: Vec<Raise>,
+    /// Tell the model of a suspended thread something as it goes on.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) message: Option<String>,
     /// Say what became of an attempt whose outcome nobody knows: retry it, it is done, or it failed.
     #[arg(long = "uncertain", value_name = "ITEM=retry|done|fail")]
     pub(crate) answers: Vec<Answer>,

@@ -151,7 +151,7 @@ impl Client {
             let request = v1::WaitRequest {
                 run_ids: run_ids.to_vec(),
                 // 0 would wait without end.
-                timeout_ms: left.map_or(0, |left| milliseconds(left).max(1)),
+                timeout_ms: left.map_or(0, |left| wire::milliseconds(left).max(1)),
             };
             let asked = Instant::now();
             let mut runs = self.runs();
@@ -189,7 +189,7 @@ impl Client {
     ) -> Result<(v1::Run, v1::KillReceipt), Error> {
         let request = v1::KillRequest {
             run_id: run_id.to_owned(),
-            grace_ms: grace.map(milliseconds),
+            grace_ms: grace.map(wire::milliseconds),
             tree,
         };
         let answer = self.answer(self.runs().kill(request).await)?;
@@ -213,6 +213,16 @@ impl Client {
     pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
         let answer = self.prompt(self.runs().resume(request)).await?;
         Ok((present("run", answer.run)?, answer.cursor))
+    }
+
+    /// Says something to a thread; answers with it when that is on record.
+    pub async fn say(&self, run_id: &str, message: &str) -> Result<v1::Run, Error> {
+        let request = v1::SayRequest {
+            run_id: run_id.to_owned(),
+            message: message.to_owned(),
+        };
+        let answer = self.prompt(self.runs().say(request)).await?;
+        present("run", answer.run)
     }
 
     /// Runs one node of a graph; its run has ended or is suspended when this returns.
@@ -476,11 +486,6 @@ fn present<T>(name: &str, field: Option<T>) -> Result<T, Error> {
     field.ok_or_else(|| Error::Malformed {
         what: format!("no `{name}`"),
     })
-}
-
-/// Whole milliseconds, as the contract counts; a time beyond 64 bits is the longest there is.
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// How long the daemon has been away, and how long to wait before asking again.

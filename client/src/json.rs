@@ -5,7 +5,7 @@ pub mod capability;
 
 use std::collections::{HashMap, HashSet};
 
-use rye_core::model::{Object, Status};
+use rye_core::model::{Object, RunKind, Status};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde::{Serialize, Serializer};
@@ -20,7 +20,7 @@ pub struct Run {
     pub run_id: String,
     /// Id of the item it runs.
     pub item_id: String,
-    /// `graph` or `tool`.
+    /// `graph`, `tool` or `thread`.
     pub kind: &'static str,
     /// A word of [`Status`].
     pub status: &'static str,
@@ -32,13 +32,13 @@ pub struct Run {
     pub success: Option<bool>,
     /// State of a graph run, `inputs` included; null in lists.
     pub state: Option<Value>,
-    /// What its return node declares; a tool's result.
+    /// What its return node declares; a tool's result; null for a thread.
     pub output: Option<Value>,
     /// Steps taken.
     pub steps: u32,
     /// A thread's outputs.
     pub outputs: Option<Value>,
-    /// A thread's result.
+    /// The last text of a thread that declares no outputs.
     pub result: Option<Value>,
     /// Why it failed, what stopped it, or behind which failure it is suspended.
     pub error: Option<RunError>,
@@ -317,19 +317,26 @@ impl Run {
     /// From the record the daemon answered with.
     pub fn new(run: &v1::Run) -> Result<Self, Error> {
         let status = wire::status_of(run)?;
+        let kind = wire::kind_of(run)?;
+        let output = wire::json("output_json", &run.output_json)?;
+        let (output, outputs, result) = match (kind, output) {
+            (RunKind::Thread, Some(outputs @ Value::Object(_))) => (None, Some(outputs), None),
+            (RunKind::Thread, result) => (None, None, result),
+            (RunKind::Graph | RunKind::Tool, output) => (output, None, None),
+        };
         Ok(Self {
             run_id: run.run_id.clone(),
             item_id: wire::item_id(run).to_owned(),
-            kind: wire::kind_of(run)?.as_str(),
+            kind: kind.as_str(),
             status: status.as_str(),
             parent_id: some(&run.parent_id),
             project: some(&run.project),
             success: success(status),
             state: wire::json("state_json", &run.state_json)?,
-            output: wire::json("output_json", &run.output_json)?,
+            output,
             steps: run.steps,
-            outputs: None,
-            result: None,
+            outputs,
+            result,
             error: run.error.as_ref().map(RunError::new),
             errors_suppressed: run.errors.len(),
             errors: suppressed(run),
@@ -348,7 +355,7 @@ impl Run {
 /// A tool run's is the tool's own result.
 pub fn result(run: &v1::Run) -> Result<Value, Error> {
     let record = Run::new(run)?;
-    if record.kind == rye_core::model::RunKind::Tool.as_str() && record.error.is_none() {
+    if record.kind == RunKind::Tool.as_str() && record.error.is_none() {
         return Ok(record.output.unwrap_or(Value::Null));
     }
     let mut result = Object::new();

@@ -4,8 +4,10 @@ pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod screen;
 pub(crate) mod steps;
+pub(crate) mod turns;
 
 use rye_client::json;
+use rye_core::model::Raisable;
 use serde_json::Value;
 
 /// Whether text may be coloured.
@@ -217,7 +219,9 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
             "it is at most once, and may have executed: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
             answers("retry")
         ),
-        ("limit", true) if suspension.max.is_some() => format!("{resume} --raise steps=N"),
+        ("limit", true) if suspension.max.is_some() => {
+            format!("{resume} --raise {}", raise(suspension.code.as_deref()))
+        }
         ("error", true) => {
             format!("{resume} tries the node again, `ryectl cancel {run_id}` ends the run")
         }
@@ -225,6 +229,17 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
             "it resumes by itself when there is space on the disk again".to_owned()
         }
         (_, true) => format!("{resume} resumes it, `ryectl cancel {run_id}` ends it"),
+    }
+}
+
+/// How the limit of that code is raised.
+fn raise(code: Option<&str>) -> String {
+    let of_code = |limit: &Raisable| code == Some(limit.code());
+    match Raisable::ALL.iter().find(|limit| of_code(limit)) {
+        _ if code == Some("spend_exceeded") => "spend=USD".to_owned(),
+        Some(limit @ Raisable::Duration) => format!("{}=TIME", limit.key()),
+        Some(limit) => format!("{}=N", limit.key()),
+        None => "steps=N".to_owned(),
     }
 }
 
@@ -287,12 +302,21 @@ mod tests {
             child: None,
             uncertain: uncertain.iter().map(ToString::to_string).collect(),
         };
+        let at = |code: &str| json::Suspension {
+            code: Some(code.to_owned()),
+            ..suspended("limit", &[])
+        };
         for (suspension, command) in [
             (
                 suspended("uncertain", &["charge[0]", "charge[2]"]),
                 "ryectl resume r --uncertain 'charge[0]=retry|done|fail' --uncertain 'charge[2]=retry|done|fail'",
             ),
             (suspended("limit", &[]), "ryectl resume r --raise steps=N"),
+            (at("max_steps_exceeded"), "--raise steps=N"),
+            (at("turns_exceeded"), "--raise turns=N"),
+            (at("tokens_exceeded"), "--raise tokens=N"),
+            (at("duration_exceeded"), "--raise duration=TIME"),
+            (at("spend_exceeded"), "--raise spend=USD"),
             (suspended("user", &[]), "ryectl resume r resumes it"),
             (suspended("storage", &[]), "it resumes by itself"),
         ] {

@@ -23,7 +23,7 @@ use rye_client::environment::Environment;
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
-use crate::cli::{BudgetVerb, CacheVerb, Global, GraphVerb, ObjectsVerb, Verb};
+use crate::cli::{BudgetVerb, CacheVerb, Global, GraphVerb, ObjectsVerb, ThreadVerb, Verb};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
@@ -118,6 +118,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => run::run(run, session).await,
         Verb::Graph(GraphVerb::Step(step)) => graph::step(step, session).await,
         Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Thread(ThreadVerb::Run(run)) => run::run(run.into(), session).await,
+        Verb::Thread(ThreadVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,

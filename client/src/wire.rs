@@ -1,5 +1,7 @@
 //! Between the messages of the contract and the values of the core.
 
+use std::time::Duration;
+
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::model::{self, Durability, RunKind, Status, Verdict};
@@ -8,6 +10,11 @@ use rye_proto::v1;
 use serde_json::Value;
 
 use crate::Error;
+
+/// Whole milliseconds, as the contract counts; a time beyond 64 bits is the longest there is.
+pub fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// An item as the contract names it.
 pub fn item_ref(item: &ItemRef) -> v1::ItemRef {
@@ -80,6 +87,7 @@ pub fn kind_of(run: &v1::Run) -> Result<RunKind, Error> {
     match v1::RunKind::try_from(run.kind) {
         Ok(v1::RunKind::Graph) => Ok(RunKind::Graph),
         Ok(v1::RunKind::Tool) => Ok(RunKind::Tool),
+        Ok(v1::RunKind::Thread) => Ok(RunKind::Thread),
         Ok(v1::RunKind::Unspecified) | Err(_) => Err(Error::Malformed {
             what: format!("a run kind ({}) this client does not know", run.kind),
         }),

@@ -2,5 +2,6 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=../../.ai/tools/rye");
+    println!("cargo::rerun-if-changed=../../.ai/directives/rye");
     println!("cargo::rerun-if-changed=../../.ai/config/agent");
 }

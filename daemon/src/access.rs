@@ -38,7 +38,7 @@ pub struct Visible {
     run: Arc<Run>,
 }
 
-/// A run that the caller sees, and may stop, resume and answer.
+/// A run that the caller sees, and may stop, resume, answer and speak to.
 #[derive(Debug)]
 pub struct Actionable(Visible);
 
@@ -275,6 +275,12 @@ impl Actionable {
     /// Resumes it if it is suspended, or continues it if it ended without success; answers with the one that runs.
     pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
         let run = self.supervisor.resume(&self.id, resume).await?;
+        Ok(self.at(run))
+    }
+
+    /// Says `text` to it, if it is a thread, in the name of `by`.
+    pub async fn say(&self, text: &str, by: &str) -> Result<Visible, Error> {
+        let run = self.supervisor.say(&self.id, text, by).await?;
         Ok(self.at(run))
     }
 

@@ -28,7 +28,7 @@ use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
-pub use self::environment::Offer;
+pub use self::environment::{Offer, dot_env};
 pub use self::plan::{Answer, NativeCall, Plan, ProcessPlan, plan, tag};
 use crate::native;
 

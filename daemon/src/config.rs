@@ -147,6 +147,8 @@ pub struct Config {
     pub log: Log,
     /// What children find in their environment.
     pub env: ChildEnv,
+    /// What the daemon itself found in its own.
+    pub environment: Environment,
     /// Limits where nobody sets others.
     pub limits: Limits,
     /// When a step counts as done, where a run does not say.
@@ -370,6 +372,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         user_space,
         log: log(&mut stack)?,
         env: child_env(&mut stack, environment)?,
+        environment: environment.clone(),
         limits: limits(&mut stack),
         durability: stack
             .pick("durability", |layer| layer.durability)

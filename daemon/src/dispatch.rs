@@ -10,6 +10,7 @@
 
 mod outcome;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,9 +27,10 @@ use serde_json::Value;
 use tracing::Instrument as _;
 
 use self::outcome::{declared_failure, judge, reported_failure};
-use crate::chain::{self, Chain, NativeCall, Plan, ProcessPlan, Terminal};
+use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal};
 use crate::config::Config;
 use crate::memo::Memo;
+use crate::models;
 use crate::native;
 use crate::port::Refusal;
 use crate::process::{self, Exit, Spawner, StopReason, Stopper};
@@ -109,8 +111,7 @@ impl Planner {
             let Some(chain) = &chain else {
                 return Err(Failure::permanent("internal", "the action was not looked up").into());
             };
-            chain::plan(chain, params, &order.origin, &self.config, order.timeout)
-                .map_err(|error| unplanned(&error).into())
+            self.plan(&order, chain, params, library)
         });
         Prepared {
             item,
@@ -120,6 +121,30 @@ impl Planner {
             trace,
             since,
         }
+    }
+
+    /// What `chain` does with `params`. A process does not get to see the secrets of providers; if it is not known which these are, it
+    /// is refused.
+    fn plan(
+        &self,
+        order: &Order,
+        chain: &Chain,
+        params: Object,
+        library: &Library,
+    ) -> Result<Plan, Box<Failure>> {
+        let Order {
+            origin, timeout, ..
+        } = order;
+        let offer = match chain.terminal {
+            Terminal::Native(_) | Terminal::Graph => Offer::default(),
+            Terminal::Process => {
+                let project = Path::new(&origin.spec.project);
+                let offer = Offer::of(project, &self.config, || models::secrets(library));
+                offer.map_err(|error| refused(&error))?
+            }
+        };
+        let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout);
+        Ok(plan.map_err(|error| unplanned(&error))?)
     }
 
     /// The parameters, with the defaults of the tool, if the action may be carried out; the chain is put where it belongs as
@@ -140,6 +165,12 @@ impl Planner {
         let open = may_be_open(order, item);
         if !open {
             permitted()?;
+        }
+        if item.kind == ItemKind::Directive {
+            let text = format!(
+                "`{item}`: this version of ryed starts no threads from graphs and threads; start it with `ryectl thread run`"
+            );
+            return Err(Failure::permanent("not_supported", text).into());
         }
         let resolved = chain::resolve(library, item, trace).map_err(|error| refused(&error))?;
         let resolved = chain.insert(resolved);

@@ -63,6 +63,10 @@ const MOST_REPORTS: usize = 256;
 
 /// What the attempts of a kind report before they end.
 type Signal<K> = <<K as Kind>::Machine as Machine>::Signal;
+/// What the machine of a kind asks.
+pub type Query<K> = <<K as Kind>::Machine as Machine>::Query;
+/// What it is answered.
+pub type Answer<K> = <<K as Kind>::Machine as Machine>::Answer;
 
 /// What is special to a kind of run.
 pub trait Kind: Send + Sync + 'static {
@@ -76,6 +80,14 @@ pub trait Kind: Send + Sync + 'static {
 
     /// Finds out what `call` needs. Nothing is committed and nothing begins here. Cancel safe.
     fn look_up(&self, run: &Run, call: &Call) -> impl Future<Output = Job<Self::Plan>> + Send;
+
+    /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept
+    /// twice. Cancel safe.
+    fn answer(
+        &self,
+        run: &Run,
+        query: &Query<Self>,
+    ) -> impl Future<Output = Result<Answer<Self>, journal::Error>> + Send;
 
     /// Carries out a call whose announcement is durable; it ends by itself, or as `stop` says. Until then it may report.
     fn carry_out(
@@ -226,7 +238,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                 self.machine.hold(Suspension::new(SuspendReason::User));
             }
             let mut plan = Plan::on(&self.machine);
-            let then = self.draw_up(&mut plan).await;
+            let then = self.draw_up(&mut plan).await?;
             if !self.carry(plan).await? {
                 continue;
             }
@@ -249,10 +261,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         let epoch = self.services.epoch;
         let run = self.machine.run();
         let event = match &run.life {
-            Life::Suspended(_) => RunEvent::RunResumed {
-                epoch,
-                max_steps: None,
-            },
+            Life::Suspended(_) => RunEvent::resumed(epoch),
             // Its start or its resumption is committed already.
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
@@ -285,36 +294,55 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Asks the machine for its moves until there is something to wait for.
-    async fn draw_up(&mut self, plan: &mut Plan<K>) -> Then {
+    async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, journal::Error> {
         let mut ahead = Ahead::new();
         loop {
             match plan.machine.next(self.services.clock.tick()) {
                 Move::Note(events) => {
                     plan.note(events);
-                    return Then::Ask;
+                    return Ok(Then::Ask);
                 }
                 Move::Call(events, call) => {
                     plan.note(events);
                     if self.line.holds_up(&call) {
-                        return Then::Wait(self.stand_in_line(plan, &call));
+                        return Ok(Then::Wait(self.stand_in_line(plan, &call)));
                     }
                     let admitted = self.admit(plan, &mut ahead, call).await;
                     if !admitted || plan.changes.len() >= MOST_PLANNED {
-                        return Then::Ask;
+                        return Ok(Then::Ask);
                     }
+                }
+                Move::Query(events, query) => {
+                    plan.note(events);
+                    self.ask(plan, &query).await?;
+                    return Ok(Then::Ask);
                 }
                 Move::Wait(events, until) => {
                     plan.note(events);
                     self.leave_line(plan);
-                    return Then::Wait(until);
+                    return Ok(Then::Wait(until));
                 }
                 Move::Suspended(events) | Move::End(events) => {
                     plan.note(events);
                     self.leave_line(plan);
-                    return Then::Rest;
+                    return Ok(Then::Rest);
                 }
             }
         }
+    }
+
+    /// Finds out what the machine asks, unless something is asked of the run meanwhile, which is heeded first. What the answer leads to
+    /// is committed before anything more is asked, which may take long.
+    async fn ask(&mut self, plan: &mut Plan<K>, query: &Query<K>) -> Result<(), journal::Error> {
+        let answer = tokio::select! {
+            answer = self.kind.answer(plan.machine.run(), query) => answer?,
+            () = self.signal.changed() => return Ok(()),
+            () = self.stop.due() => return Ok(()),
+        };
+        let now = self.services.clock.tick();
+        let events = plan.machine.answered(now, answer);
+        plan.note(events);
+        Ok(())
     }
 
     /// Looks a call up and plans it, or concludes it on the spot; `false` if something was asked of the run meanwhile, which is

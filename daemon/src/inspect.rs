@@ -1,10 +1,11 @@
-//! Looking at graphs without running them: what is wrong with one, and what it looks like.
+//! Looking at graphs and directives without running them: what is wrong with one, and what a graph looks like.
 //!
 //! **Owns** nothing: it reads the items of a project, through its gate, and graphs that were parsed already. **Never** runs
 //! anything, and never works on a worker of the runtime. **Failure.** A graph that cannot run is an answer of
 //! [`Inspector::validate`]; an item that is no graph, or is not there, is an error.
 
 mod check;
+mod directive;
 mod head;
 
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ pub enum Error {
     #[error(transparent)]
     Project(#[from] projects::Error),
     /// The item is of a type that does not run.
-    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs", kind = item.kind)]
+    #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs, and directives by `ryectl thread run`", kind = item.kind)]
     NotRunnable {
         /// The item.
         item: ItemRef,
@@ -108,9 +109,15 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Checks a graph without running it. One that is not signed, or not as it stands, is checked all the same, and the report says so.
+    /// Checks a graph or a directive without running it. One that is not signed, or not as it stands, is checked all the same, and the report says so.
     pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
-        let item = runnable(item)?;
+        let item = item.canonical();
+        if item.kind == ItemKind::Directive {
+            let work = move |inside: &Inside<'_>| directive::check(inside.library, item);
+            let visit = self.projects.visit(directory, "validate a directive", work);
+            return visit.await;
+        }
+        let item = runnable(&item)?;
         let work = move |inside: &Inside<'_>| check::check(inside.library, item);
         self.projects
             .visit(directory, "validate a graph", work)

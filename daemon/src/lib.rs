@@ -32,6 +32,8 @@ pub mod native;
 pub mod provider;
 
 pub mod chain;
+pub mod directives;
+pub mod models;
 
 pub mod inspect;
 pub mod services;
@@ -39,7 +41,10 @@ pub mod services;
 pub mod dispatch;
 pub mod drive;
 
+pub mod children;
+
 pub mod graph;
+pub mod thread;
 pub mod tool;
 
 pub mod supervisor;

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
-use rye_core::model::{Failure, Kill, KillReceipt, Object, Run, Spec, Verdict};
+use rye_core::model::{Failure, Kill, KillReceipt, Object, Raised, Run, Spec, Verdict};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
@@ -202,12 +202,14 @@ pub enum Nested {
 pub struct Resume {
     /// Who asks.
     pub by: String,
-    /// The new absolute limit of steps.
-    pub max_steps: Option<u32>,
+    /// The new limits of what it does.
+    pub raised: Raised,
     /// The new absolute limit of what it may spend, itself and all below it.
     pub spend: Option<Usd>,
     /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
     pub verdicts: Vec<(String, Verdict)>,
+    /// What the run is told as it goes on, which is a thread then.
+    pub message: Option<String>,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,
 }

@@ -150,6 +150,11 @@ impl Projects {
         }
     }
 
+    /// What is set for the daemon.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// The project that `directory` belongs to.
     pub async fn open(self: &Arc<Self>, directory: &Path) -> Result<Arc<Project>, Error> {
         let work = |inside: &Inside<'_>| Ok(Arc::clone(inside.project));

@@ -22,14 +22,14 @@ mod gate;
 mod secrets;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::provider::{Owner, ResolvedModel};
 
 use crate::clock::Timer;
 use crate::config::Environment;
-use crate::http::Client;
+use crate::http::{BadRoots, Client};
 use crate::task;
 
 use access::Access;
@@ -65,14 +65,18 @@ pub enum NoAccess {
         /// What is wrong with its address.
         problem: String,
     },
+    /// No certificate can be checked.
+    #[error("no provider can be called")]
+    NoRoots(#[from] BadRoots),
 }
 
 impl Kinded for NoAccess {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoSecret { .. } | Self::BadSecret { .. } | Self::BadAddress { .. } => {
-                ErrorKind::Precondition
-            }
+            Self::NoSecret { .. }
+            | Self::BadSecret { .. }
+            | Self::BadAddress { .. }
+            | Self::NoRoots(_) => ErrorKind::Precondition,
         }
     }
 }
@@ -80,17 +84,20 @@ impl Kinded for NoAccess {
 /// All providers.
 #[derive(Debug)]
 pub struct Providers {
-    client: Arc<Client>,
+    /// Made by the first who calls: it reads the certificates of this host.
+    client: Arc<OnceLock<Arc<Client>>>,
+    environment: Environment,
     secrets: Arc<Secrets>,
     gates: Gates,
     clock: Arc<dyn Timer>,
 }
 
 impl Providers {
-    /// Providers that are called through `client`, with the secrets that `environment`, which is the daemon's, leads to.
-    pub fn new(client: Arc<Client>, environment: &Environment, clock: Arc<dyn Timer>) -> Self {
+    /// Providers that are called with the secrets that `environment`, which is the daemon's, leads to.
+    pub fn new(environment: &Environment, clock: Arc<dyn Timer>) -> Self {
         Self {
-            client,
+            client: Arc::default(),
+            environment: environment.clone(),
             secrets: Arc::new(Secrets::new(environment)),
             gates: Gates::new(Arc::clone(&clock)),
             clock,
@@ -110,7 +117,7 @@ impl Providers {
         project: &ProjectEnv,
     ) -> Result<Place, NoAccess> {
         let endpoint = &model.endpoint;
-        let access = self.access(model, project).await?;
+        let (client, access) = self.access(model, project).await?;
         let key = Key {
             project: match endpoint.owner {
                 Owner::User => None,
@@ -121,7 +128,7 @@ impl Providers {
         };
         let pass = self.gates.enter(key, endpoint.max_concurrent).await;
         Ok(Place {
-            client: Arc::clone(&self.client),
+            client,
             clock: Arc::clone(&self.clock),
             access,
             pass,
@@ -132,12 +139,28 @@ impl Providers {
         &self,
         model: &ResolvedModel,
         project: &ProjectEnv,
-    ) -> Result<Access, NoAccess> {
-        let secrets = Arc::clone(&self.secrets);
+    ) -> Result<(Arc<Client>, Access), NoAccess> {
+        let (secrets, clients) = (Arc::clone(&self.secrets), Arc::clone(&self.client));
+        let environment = self.environment.clone();
         let (model, project) = (model.clone(), project.clone());
-        let look_up = move || Access::of(&model, &secrets, &project);
+        let look_up = move || {
+            let access = Access::of(&model, &secrets, &project)?;
+            Ok((client(&clients, &environment)?, access))
+        };
         task::blocking("look up secrets", look_up).await
     }
+}
+
+/// The client, which the first who asks makes.
+fn client(
+    made: &OnceLock<Arc<Client>>,
+    environment: &Environment,
+) -> Result<Arc<Client>, BadRoots> {
+    if let Some(client) = made.get() {
+        return Ok(Arc::clone(client));
+    }
+    let client = Arc::new(Client::new(environment)?);
+    Ok(Arc::clone(made.get_or_init(|| client)))
 }
 
 /// The right to make one call, now. It is given back when it is dropped, or when its call ends.

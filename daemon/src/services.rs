@@ -24,6 +24,7 @@ use crate::graphs::Graphs;
 use crate::journal::Journal;
 use crate::port::Runs;
 use crate::projects::Projects;
+use crate::provider::Providers;
 use crate::stop::Stop;
 
 /// What the tasks of all runs work with.
@@ -41,6 +42,8 @@ pub struct Services {
     pub runs: Weak<dyn Runs>,
     /// The time, and waiting for it.
     pub clock: Arc<dyn Timer>,
+    /// The providers of models.
+    pub providers: Providers,
     /// What all runs together may spend: whoever makes a hold asks it for the meters in force.
     pub caps: Caps,
     /// This life of the daemon.

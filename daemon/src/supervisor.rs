@@ -26,6 +26,7 @@ mod lineage;
 mod recovery;
 mod request;
 mod resume;
+mod say;
 mod unknown;
 
 use std::collections::HashMap;
@@ -55,6 +56,7 @@ use crate::inspect::Inspector;
 use crate::journal::{self, Change, FeedError, Journal, Refused, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
+use crate::provider::Providers;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
 use crate::stop::Stop;
 use crate::task::{self, Scope};
@@ -151,6 +153,7 @@ impl Supervisor {
                 projects,
                 graphs: Graphs::default(),
                 runs,
+                providers: Providers::new(&config.environment, Arc::clone(&clock)),
                 clock,
                 caps: config.budget,
                 epoch,

@@ -106,9 +106,9 @@ impl Ryectl {
     }
 
     /// Sets variables.
-    pub(crate) fn settings(
+    pub(crate) fn settings<'s>(
         mut self,
-        settings: impl Iterator<Item = (&'static str, &'static str)>,
+        settings: impl Iterator<Item = (&'static str, &'s str)>,
     ) -> Self {
         self.command.envs(settings);
         self

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::command::Ryectl;
 use crate::daemon::Daemon;
+use crate::model_server::ModelServer;
 use crate::processes;
 
 /// Length of a log segment here. Each daemon zeroes three of them before it serves, and a run of the tests starts hundreds.
@@ -32,6 +33,8 @@ pub struct World {
     root: TempDir,
     /// Whether daemons are asked for short log segments.
     small_segments: bool,
+    /// Where models are, if they are anywhere.
+    models: Vec<(&'static str, String)>,
 }
 
 impl World {
@@ -44,6 +47,7 @@ impl World {
         let world = Self {
             root,
             small_segments: true,
+            models: Vec::new(),
         };
         fs::create_dir_all(world.project()).expect("the world is ours");
         world
@@ -65,9 +69,26 @@ impl World {
     }
 
     /// Variables that every daemon of this world is given.
-    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let segments = ("RYE_JOURNAL_SEGMENT_BYTES", SEGMENT_BYTES);
-        self.small_segments.then_some(segments).into_iter()
+        let models = self.models.iter();
+        let models = models.map(|(name, value)| (*name, value.as_str()));
+        self.small_segments
+            .then_some(segments)
+            .into_iter()
+            .chain(models)
+    }
+
+    /// As [`World::new`], with daemons that call `server` when they call a model.
+    pub fn with_models(server: &ModelServer) -> Self {
+        let mut world = Self::new();
+        world.models = server.environment();
+        world
+    }
+
+    /// From now on daemons find no model.
+    pub fn forget_models(&mut self) {
+        self.models.clear();
     }
 
     /// As [`World::new`], readable by other users as far as the directories of an ordinary system are.
@@ -167,6 +188,19 @@ impl World {
     /// As [`World::graph`], with `head` (YAML, such as permissions and a schema) instead of the permissions.
     pub fn graph_with(&self, id: &str, head: &str, config: &str) {
         self.tool(&format!("{id}.yaml"), &graph_text(id, head, config));
+    }
+
+    /// Writes a directive and signs it: `metadata` stands beside its description, `rest` behind the metadata.
+    pub fn directive(&self, id: &str, metadata: &str, rest: &str, body: &str) {
+        let name = id.rsplit('/').next().unwrap_or(id);
+        let text = format!(
+            "# {name}\n\n```xml\n<directive name=\"{name}\" version=\"1.0.0\">\n<metadata>\
+             <description>A directive of the tests.</description><author>tests</author>\
+             <category>{}</category>\n{metadata}</metadata>\n{rest}\n</directive>\n```\n{body}\n",
+            category(id)
+        );
+        let path = self.write(&format!(".ai/directives/{id}.md"), text);
+        let _signed = self.ryectl("sign").arg(path).ok();
     }
 
     /// Starts the graph `id` and answers its run id.

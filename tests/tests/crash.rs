@@ -67,7 +67,7 @@ fn survive(victims: Victims, seed: u64) {
     let run = world.start_run("t/count");
     // Keys of steps that were on record as finished at a death, and how often they had run by then.
     let mut finished: HashMap<String, usize> = HashMap::new();
-    let rounds = rounds();
+    let rounds = rounds(ROUNDS);
     for round in 0..rounds {
         let before = executions(&world).len();
         until("the run to continue", || {
@@ -146,10 +146,11 @@ fn die(daemon: Daemon, victims: Victims) {
     let _status = daemon.ended();
 }
 
-fn rounds() -> usize {
+/// So many deaths, unless `RYE_CRASH_ROUNDS` says how many.
+pub(crate) fn rounds(unless_told: usize) -> usize {
     let told =
         std::env::var_os("RYE_CRASH_ROUNDS").and_then(|rounds| rounds.to_str()?.parse().ok());
-    told.unwrap_or(ROUNDS)
+    told.unwrap_or(unless_told)
 }
 
 /// The key of every execution, in order.

@@ -38,6 +38,7 @@ mod resume;
 mod rpc;
 mod steered;
 mod steering;
+mod thread;
 
 mod crash;
 mod events;

@@ -31,16 +31,20 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("native", 5),
     ("provider", 5),
     ("chain", 6),
+    ("directives", 6),
+    ("models", 6),
     ("inspect", 7),
     ("services", 7),
     ("dispatch", 8),
     ("drive", 8),
-    ("graph", 9),
-    ("tool", 9),
-    ("supervisor", 10),
-    ("access", 11),
-    ("rpc", 12),
-    ("node", 13),
+    ("children", 9),
+    ("graph", 10),
+    ("thread", 10),
+    ("tool", 10),
+    ("supervisor", 11),
+    ("access", 12),
+    ("rpc", 13),
+    ("node", 14),
 ];
 
 /// Rows of `rye-core`; both stand in the order in which they may use each other.
@@ -69,6 +73,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("policy", 1),
     ("machine", 1),
     ("walker", 1),
+    ("thread", 1),
     ("tool", 1),
 ];
 

@@ -37,10 +37,22 @@ pub(crate) enum GraphVerb {
 /// A run to start.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The graph or tool.
+    /// The graph or tool; `directive:ID` is a directive.
     #[arg(value_name = "ID", value_parser = tool)]
     pub(crate) item: ItemRef,
-    /// An input: text takes the type the graph declares, `:=` gives JSON.
+    #[command(flatten)]
+    pub(crate) given: Given,
+    /// Resume this run instead of starting a fresh one; it keeps its inputs.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input", "capabilities", "durability", "idempotency_key", "model", "provider"])]
+    pub(crate) resume: Option<RunId>,
+    #[command(flatten)]
+    pub(crate) attach: Attach,
+}
+
+/// What a run is given.
+#[derive(Debug, Args)]
+pub(crate) struct Given {
+    /// An input: text takes the type the item declares, `:=` gives JSON.
     #[arg(short = 'i', value_name = "KEY=VALUE | KEY:=JSON")]
     pub(crate) inputs: Vec<Input>,
     /// All inputs as a JSON object; `-` reads stdin.
@@ -49,20 +61,21 @@ pub(crate) struct Run {
     /// Let the run do only what matches this capability; may be given several times.
     #[arg(long = "cap", value_name = "CAP", value_parser = capability)]
     pub(crate) capabilities: Vec<String>,
-    /// Limit the run: `steps=N`, `depth=N`, `spawns=N`, `spend=USD`.
+    /// Limit the run: `steps=N`, `depth=N`, `spawns=N`, `spend=USD`; a thread `turns=N`, `tokens=N`, `duration=1m30s`.
     #[arg(long = "limit", value_name = "KEY=VALUE")]
     pub(crate) limits: Vec<Limit>,
     /// When a step counts as done.
     #[arg(long, value_name = "HOW")]
     pub(crate) durability: Option<Durability>,
-    /// Resume this run instead of starting a fresh one; it keeps its inputs.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input", "capabilities", "durability", "idempotency_key"])]
-    pub(crate) resume: Option<RunId>,
     /// Start at most one run with this key: a second start finds the first.
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) idempotency_key: Option<String>,
-    #[command(flatten)]
-    pub(crate) attach: Attach,
+    /// The model of a thread: an id, an alias, `provider/model` or a tier.
+    #[arg(long, value_name = "MODEL", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) model: Option<String>,
+    /// The provider that the model of a thread comes from.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) provider: Option<String>,
 }
 
 /// How to stay with a run.

@@ -39,10 +39,13 @@ fn run_takes_everything_that_is_promised() {
         panic!("not a run");
     };
     assert_eq!(run.item.to_string(), "tool:a/b");
-    assert_eq!((run.inputs.len(), run.input), (2, Some(Source::Stdin)));
+    assert_eq!(
+        (run.given.inputs.len(), run.given.input),
+        (2, Some(Source::Stdin))
+    );
     let quarter = Usd::from_nanos(250_000_000);
     assert_eq!(
-        run.limits,
+        run.given.limits,
         [
             Limit::Steps(5),
             Limit::Depth(0),
@@ -50,25 +53,38 @@ fn run_takes_everything_that_is_promised() {
             Limit::Spend(quarter)
         ]
     );
-    assert_eq!(run.durability, Some(Durability::Relaxed));
+    assert_eq!(run.given.durability, Some(Durability::Relaxed));
     assert!(run.attach.detach && run.attach.quiet && !run.attach.cancel_on_interrupt);
     assert!(cli.global.json && cli.global.no_autostart);
 }
 
 #[test]
-fn a_limit_that_is_not_built_yet_is_told_from_one_that_is_none() {
+fn a_limit_that_is_fixed_is_told_from_one_that_is_none() {
     let message = |line: &str| {
         let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
         error.to_string()
     };
-    let limit = message("run a --limit turns=3");
-    assert!(limit.contains("not built yet"), "{limit}");
     let raise = message("resume r --raise depth=3");
     assert!(raise.contains("steps=N"), "{raise}");
     let raise = message("resume r --raise spawns=3");
     assert!(raise.contains("fixed when it starts"), "{raise}");
     let none = message("run a --limit luck=3");
     assert!(none.contains("no limit `luck`"), "{none}");
+}
+
+#[test]
+fn every_limit_of_a_thread_is_raised_by_its_own_word() {
+    let words = "resume r --raise turns=3 --raise tokens=9 --raise duration=1m30s";
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let Verb::Resume(resume) = parse(&words).unwrap().verb else {
+        panic!("not a resume");
+    };
+    let raises = [
+        Raise::Turns(3),
+        Raise::Tokens(9),
+        Raise::Duration(Duration::from_secs(90)),
+    ];
+    assert_eq!(resume.raises, raises);
 }
 
 #[test]
@@ -137,13 +153,69 @@ fn a_capability_that_some_action_has_is_taken() {
 }
 
 #[test]
+fn a_thread_is_given_what_a_run_is_given_and_a_directive_needs_no_type() {
+    let line = "thread run t/count -i path=a --model fast --provider p --limit turns=3 --limit duration=1m30s";
+    let Verb::Thread(ThreadVerb::Run(run)) =
+        parse(&line.split(' ').collect::<Vec<_>>()).unwrap().verb
+    else {
+        panic!("{line}");
+    };
+    let run = Run::from(run);
+    assert_eq!(run.item.to_string(), "directive:t/count");
+    assert_eq!(run.given.model.as_deref(), Some("fast"));
+    let limits = [Limit::Turns(3), Limit::Duration(Duration::from_secs(90))];
+    assert_eq!(run.given.limits, limits);
+    let line = ["run", "directive:t/count", "--model", "fast"];
+    let Verb::Run(run) = parse(&line).unwrap().verb else {
+        panic!("{line:?}");
+    };
+    assert_eq!(run.item.to_string(), "directive:t/count");
+}
+
+#[test]
+fn times_are_seconds_or_have_units() {
+    let limit = |text: &str| format!("duration={text}").parse::<Limit>();
+    let table = [
+        ("90", 90_000),
+        ("90s", 90_000),
+        ("1m30s", 90_000),
+        ("0.5", 500),
+        ("1.5h", 5_400_000),
+    ];
+    for (text, ms) in table {
+        assert_eq!(
+            limit(text),
+            Ok(Limit::Duration(Duration::from_millis(ms))),
+            "{text}"
+        );
+    }
+    for text in [
+        "",
+        "s",
+        "1m30",
+        "-1",
+        "1e400s",
+        "m1s",
+        "1h99999999999999999999h",
+    ] {
+        let error = limit(text).unwrap_err();
+        assert!(error.contains("1m30s"), "{error}");
+    }
+}
+
+#[test]
 fn malformed_arguments_are_usage_errors() {
     for line in [
         "",
         "fly",
         "run",
         "run ../x",
-        "run a --limit turns=3",
+        "run a --limit turns=many",
+        "run a --limit duration=1x",
+        "run a --model=",
+        "thread run tool:a",
+        "thread run",
+        "thread validate knowledge:a",
         "run a --limit steps=0",
         "run a -i novalue",
         "run a --durability maybe",

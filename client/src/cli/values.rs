@@ -9,12 +9,10 @@ use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{self, Status, Verdict};
 use rye_core::money::Usd;
 
-/// Limits of threads.
-const NOT_YET: [&str; 3] = ["turns", "tokens", "duration"];
 /// The limits that a run may be given.
-const LIMITS: &str = "steps=N, depth=N, spawns=N or spend=USD";
+const LIMITS: &str = "steps=N, depth=N, spawns=N, spend=USD, turns=N, tokens=N or duration=TIME";
 /// The limits that may be raised.
-const RAISES: &str = "steps=N or spend=USD";
+const RAISES: &str = "steps=N, turns=N, tokens=N, duration=TIME or spend=USD";
 
 /// A limit of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +25,12 @@ pub(crate) enum Limit {
     Spawns(u32),
     /// The most that it and all below it may spend.
     Spend(Usd),
+    /// Most turns of a thread.
+    Turns(u32),
+    /// Most tokens of its turns.
+    Tokens(u64),
+    /// Longest time in its turns.
+    Duration(Duration),
 }
 
 impl FromStr for Limit {
@@ -36,16 +40,13 @@ impl FromStr for Limit {
         let (key, value) = limit(text, LIMITS)?;
         match key {
             "steps" => steps(value).map(Self::Steps),
-            "depth" => match value.parse() {
-                Ok(depth) => Ok(Self::Depth(depth)),
-                Err(_) => Err(format!("`{value}` is not a number of levels")),
-            },
-            "spawns" => match value.parse() {
-                Ok(spawns) => Ok(Self::Spawns(spawns)),
-                Err(_) => Err(format!("`{value}` is not a number of child runs")),
-            },
+            "depth" => number(value, "levels").map(Self::Depth),
+            "spawns" => number(value, "child runs").map(Self::Spawns),
             "spend" => usd(value).map(Self::Spend),
-            _ => Err(no_limit(key, LIMITS)),
+            "turns" => number(value, "turns").map(Self::Turns),
+            "tokens" => number(value, "tokens").map(Self::Tokens),
+            "duration" => duration(value).map(Self::Duration),
+            _ => Err(format!("there is no limit `{key}`; use {LIMITS}")),
         }
     }
 }
@@ -55,6 +56,12 @@ impl FromStr for Limit {
 pub(crate) enum Raise {
     /// Most steps a graph run may take, those taken included.
     Steps(u32),
+    /// Most turns of a thread, those taken included.
+    Turns(u32),
+    /// Most tokens of its turns, those used included.
+    Tokens(u64),
+    /// Longest time in its turns, what they took included.
+    Duration(Duration),
     /// The most that it and all below it may spend, what is used included.
     Spend(Usd),
 }
@@ -65,11 +72,14 @@ impl FromStr for Raise {
     fn from_str(text: &str) -> Result<Self, String> {
         match limit(text, RAISES)? {
             ("steps", value) => steps(value).map(Self::Steps),
+            ("turns", value) => number(value, "turns").map(Self::Turns),
+            ("tokens", value) => number(value, "tokens").map(Self::Tokens),
+            ("duration", value) => duration(value).map(Self::Duration),
             ("spend", value) => usd(value).map(Self::Spend),
             (key @ ("depth" | "spawns"), _) => Err(format!(
                 "the limit `{key}` of a run is fixed when it starts; use {RAISES}"
             )),
-            (key, _) => Err(no_limit(key, RAISES)),
+            (key, _) => Err(format!("there is no limit `{key}`; use {RAISES}")),
         }
     }
 }
@@ -91,12 +101,30 @@ pub(super) fn usd(text: &str) -> Result<Usd, String> {
     Usd::parse(text).map_err(|error| error.to_string())
 }
 
-fn no_limit(key: &str, usage: &str) -> String {
-    if NOT_YET.contains(&key) {
-        format!("the limit `{key}` is not built yet; use {usage}")
-    } else {
-        format!("there is no limit `{key}`; use {usage}")
+fn number<N: FromStr>(value: &str, what: &str) -> Result<N, String> {
+    let number = value.parse();
+    number.map_err(|_error| format!("`{value}` is not a number of {what}"))
+}
+
+/// A time: `90`, `90s`, `1m30s`, `1.5h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no time; write it like 90, 90s or 1m30s");
+    if !text.ends_with(['h', 'm', 's']) {
+        return seconds(text).map_err(|_error| wrong());
     }
+    let mut total = Duration::ZERO;
+    for part in text.split_inclusive(['h', 'm', 's']) {
+        let (number, unit) = part.split_at(part.len() - 1);
+        let seconds = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            _ => 1.0,
+        };
+        let number: f64 = number.parse().map_err(|_error| wrong())?;
+        let time = Duration::try_from_secs_f64(number * seconds).map_err(|_error| wrong())?;
+        total = total.checked_add(time).ok_or_else(wrong)?;
+    }
+    Ok(total)
 }
 
 /// What became of an attempt whose outcome nobody knew.
@@ -143,6 +171,16 @@ impl From<Durability> for model::Durability {
 
 pub(super) fn tool(text: &str) -> Result<ItemRef, String> {
     ItemRef::parse(text, ItemKind::Tool).map_err(|error| error.to_string())
+}
+
+pub(super) fn directive(text: &str) -> Result<ItemRef, String> {
+    let item = ItemRef::parse(text, ItemKind::Directive).map_err(|error| error.to_string())?;
+    match item.kind {
+        ItemKind::Directive => Ok(item),
+        kind @ (ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config) => {
+            Err(format!("it is a {kind}, and only directives make threads"))
+        }
+    }
 }
 
 pub(super) fn item_id(text: &str) -> Result<ItemId, String> {

@@ -10,9 +10,11 @@ use rye_client::Client;
 use rye_client::events::{Events, Follow};
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
+use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::RunId;
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
+use rye_proto::v1;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -21,6 +23,7 @@ use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::render::steps::{Line, Steps};
+use crate::render::turns::Turns;
 
 /// Notes that another run continues one that had ended.
 pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
@@ -133,9 +136,8 @@ async fn follow(
     };
     let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
     let run = client.get(run_id).await?;
-    let mut steps = (step_lines == StepLines::Shown && wire::kind_of(&run)? == RunKind::Graph)
-        .then(|| Steps::new(wire::item_id(&run), run.nodes, output.style()));
-    if let (Some(steps), false) = (&mut steps, cursor.is_empty()) {
+    let mut steps = Progress::of(&run, step_lines, output)?;
+    if let (Progress::Steps(steps), false) = (&mut steps, cursor.is_empty()) {
         // What was set before we look is not new.
         let state = wire::json("state_json", &run.state_json)?;
         steps.know(
@@ -147,7 +149,7 @@ async fn follow(
         );
     }
     let mut events = client.events(run_id, cursor, Follow::UntilEnd);
-    let watched = watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?;
+    let watched = watch(client, &mut events, &mut interrupts, &mut steps, output).await?;
     if watched == Watched::Ended {
         return Ok(Followed::ToTheEnd);
     }
@@ -175,12 +177,38 @@ async fn follow(
                 Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
                 Err(error) => return Err(error.into()),
             };
-            let watched =
-                watch(client, &mut events, &mut interrupts, steps.as_mut(), output).await?;
+            let watched = watch(client, &mut events, &mut interrupts, &mut steps, output).await?;
             Ok(match watched {
                 Watched::Ended => followed,
                 Watched::Interrupted => Followed::Left,
             })
+        }
+    }
+}
+
+/// What is shown of a run while it runs.
+enum Progress {
+    Steps(Steps),
+    Turns(Turns),
+    Nothing,
+}
+
+impl Progress {
+    fn of(run: &v1::Run, lines: StepLines, output: &Output) -> Result<Self, Failure> {
+        let (item, style) = (wire::item_id(run), output.style());
+        Ok(match (lines, wire::kind_of(run)?) {
+            (StepLines::Silenced, _) | (StepLines::Shown, RunKind::Tool) => Self::Nothing,
+            (StepLines::Shown, RunKind::Graph) => Self::Steps(Steps::new(item, run.nodes, style)),
+            (StepLines::Shown, RunKind::Thread) => Self::Turns(Turns::new(item, style)),
+        })
+    }
+
+    /// The line for `event`, which happened `at`, if it gets one.
+    fn line(&mut self, event: &Event, at: Option<Timestamp>) -> Option<Line> {
+        match self {
+            Self::Steps(steps) => steps.line(event, at),
+            Self::Turns(turns) => turns.line(event),
+            Self::Nothing => None,
         }
     }
 }
@@ -197,7 +225,7 @@ async fn watch(
     client: &Client,
     events: &mut Events,
     interrupts: &mut Signal,
-    mut steps: Option<&mut Steps>,
+    steps: &mut Progress,
     output: &mut Output,
 ) -> Result<Watched, Failure> {
     loop {
@@ -213,7 +241,7 @@ async fn watch(
             continue;
         };
         let at = event.timestamp.as_ref().map(wire::timestamp);
-        match steps.as_mut().and_then(|steps| steps.line(&fact, at)) {
+        match steps.line(&fact, at) {
             Some(Line::Started(line)) => output.progress(&line),
             Some(Line::Done(line)) => output.note(&line),
             None => {}
@@ -277,13 +305,34 @@ pub(super) async fn tell_way_on(
     Ok(())
 }
 
+/// Prints what a thread gave back, and nothing if it failed; a text as text. What it cost is told beside it.
+fn end_thread(run: &json::Run, status: Status, output: &mut Output) -> Result<(), Failure> {
+    match (&run.outputs, &run.result) {
+        _ if !status.is_success() => {}
+        (Some(outputs), _) => output.json(outputs)?,
+        (None, Some(Value::String(text))) => output.line(text)?,
+        (None, Some(other)) => output.json(other)?,
+        (None, None) => {}
+    }
+    let cost = render::budget::cost(&run.cost);
+    let cost = cost.map_or_else(String::new, |cost| format!("; cost: {cost}"));
+    output.note(&format!(
+        "{} {}{cost}",
+        output.style().status(run.status),
+        run.run_id
+    ));
+    Ok(())
+}
+
 /// Prints what the run came to, and ends as it did.
 async fn end(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit, Failure> {
     let run = client.get(run_id).await?;
     let record = json::Run::new(&run)?;
     let status = wire::status_of(&run)?;
+    let is_thread = wire::kind_of(&run)? == RunKind::Thread;
     match (output.format(), output.reader()) {
         (Format::Json, _) => output.json(&record)?,
+        (Format::Text, _) if is_thread => end_thread(&record, status, output)?,
         (Format::Text, Reader::Other | Reader::Gone) => output.json(&json::result(&run)?)?,
         (Format::Text, Reader::Terminal) => {
             let head = format!("{} {run_id}", output.style().status(record.status));

@@ -1,8 +1,8 @@
-//! `graph step`, `graph validate` and `graph show`.
+//! `graph step`, `graph validate` and `graph show`; `thread validate`.
 
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::id::{ItemRef, RunId};
+use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
@@ -99,15 +99,18 @@ pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Ex
             for finding in &report.warnings {
                 output.line(&render::finding(&path, finding, "warning: "))?;
             }
-            output.note(&format!(
-                "{path}: nodes {}, errors {}, warnings {}",
-                report.node_count,
-                report.errors.len(),
-                report.warnings.len()
-            ));
-            output.note(
-                "what is in flight at a crash runs again, with the same RYE_IDEMPOTENCY_KEY; a node with `effect: at_most_once` does not",
-            );
+            let (errors, warnings) = (report.errors.len(), report.warnings.len());
+            if item.kind == ItemKind::Directive {
+                output.note(&format!("{path}: errors {errors}, warnings {warnings}"));
+            } else {
+                output.note(&format!(
+                    "{path}: nodes {}, errors {errors}, warnings {warnings}",
+                    report.node_count
+                ));
+                output.note(
+                    "what is in flight at a crash runs again, with the same RYE_IDEMPOTENCY_KEY; a node with `effect: at_most_once` does not",
+                );
+            }
         }
     }
     Ok(if report.success {

@@ -1,4 +1,4 @@
-//! `run` and `graph run`, and `resume`.
+//! `run`, `graph run` and `thread run`, and `resume`.
 
 use std::collections::HashSet;
 
@@ -36,14 +36,18 @@ pub(super) async fn run(run: cli::Run, session: &mut Session) -> Result<Exit, Fa
 }
 
 fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure> {
-    let inputs = input::inputs(run.input, run.inputs)?;
+    let given = run.given;
+    let inputs = input::inputs(given.input, given.inputs)?;
     let mut limits = v1::Limits::default();
-    for limit in run.limits {
+    for limit in given.limits {
         match limit {
             Limit::Steps(steps) => limits.steps = Some(steps),
             Limit::Depth(depth) => limits.depth = Some(depth),
             Limit::Spawns(spawns) => limits.spawns = Some(spawns),
             Limit::Spend(spend) => limits.spend = Some(spend.to_string()),
+            Limit::Turns(turns) => limits.turns = Some(turns),
+            Limit::Tokens(tokens) => limits.tokens = Some(tokens),
+            Limit::Duration(time) => limits.duration_ms = Some(wire::milliseconds(time)),
         }
     }
     Ok(v1::StartRequest {
@@ -51,16 +55,18 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
         project: session.project().display().to_string(),
         inputs_json: inputs.json,
         text_inputs: inputs.text,
-        has_capabilities: !run.capabilities.is_empty(),
-        capabilities: run.capabilities,
+        has_capabilities: !given.capabilities.is_empty(),
+        capabilities: given.capabilities,
         limits: Some(limits),
-        durability: wire::durability(run.durability.map(Into::into)).into(),
-        idempotency_key: run.idempotency_key.unwrap_or_default(),
+        durability: wire::durability(given.durability.map(Into::into)).into(),
+        idempotency_key: given.idempotency_key.unwrap_or_default(),
         resume_run_id: run
             .resume
             .as_ref()
             .map(RunId::to_string)
             .unwrap_or_default(),
+        model: given.model.unwrap_or_default(),
+        provider: given.provider.unwrap_or_default(),
     })
 }
 
@@ -69,6 +75,9 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
     for limit in resume.raises {
         match limit {
             Raise::Steps(steps) => raise.steps = Some(steps),
+            Raise::Turns(turns) => raise.turns = Some(turns),
+            Raise::Tokens(tokens) => raise.tokens = Some(tokens),
+            Raise::Duration(time) => raise.duration_ms = Some(wire::milliseconds(time)),
             Raise::Spend(spend) => raise.spend = Some(spend.to_string()),
         }
     }
@@ -94,6 +103,7 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
         raise: Some(raise),
         answers: answers.collect(),
         reason: String::new(),
+        message: resume.message.unwrap_or_default(),
     };
     let client = session.client().await?;
     let output = &mut session.output;

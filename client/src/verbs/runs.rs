@@ -256,6 +256,26 @@ pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, 
     })
 }
 
+pub(super) async fn say(say: &cli::Say, session: &mut Session) -> Result<Exit, Failure> {
+    let (client, run) = (session.client().await?, &say.run);
+    let record = json::Run::new(&client.say(run.as_str(), &say.text).await?)?;
+    let output = &mut session.output;
+    match (&record.suspend, output.format()) {
+        (_, Format::Json) => output.json(&record)?,
+        (Some(why), Format::Text) => {
+            let why = render::suspension(why);
+            output.line(&format!(
+                "{run} is told when it is resumed; it is suspended: {why}"
+            ))?;
+            attach::tell_way_on(&client, &record, output).await?;
+        }
+        (None, Format::Text) => {
+            output.line(&format!("{run} is told before its model is called again"))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
 pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let output = &mut session.output;

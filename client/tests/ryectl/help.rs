@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 44] = [
+const VERBS: [&str; 47] = [
     "",
     "init",
     "key",
@@ -22,6 +22,9 @@ const VERBS: [&str; 44] = [
     "graph step",
     "graph validate",
     "graph show",
+    "thread",
+    "thread run",
+    "thread validate",
     "execute",
     "ps",
     "get",

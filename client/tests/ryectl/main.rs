@@ -12,6 +12,7 @@ mod capability;
 mod help;
 mod scripted;
 mod steering;
+mod thread;
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

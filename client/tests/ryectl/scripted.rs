@@ -103,7 +103,7 @@ pub(crate) fn run(status: v1::RunStatus) -> v1::Run {
     }
 }
 
-fn event(seq: u64, event_type: &str, payload: &Value) -> v1::Event {
+pub(crate) fn event(seq: u64, event_type: &str, payload: &Value) -> v1::Event {
     v1::Event {
         cursor: format!("c{seq}"),
         seq,
@@ -291,6 +291,16 @@ impl Runs for Answers {
             run: Some(self.0.record(RUN)?),
             cursor: "c2".to_owned(),
         }))
+    }
+
+    async fn say(
+        &self,
+        request: Request<v1::SayRequest>,
+    ) -> Result<Response<v1::SayResponse>, Status> {
+        let request = request.into_inner();
+        self.0.see(format!("say {}", request.message));
+        let run = Some(self.0.record(&request.run_id)?);
+        Ok(Response::new(v1::SayResponse { run }))
     }
 
     async fn step(

@@ -34,11 +34,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::{Finding, Inputs, Severity};
-use crate::id::{ItemId, ItemRef};
+use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::model::{Effect, Failure, Object};
 use crate::money::Usd;
 
-pub use contract::{Output, ReturnStatus, Returned, Returns};
+pub use contract::{Output, Returns};
 pub use extends::{Effective, Lineage, LineageError, MOST_PARENTS};
 pub use prompt::{Knowledge, Prompt, Values};
 
@@ -210,6 +210,18 @@ pub struct Context {
     pub suppress: Vec<String>,
 }
 
+impl Context {
+    /// The knowledge of one of the lists that goes along: what is not left out.
+    pub fn kept<'a>(&'a self, list: &'a [ItemId]) -> impl Iterator<Item = ItemRef> + 'a {
+        let is_left_out = |id: &ItemId| self.suppress.iter().any(|out| out == id.as_str());
+        let kept = list.iter().filter(move |id| !is_left_out(id));
+        kept.map(|id| ItemRef {
+            kind: ItemKind::Knowledge,
+            id: id.clone(),
+        })
+    }
+}
+
 /// How tool calls are made, where the directive decides over the provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -264,7 +276,7 @@ impl Directive {
     /// The directive that prompts a thread which continues in a fresh conversation.
     pub fn continuation(&self) -> ItemRef {
         self.continuation.clone().unwrap_or_else(|| ItemRef {
-            kind: crate::id::ItemKind::Directive,
+            kind: ItemKind::Directive,
             id: ItemId::new(DEFAULT_CONTINUATION).expect("the default is a valid id"),
         })
     }

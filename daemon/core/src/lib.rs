@@ -27,6 +27,7 @@ pub mod model;
 pub mod policy;
 pub mod provider;
 pub mod state;
+pub mod thread;
 pub mod tool;
 pub mod walker;
 pub mod yaml;

@@ -12,6 +12,7 @@
 //! is refused has never been. So a copy has to be cheap. After each commit the machine gets the record that it led to
 //! ([`Machine::rebase`]): with the times on record, and with what others have committed meanwhile.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,12 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// What an attempt in flight reports before it ends; [`std::convert::Infallible`] where nothing does.
     type Signal: Send + 'static;
 
+    /// What it asks before it goes on, and what has no effect; [`std::convert::Infallible`] where it asks nothing.
+    type Query: Send + Sync + 'static;
+
+    /// What it is answered.
+    type Answer: Send + 'static;
+
     /// The record as this machine sees it.
     fn run(&self) -> &Arc<Run>;
 
@@ -46,7 +53,7 @@ pub trait Machine: Clone + Send + Sync + 'static {
     }
 
     /// The next move.
-    fn next(&mut self, now: Tick) -> Move;
+    fn next(&mut self, now: Tick) -> Move<Self::Query>;
 
     /// Announces a call that is about to be carried out by the run `child`, or by no run. The events are to be durable
     /// before it is.
@@ -63,6 +70,9 @@ pub trait Machine: Clone + Send + Sync + 'static {
 
     /// Takes in what the attempt `slot` reports before it ends.
     fn heard(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
+
+    /// Takes in the answer to what it asked last. The events are committed before it is asked for its next move.
+    fn answered(&mut self, now: Tick, answer: Self::Answer) -> Vec<Event>;
 
     /// The run that was to carry out `call` could not be created, or what it may cost could not be held, so nothing of its start
     /// has happened. What else is in flight continues. A machine that does nothing about it offers the call again.
@@ -174,11 +184,13 @@ pub enum Certainty {
 
 /// What the driver is to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Move {
+pub enum Move<Q = Infallible> {
     /// Write these down and ask again.
     Note(Vec<Event>),
     /// Write these down, look the call up, and [`Machine::start`] or [`Machine::conclude`] it; then ask again.
     Call(Vec<Event>, Box<Call>),
+    /// Write these down, and find this out; then [`Machine::answered`].
+    Query(Vec<Event>, Box<Q>),
     /// Write these down; continue when a call in flight has ended, somebody asks the run to stop, or at that time.
     Wait(Vec<Event>, Option<Uptime>),
     /// Write these down; the run is suspended.

@@ -27,9 +27,11 @@ pub mod graph;
 mod kill;
 mod life;
 mod parent_end;
+mod raised;
 mod report;
 mod round;
 mod run;
+pub mod thread;
 pub mod tool;
 mod work;
 
@@ -52,8 +54,10 @@ pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
 pub use self::parent_end::{Fate, ParentEnd};
+pub use self::raised::{Raisable, Raised, Unraised};
 pub use self::round::Round;
 pub use self::run::Run;
+pub use self::thread::ThreadEvent;
 pub use self::tool::ToolEvent;
 pub use self::work::Work;
 pub use crate::expr::Object;
@@ -64,6 +68,8 @@ pub use crate::expr::Object;
 pub enum RunKind {
     /// A managed task walks a state graph.
     Graph,
+    /// A model works on a directive, turn by turn.
+    Thread,
     /// One tool call.
     Tool,
 }
@@ -73,6 +79,7 @@ impl RunKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Graph => "graph",
+            Self::Thread => "thread",
             Self::Tool => "tool",
         }
     }
@@ -125,6 +132,15 @@ pub struct Limits {
     /// How many child runs its chain may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawns: Option<u32>,
+    /// How many turns a thread may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// How many tokens the turns of a thread may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// How long the turns of a thread may take together, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
     /// The most it may spend, itself and all below it. What is in force is the limit of its account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend: Option<Usd>,
@@ -148,6 +164,16 @@ pub struct GraphSource {
     /// SHA-256, in hex, of the configuration that may change what its tools come to.
     #[serde(default)]
     pub config_hash: String,
+}
+
+/// What a thread works on, so that an edit of a file never changes a thread that has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSource {
+    /// The text of the directive file as it was verified.
+    pub text: Arc<str>,
+    /// JSON text of all that was fixed at the start: the directive laid over those it extends, the model, the tools that it may
+    /// call.
+    pub contract: Arc<str>,
 }
 
 /// Everything about a run that is fixed when it is accepted.
@@ -201,6 +227,9 @@ pub struct Spec {
     pub content_hash: String,
     /// The graph, for graph runs.
     pub graph: Option<GraphSource>,
+    /// The directive, for threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<ThreadSource>,
     /// The caller's key: a second start with the same key is the same run.
     pub start_key: Option<String>,
     /// SHA-256 of the inputs as they were asked for, beside a key: with others the key is refused. Older records have none.
@@ -233,6 +262,7 @@ impl Spec {
             inputs: Object::new(),
             content_hash: String::new(),
             graph: None,
+            thread: None,
             start_key: None,
             start_digest: None,
         }

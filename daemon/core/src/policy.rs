@@ -79,6 +79,7 @@ pub struct Policy {
     hooks: Vec<Hook>,
     classifier: Classifier,
     default_spend: Option<Usd>,
+    retries: Option<u32>,
 }
 
 impl Policy {
@@ -90,7 +91,13 @@ impl Policy {
             hooks: hooks(&config[HOOKS], retries)?,
             classifier: Classifier::read(&config[CLASSIFICATION])?,
             default_spend,
+            retries,
         })
+    }
+
+    /// How often what failed is tried again, if nobody says otherwise.
+    pub const fn default_retries(&self) -> Option<u32> {
+        self.retries
     }
 
     /// The most a run may spend with whose account there is nothing above, if neither it nor its item says; `None`: no limit.

@@ -87,6 +87,8 @@ fn interrupted() -> Failure {
 
 impl Machine for ToolMachine {
     type Signal = Infallible;
+    type Query = Infallible;
+    type Answer = Infallible;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -159,6 +161,10 @@ impl Machine for ToolMachine {
 
     fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
+    }
+
+    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
+        match answer {}
     }
 
     fn abandon(&mut self, _slot: Slot) {

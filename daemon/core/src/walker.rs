@@ -268,6 +268,8 @@ impl Walker {
 
 impl Machine for Walker {
     type Signal = Infallible;
+    type Query = Infallible;
+    type Answer = Infallible;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -336,6 +338,10 @@ impl Machine for Walker {
 
     fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
+    }
+
+    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
+        match answer {}
     }
 
     fn abandon(&mut self, slot: Slot) {

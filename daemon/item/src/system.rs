@@ -1,4 +1,4 @@
-//! The system space: the items in this repository's `.ai/tools/rye` and `.ai/config/agent`, part of the program itself.
+//! The system space: the items in this repository's `.ai/tools/rye`, `.ai/directives/rye` and `.ai/config/agent`, part of the program itself.
 //!
 //! They are used from the program, whose integrity is theirs. [`install`] writes signed copies below the state
 //! directory for people to read and tools to verify; nothing is ever run from there.
@@ -18,6 +18,7 @@ use crate::spaces::{Place, Space};
 use crate::trust;
 
 static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
+static DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/rye");
 static CONFIG: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/config/agent");
 
 /// Why the copies cannot be installed.
@@ -69,6 +70,7 @@ impl Embedded {
     pub(crate) fn all() -> Vec<Self> {
         let mut folders = vec![
             (ItemKind::Tool, "rye", &TOOLS),
+            (ItemKind::Directive, "rye", &DIRECTIVES),
             (ItemKind::Config, "agent", &CONFIG),
         ];
         let mut items = Vec::new();
@@ -161,6 +163,20 @@ mod tests {
         for text in graphs.into_iter().chain([hello]) {
             let (_, findings) = rye_core::definition::parse(text).unwrap();
             assert_eq!(findings, []);
+        }
+    }
+
+    #[test]
+    fn every_directive_we_ship_is_free_of_findings() {
+        let root = Path::new("");
+        let mut items = Embedded::all();
+        items.retain(|item| item.kind == ItemKind::Directive);
+        assert!(!items.is_empty());
+        for item in items {
+            let id = item.place(root).item.id;
+            let read = rye_core::directive::parse(item.text(), &id);
+            let (_, findings) = read.unwrap_or_else(|found| panic!("{id}: {found:?}"));
+            assert_eq!(findings, [], "{id}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! The environment of a tool process: what is named here, and nothing else.
 //!
 //! Later lines win: the daemon's PATH, HOME, LANG, TZ and the names of `env.pass`; the project's `.env`; `env` of the
-//! runtime; `env` of the tool; the variables Rye itself sets.
+//! runtime; `env` of the tool; the variables Rye itself sets. What a provider of models uses as a secret is withheld, wherever the
+//! first two have it from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -26,27 +27,37 @@ const OWN: [&str; 4] = [
     "RYE_ATTEMPT_NUMBER",
 ];
 
-/// What every tool of a project gets, before its chain adds to it.
-fn of_project(project: &Path, config: &Config) -> BTreeMap<OsString, OsString> {
-    let mut variables: BTreeMap<_, _> = config.env.base.iter().cloned().collect();
-    for (name, value) in dot_env(project) {
-        variables.insert(name.into(), value.into());
-    }
-    variables
-}
-
-/// The names of the variables that the tools of a project get.
-#[derive(Debug)]
+/// The variables that every tool of a project gets, before its chain adds to them.
+#[derive(Debug, Default)]
 pub struct Offer {
     variables: BTreeMap<OsString, OsString>,
 }
 
 impl Offer {
-    /// As it is now; the project's `.env` is read anew for each process.
-    pub fn of(project: &Path, config: &Config) -> Self {
-        Self {
-            variables: of_project(project, config),
+    /// As it is now: the project's `.env` is read anew for each process. What is among `secrets` is withheld; these are asked for if there
+    /// is anything that may be one.
+    pub fn of<E>(
+        project: &Path,
+        config: &Config,
+        secrets: impl FnOnce() -> Result<BTreeSet<String>, E>,
+    ) -> Result<Self, E> {
+        let mut variables: BTreeMap<_, _> = config.env.base.iter().cloned().collect();
+        let own = dot_env(project);
+        if own.is_empty() && config.env.pass.is_empty() {
+            return Ok(Self { variables });
         }
+        for (name, value) in own {
+            variables.insert(name.into(), value.into());
+        }
+        for name in secrets()? {
+            variables.remove(OsStr::new(&name));
+        }
+        Ok(Self { variables })
+    }
+
+    /// What every tool of the project gets under `name`; `None` also for what is no text.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(OsStr::new(name))?.to_str()
     }
 
     /// Whether the tool of `chain` gets `name`, or any tool of the project does if there is none. A variable that is set
@@ -156,7 +167,7 @@ fn is_name(name: &str) -> bool {
 
 impl Environment {
     /// What every tool of this run gets.
-    pub(super) fn of(origin: &Origin, config: &Config) -> Self {
+    pub(super) fn of(origin: &Origin, offer: Offer) -> Self {
         let run = origin.run.to_string();
         let values = [
             run.clone(),
@@ -165,7 +176,7 @@ impl Environment {
             origin.attempt.to_string(),
         ];
         Self {
-            variables: of_project(Path::new(&origin.spec.project), config),
+            variables: offer.variables,
             own: OWN.into_iter().zip(values).collect(),
         }
     }
@@ -240,7 +251,7 @@ fn scalar(value: &Value) -> Option<String> {
 
 /// `KEY=VALUE` lines of the project's `.env`. A file that is a link, unreadable or too large counts as absent, as a whole:
 /// it is the project's offer, not its right.
-fn dot_env(project: &Path) -> Vec<(String, String)> {
+pub fn dot_env(project: &Path) -> Vec<(String, String)> {
     let path = project.join(".env");
     let mut text = String::new();
     let opened = std::fs::OpenOptions::new()

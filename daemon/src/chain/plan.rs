@@ -13,7 +13,7 @@ use rye_core::model::Object;
 use rye_item::Space;
 use serde_json::Value;
 
-use super::environment::{self, Environment};
+use super::environment::{self, Environment, Offer};
 use super::{Chain, Error, Origin, Terminal};
 use crate::config::Config;
 use crate::native;
@@ -65,12 +65,13 @@ pub struct ProcessPlan {
 }
 
 /// The plan of `chain` with `params`, which have been checked against the tool's schema. It may take no longer than
-/// `timeout`, nor than the tool itself allows. Reads the project's `.env`, and looks for what is to be started.
+/// `timeout`, nor than the tool itself allows. A process finds what is on `offer` in its environment. Looks for what is to be started.
 pub fn plan(
     chain: &Chain,
     params: Object,
     origin: &Origin,
     config: &Config,
+    offer: Offer,
     timeout: Option<Duration>,
 ) -> Result<Plan, Error> {
     match chain.terminal {
@@ -81,7 +82,7 @@ pub fn plan(
         })),
         Terminal::Graph => Ok(Plan::Graph),
         Terminal::Process => {
-            let mut plan = process(chain, &params, origin, config)?;
+            let mut plan = process(chain, &params, origin, config, offer)?;
             if let Some(timeout) = timeout {
                 plan.process.timeout = plan.process.timeout.min(timeout);
             }
@@ -95,8 +96,9 @@ fn process(
     params: &Object,
     origin: &Origin,
     config: &Config,
+    offer: Offer,
 ) -> Result<ProcessPlan, Error> {
-    let mut environment = Environment::of(origin, config);
+    let mut environment = Environment::of(origin, offer);
     for element in chain.elements.iter().rev() {
         environment.overlay(element)?;
     }

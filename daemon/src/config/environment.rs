@@ -10,7 +10,7 @@ use nix::unistd::{User, geteuid};
 use super::PARENT_VARIABLE;
 
 /// The variables this process was started with.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
     /// The home directory that the user database names, for processes without HOME.

@@ -75,10 +75,7 @@ impl<K: Kind> Drive<'_, K> {
 
     /// Resumes the run from its record and the facts that it does not hold yet, if there is space for these.
     async fn resume(&mut self) -> Result<(), journal::Error> {
-        let resumes = RunEvent::RunResumed {
-            epoch: self.services.epoch,
-            max_steps: None,
-        };
+        let resumes = RunEvent::resumed(self.services.epoch);
         let facts = self.facts.iter().cloned();
         let changes = self.changes([resumes.into()].into_iter().chain(facts));
         let committed = self.services.journal.commit(changes).await?;

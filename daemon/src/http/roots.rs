@@ -10,7 +10,7 @@ use crate::config::Environment;
 const FILE: &str = "SSL_CERT_FILE";
 
 /// The file that `SSL_CERT_FILE` names holds no certificate.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{FILE} names `{}`, which holds no certificate: {reason}; name a file in PEM or unset it", .file.display())]
 pub struct BadRoots {
     file: PathBuf,

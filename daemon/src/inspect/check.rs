@@ -4,7 +4,7 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
-use rye_core::definition::{self, About, Remark, Severity};
+use rye_core::definition::{self, About, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::Object;
@@ -39,19 +39,30 @@ pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> 
     };
     let mut report = definition::validate_among(&draft.text, &look_up, &is_graph);
     report.add(head::check(library, &item, &draft.text));
-    let (severity, code) = standing(&refusal);
-    // What is wrong inside the file says it better than what cannot be read from it.
-    if severity == Severity::Warning || report.is_sound() {
-        report.put_first(severity, code, with_sources(&refusal));
-    }
+    put_refusal(&mut report, &refusal);
     Ok(Checked {
         path: draft.path.display().to_string(),
         report,
     })
 }
 
+/// Adds why the file may not be used as it stands.
+pub(super) fn put_refusal(report: &mut Validation, refusal: &chain::Error) {
+    let (severity, code) = standing(refusal);
+    // What is wrong inside the file says it better than what cannot be read from it.
+    if severity == Severity::Warning || report.is_sound() {
+        report.put_first(severity, code, with_sources(refusal));
+    }
+}
+
 /// The text of a graph that cannot run for `refusal`; `None` if there is none to look at, or it is no graph.
 fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
+    let draft = text_of(library, item, refusal)?;
+    (draft.extension == "yaml" && is_graph(&draft.text)).then_some(draft)
+}
+
+/// The text of an item that cannot be used for `refusal`, if there is one to look at.
+pub(super) fn text_of(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
     if let chain::Error::Item(error) = refusal
         && let library::Error::NotFound { item: missing, .. }
         | library::Error::Unreadable { item: missing, .. } = &**error
@@ -59,8 +70,7 @@ fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Dr
     {
         return None;
     }
-    let draft = library.draft(item).ok()?;
-    (draft.extension == "yaml" && is_graph(&draft.text)).then_some(draft)
+    library.draft(item).ok()
 }
 
 /// Whether a text that nobody has checked means to be a graph. One that says of itself neither what it is nor what runs it

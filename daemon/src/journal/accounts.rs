@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use rye_core::ledger::{Account, AccountId, Cost, Denied, Meter, MeterId, Operation};
+use rye_core::ledger::{Account, AccountId, CallNo, Cost, Denied, Meter, MeterId, Operation};
 use rye_core::money::Usd;
+use rye_core::thread::Left;
 
 use super::{Error, Journal, Ticket};
 
@@ -66,6 +67,25 @@ impl Journal {
             path.push((id, row));
         }
         Ok(path)
+    }
+
+    /// The number of the next paid call of an account, and what is left for it where the first limit stands; `None` if there is no
+    /// such account. It is what the next commit is based on, and no answer to anybody outside.
+    pub fn spendable(&self, id: &AccountId) -> Option<(CallNo, Option<Left>)> {
+        let sequencer = self.shared.sequencer();
+        let ledger = sequencer.state.ledger();
+        let CallNo(calls) = ledger.account(id)?.calls;
+        // Within the limit of an account the accounts above it have set that money aside.
+        let limited = ledger
+            .path(id)
+            .find_map(|(id, account)| Some((id, account, account.limit?)));
+        let left = limited.map(|(id, account, limit)| Left {
+            amount: limit.saturating_sub(account.floor()),
+            account: id.clone(),
+            used: account.used(),
+            limit,
+        });
+        Some((CallNo(calls + 1), left))
     }
 
     /// What an account and all below it have spent, as far as that is durable; nothing if there is none of that name.

@@ -1,4 +1,4 @@
-//! Payloads too long for the log and the transcript, read back for those who want to see them.
+//! Texts that the log names by their digests: payloads too long for it, read back for those who want to see them, and what runs keep.
 
 use std::io;
 use std::sync::Arc;
@@ -23,16 +23,34 @@ impl Journal {
         })
     }
 
+    /// Keeps `text` under its digest; it is on disk when this resolves.
+    pub async fn keep(&self, text: String) -> Result<Digest, Error> {
+        let shared = Arc::clone(&self.shared);
+        let put = task::blocking("keep a text", move || shared.objects.put(text.as_bytes()));
+        put.await.map_err(Error::Object)
+    }
+
+    /// The text that is kept under `digest`; `None` if there is none. Blocks.
+    pub fn kept(&self, digest: &Digest) -> Result<Option<String>, object::Error> {
+        kept(&self.shared.objects, digest)
+    }
+
     /// The long payload that a transcript calls `digest`, as JSON text; `None` if there is none.
     pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, Error> {
         let shared = Arc::clone(&self.shared);
-        let read = task::blocking("read a long payload", move || shared.objects.get(&digest));
-        match read.await {
-            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-            Err(object::Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Ok(None)
-            }
-            Err(source) => Err(Error::Object(source)),
+        let read = task::blocking("read a long payload", move || {
+            kept(&shared.objects, &digest)
+        });
+        read.await.map_err(Error::Object)
+    }
+}
+
+fn kept(objects: &object::Store, digest: &Digest) -> Result<Option<String>, object::Error> {
+    match objects.get(digest) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(object::Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
         }
+        Err(error) => Err(error),
     }
 }

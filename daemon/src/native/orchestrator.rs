@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rye_core::model::{Failure, Kill, Object, Run, Verdict};
+use rye_core::model::{Failure, Kill, Object, Raised, Run, Verdict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -203,8 +203,12 @@ async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failu
     let request = Resume {
         by: format!("the run {}", session.run),
         spend: None,
-        max_steps: asked.max_steps,
+        raised: Raised {
+            max_steps: asked.max_steps,
+            ..Raised::default()
+        },
         verdicts,
+        message: None,
         layers: session.spec.layers.clone(),
     };
     let resumed = session.runs.resume(resolved.id.clone(), request).await;

@@ -8,3 +8,4 @@ mod parent_end;
 pub(crate) mod rig;
 mod stage;
 mod sync;
+mod withheld;

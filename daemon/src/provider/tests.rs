@@ -56,9 +56,8 @@ fn providers_with(variables: &[(&str, &str)]) -> (Arc<ManualClock>, Providers) {
     let variables = variables.iter();
     let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let environment = Environment::of(variables);
-    let client = Arc::new(Client::new(&environment).unwrap());
     let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
-    let providers = Providers::new(client, &environment, timer);
+    let providers = Providers::new(&environment, timer);
     (clock, providers)
 }
 

@@ -7,7 +7,7 @@ use rye_core::capability::Layer;
 use rye_core::definition::show::Format;
 use rye_core::expr::parse_json;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::model::{Durability, Limits, Object, Status, Verdict};
+use rye_core::model::{Durability, Limits, Object, Raised, Status, Verdict};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -43,6 +43,8 @@ pub(super) fn start(
         text_inputs: BTreeMap::new(),
         capabilities: None,
         limits: Limits::default(),
+        model: None,
+        provider: None,
         durability: None,
         start_key: None,
         caller,
@@ -140,6 +142,9 @@ pub(super) fn limits(limits: Option<v1::Limits>) -> Result<Limits, Refusal> {
         steps: limits.steps,
         depth: limits.depth,
         spawns: limits.spawns,
+        turns: limits.turns,
+        tokens: limits.tokens,
+        duration_ms: limits.duration_ms,
         spend: spend.transpose()?,
     })
 }
@@ -149,19 +154,23 @@ pub(super) fn amount(field: &str, text: &str) -> Result<Usd, Refusal> {
     Usd::parse(text).map_err(|error| invalid(field, error))
 }
 
-/// The new limits of steps and of money of a run that is resumed; no other can be raised.
-pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Option<u32>, Option<Usd>), Refusal> {
+/// The new limits of a run that is resumed, and of what it may spend; how deep child runs lie and how many there are is not raised.
+pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Raised, Option<Usd>), Refusal> {
     let raise = limits(raise)?;
-    let fixed = |field, what| {
-        Err(invalid(
-            field,
-            format!("the {what} of a run is fixed when it starts"),
-        ))
-    };
-    match (raise.depth, raise.spawns) {
-        (None, None) => Ok((raise.steps, raise.spend)),
-        (Some(_), _) => fixed("raise.depth", "depth"),
-        (None, Some(_)) => fixed("raise.spawns", "number of child runs"),
+    let fixed = [
+        ("raise.depth", "depth", raise.depth.is_some()),
+        (
+            "raise.spawns",
+            "number of child runs",
+            raise.spawns.is_some(),
+        ),
+    ];
+    match fixed.into_iter().find(|(.., given)| *given) {
+        None => Ok((Raised::of(&raise), raise.spend)),
+        Some((field, what, _)) => {
+            let problem = format!("the {what} of a run is fixed when it starts");
+            Err(invalid(field, problem))
+        }
     }
 }
 

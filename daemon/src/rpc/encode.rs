@@ -97,6 +97,7 @@ pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
         kind: match run.kind {
             RunKind::Graph => v1::RunKind::Graph,
             RunKind::Tool => v1::RunKind::Tool,
+            RunKind::Thread => v1::RunKind::Thread,
         }
         .into(),
         status: status(run.status).into(),

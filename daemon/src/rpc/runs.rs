@@ -86,6 +86,8 @@ impl Runs for RunsService {
         start.text_inputs = request.text_inputs.into_iter().collect();
         start.capabilities = request.has_capabilities.then_some(request.capabilities);
         start.limits = decode::limits(request.limits)?;
+        start.model = decode::given(&request.model);
+        start.provider = decode::given(&request.provider);
         start.durability = durability;
         start.start_key = decode::given(&request.idempotency_key);
         let answer = match decode::optional_run_id("resume_run_id", &request.resume_run_id)? {
@@ -179,16 +181,17 @@ impl Runs for RunsService {
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Answer<v1::ResumeResponse> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
-        let (max_steps, spend) = decode::raise(request.raise)?;
+        let (raised, spend) = decode::raise(request.raise)?;
         let resume = Resume {
             by: decode::cause(&caller, &request.reason)?,
-            max_steps,
+            raised,
             spend,
             verdicts: request
                 .answers
                 .into_iter()
                 .map(decode::answer)
                 .collect::<Result<_, _>>()?,
+            message: decode::given(&request.message),
             layers: vec![caller.clone()],
         };
         let old = self.access.actionable(&caller, &id).await?;
@@ -197,6 +200,15 @@ impl Runs for RunsService {
         let cursor = resumed_at(&before, &run);
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::ResumeResponse { run, cursor }))
+    }
+
+    async fn say(&self, request: Request<v1::SayRequest>) -> Answer<v1::SayResponse> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.access.actionable(&caller, &id).await?;
+        let run = run.say(&request.message, &caller.source).await?;
+        let run = Some(encoded(&run).await?);
+        Ok(Response::new(v1::SayResponse { run }))
     }
 
     async fn step(&self, request: Request<v1::StepRequest>) -> Answer<v1::StepResponse> {

@@ -114,9 +114,8 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let mut asked = Asked::default();
     macro_rules! refused {
         ($name:literal, $service:ident . $method:ident : $message:ident) => {
-            let run_id = run_id.clone();
             let message = v1::$message {
-                run_id,
+                run_id: run_id.clone(),
                 ..v1::$message::default()
             };
             asked
@@ -128,6 +127,7 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     refused!("Runs.Kill", runs.kill: KillRequest);
     refused!("Runs.Suspend", runs.suspend: SuspendRequest);
     refused!("Runs.Resume", runs.resume: ResumeRequest);
+    refused!("Runs.Say", runs.say: SayRequest);
     refused!("Runs.Get", runs.get: GetRequest);
     refused!("Runs.Children", runs.children: ChildrenRequest);
     refused!("Runs.Steps", runs.steps: StepsRequest);

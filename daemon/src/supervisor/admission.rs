@@ -4,8 +4,11 @@
 //! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
 //! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made. A run that is
 //! to continue an ended one and would fail so is not made either: the ended one stays as it is, and can be continued later.
+//! A directive that does not validate, inputs that do not fit it, or a model that cannot be used make no run either.
 //!
 //! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
+
+mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,19 +17,21 @@ use std::sync::Arc;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
-use rye_core::id::{ItemRef, RunId};
+use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
     Budget, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
 };
-use rye_item::Library;
+use rye_item::{Item, Library};
 
 use super::lineage::limits_of_children;
 use super::{Error, Start, StartAt, Supervisor};
-use crate::chain::{self, Chain, Terminal};
+use crate::chain::{self, Chain, Offer, Terminal};
 use crate::config::Config;
 use crate::dispatch;
 use crate::inspect::runnable;
+use crate::models;
+use crate::port::Refusal;
 use crate::projects::Inside;
 use crate::services::Services;
 
@@ -43,14 +48,23 @@ pub(super) struct Admitted {
 impl Supervisor {
     /// Verifies the item and fixes everything about the run `id`, away from the runtime's workers.
     pub(super) async fn admit(&self, id: &RunId, request: Start) -> Result<Admitted, Error> {
-        let item = runnable(&request.item)?;
+        let item = request.item.canonical();
+        if item.kind != ItemKind::Directive {
+            runnable(&item)?;
+        }
+        refuse_foreign(&item, &request)?;
         let admission = Admission {
             services: Arc::clone(&self.shared.services),
             config: Arc::clone(&self.shared.config),
         };
         let budget = self.budget(id, &request).await?;
         let directory = request.directory.clone();
-        let work = move |inside: &Inside<'_>| admission.admit(inside, budget, item, request);
+        let work = move |inside: &Inside<'_>| match item.kind {
+            ItemKind::Directive => admission.admit_thread(inside, budget, &item, &request),
+            ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config => {
+                admission.admit(inside, budget, &item, request)
+            }
+        };
         self.projects().visit(&directory, "admit a run", work).await
     }
 }
@@ -66,25 +80,53 @@ impl Admission {
         &self,
         inside: &Inside<'_>,
         budget: Budget,
-        item: ItemRef,
+        item: &ItemRef,
         request: Start,
     ) -> Result<Admitted, Error> {
-        let (project, config) = (inside.project, &self.config);
         let resolved =
-            chain::resolve(inside.library, &item, None).map_err(|source| refused(&item, source))?;
+            chain::resolve(inside.library, item, None).map_err(|source| refused(item, source))?;
         let is_graph = matches!(resolved.terminal, Terminal::Graph);
-        let lineage = request.lineage.as_ref();
-        let continued = match &request.start_at {
-            StartAt::Continue { run, .. } => Some(run),
-            StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
-        };
         let kind = if is_graph {
             RunKind::Graph
         } else {
             RunKind::Tool
         };
+        let spec = self.spec(inside, kind, resolved.tool(), budget, &request);
+        if !is_graph && !matches!(request.start_at, StartAt::Start) {
+            return Err(Error::NotAGraph { item: spec.item });
+        }
+        let continued = spec.continuation_of.clone();
+        let admitted = if is_graph {
+            self.admit_graph(spec, &resolved, inside.library, request)?
+        } else {
+            admit_tool(spec, &resolved, request)?
+        };
+        match (continued, &admitted.fault) {
+            (Some(run), Some(fault)) => Err(Error::Unfit {
+                run,
+                problem: format!("it cannot be continued as things are: {}", fault.message),
+            }),
+            (Some(_) | None, _) => Ok(admitted),
+        }
+    }
+
+    /// What is fixed about a run of any kind that runs `item`.
+    fn spec(
+        &self,
+        inside: &Inside<'_>,
+        kind: RunKind,
+        item: &Item,
+        budget: Budget,
+        request: &Start,
+    ) -> Spec {
+        let (project, config) = (inside.project, &self.config);
+        let lineage = request.lineage.as_ref();
+        let continued = match &request.start_at {
+            StartAt::Continue { run, .. } => Some(run),
+            StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
+        };
         let chain_root = continued.map_or(&budget.account.0, |run| &run.spec.chain_root);
-        let spec = Spec {
+        Spec {
             project: project.directory.to_string_lossy().into_owned(),
             files: project.files.to_string_lossy().into_owned(),
             principal: request.principal().to_owned(),
@@ -101,29 +143,13 @@ impl Admission {
             continuation_of: continued.map(|run| run.id.clone()),
             spawned: continued.map_or(0, |run| run.spawn_count),
             limits: request.limits.clone(),
-            layers: inherited_layers(&request),
+            layers: inherited_layers(request),
             durability: request.durability.unwrap_or(config.durability),
             recovery: config.recovery,
-            content_hash: resolved.tool().content_hash.clone(),
+            content_hash: item.content_hash.clone(),
             start_key: request.start_key.clone(),
             start_digest: request.start_key.is_some().then(|| request.digest()),
-            ..Spec::new(kind, item, chain_root.clone(), budget)
-        };
-        if !is_graph && !matches!(request.start_at, StartAt::Start) {
-            return Err(Error::NotAGraph { item: spec.item });
-        }
-        let continued = spec.continuation_of.clone();
-        let admitted = if is_graph {
-            self.admit_graph(spec, &resolved, inside.library, request)?
-        } else {
-            admit_tool(spec, &resolved, request)?
-        };
-        match (continued, &admitted.fault) {
-            (Some(run), Some(fault)) => Err(Error::Unfit {
-                run,
-                problem: format!("it cannot be continued as things are: {}", fault.message),
-            }),
-            (Some(_) | None, _) => Ok(admitted),
+            ..Spec::new(kind, item.item.clone(), chain_root.clone(), budget)
         }
     }
 
@@ -237,6 +263,27 @@ pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
         item: item.clone(),
         source: Box::new(source),
     }
+}
+
+/// Refuses what is asked of a run of another kind: nobody should believe in a limit that binds nothing.
+fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
+    let limits = &request.limits;
+    let of_threads = [
+        ("model", request.model.is_some()),
+        ("provider", request.provider.is_some()),
+        ("limits.turns", limits.turns.is_some()),
+        ("limits.tokens", limits.tokens.is_some()),
+        ("limits.duration_ms", limits.duration_ms.is_some()),
+    ];
+    let given = of_threads.into_iter().find(|(_, given)| *given);
+    let message = match (item.kind, given) {
+        (ItemKind::Directive, _) if limits.steps.is_some() => {
+            "`limits.steps` is for graphs; a thread takes turns: write `--limit turns=N`".to_owned()
+        }
+        (ItemKind::Directive, _) | (_, None) => return Ok(()),
+        (_, Some((field, _))) => format!("`{field}` is for threads, and `{item}` is no directive"),
+    };
+    Err(Error::Params { message })
 }
 
 /// The authority a run starts under, before its own declaration: that of the caller and of what it comes from, and what
@@ -491,7 +538,19 @@ fn unset_variables(
     library: &Library,
     config: &Config,
 ) -> Option<Failure> {
-    let offer = chain::Offer::of(Path::new(&spec.project), config);
+    let mut demanding = graph
+        .nodes
+        .iter()
+        .filter(|node| !node.env_requires.is_empty())
+        .peekable();
+    if graph.env_requires.is_empty() && demanding.peek().is_none() {
+        return None;
+    }
+    let project = Path::new(&spec.project);
+    let offer = match Offer::of(project, config, || models::secrets(library)) {
+        Ok(offer) => offer,
+        Err(error) => return Some(Refusal::from(&error).of_item()),
+    };
     let mut missing = BTreeSet::new();
     let mut told = Vec::new();
     for name in &graph.env_requires {
@@ -499,11 +558,7 @@ fn unset_variables(
             told.push(format!("graph requires '{name}'"));
         }
     }
-    for node in graph
-        .nodes
-        .iter()
-        .filter(|node| !node.env_requires.is_empty())
-    {
+    for node in demanding {
         let item = node.work.action().and_then(Action::named);
         let chain = item
             .as_ref()
@@ -518,7 +573,7 @@ fn unset_variables(
     (!told.is_empty()).then(|| {
         let text = format!(
             "missing environment variables: {}; set them in the project's `.env`, or name them in the daemon's setting \
-             `env.pass` (RYE_ENV_PASS) and start it where they are set",
+             `env.pass` (RYE_ENV_PASS) and start it where they are set; what a provider file uses as a secret is not given to tools",
             told.join(", ")
         );
         Failure::permanent("missing_environment_variables", text)

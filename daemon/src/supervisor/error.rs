@@ -2,9 +2,10 @@
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
+use rye_core::provider::Unresolved;
 
 use crate::port::Refusal;
-use crate::{chain, inspect, journal, projects};
+use crate::{chain, directives, inspect, journal, models, projects};
 
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,21 @@ pub enum Error {
     #[error("{message}")]
     Denied {
         /// Which, and which layer lacks it.
+        message: String,
+    },
+    /// A directive cannot be used.
+    #[error(transparent)]
+    Directive(#[from] directives::Error),
+    /// The models of the project cannot be read.
+    #[error(transparent)]
+    Models(#[from] models::Error),
+    /// There is no model to be used.
+    #[error(transparent)]
+    NoModel(#[from] Unresolved),
+    /// It is part of the language, and not carried out yet.
+    #[error("{message}")]
+    NotSupported {
+        /// What, and what to do instead.
         message: String,
     },
     /// Only graphs have nodes to begin at.
@@ -106,7 +122,12 @@ impl Kinded for Error {
             Self::Refused(source) => source.kind(),
             Self::Item { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
-            Self::NotAGraph { .. } | Self::Params { .. } => ErrorKind::Invalid,
+            Self::Directive(source) => source.kind(),
+            Self::Models(source) => source.kind(),
+            Self::NoModel(source) => source.kind(),
+            Self::NotAGraph { .. } | Self::Params { .. } | Self::NotSupported { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Over { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }

@@ -12,7 +12,7 @@ use super::{Asker, Begin, Beginner, Supervisor};
 use crate::drive::RunContext;
 use crate::journal::{self, Change};
 use crate::stop::{DriverExit, Stop, Urgency};
-use crate::{graph, task, tool};
+use crate::{graph, task, thread, tool};
 
 impl Supervisor {
     /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
@@ -177,6 +177,7 @@ impl Supervisor {
                     }
                 }
             }
+            RunKind::Thread => thread::drive(at, run, stop).await,
             RunKind::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
                 let (left, answer) = tool::drive(at, run, stop, trace).await?;

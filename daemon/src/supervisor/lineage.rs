@@ -13,7 +13,7 @@ use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::ledger::{Cost, Denied};
 use rye_core::model::{
-    Event, Failure, Kill, KillReceipt, Life, Limits, ParentEnd, Run, RunEvent, RunKind, Spec,
+    Event, Failure, Fate, Kill, KillReceipt, Life, Limits, ParentEnd, Run, RunEvent, RunKind, Spec,
     SuspendReason,
 };
 use rye_core::money::Usd;
@@ -63,6 +63,19 @@ pub(super) fn limits_of_children(
     }
 }
 
+/// What the end of a run of this kind means for one that it does not wait for. A person who started a graph looks after what that
+/// left; a thread that fails or is cancelled leaves nothing running that its model began.
+const fn detached(parent: RunKind) -> ParentEnd {
+    match parent {
+        RunKind::Graph | RunKind::Tool => ParentEnd::Detach,
+        RunKind::Thread => ParentEnd::Follow {
+            on_complete: Fate::Leave,
+            on_error: Fate::Cancel,
+            on_cancel: Fate::Cancel,
+        },
+    }
+}
+
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::from(&error)
@@ -80,7 +93,7 @@ impl Supervisor {
             return Err(Failure::permanent("depth_exceeded", text));
         }
         if Asked::resumes(&order.params) {
-            let text = "`resume`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node";
+            let text = "`resume`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node or a call of a model";
             return Err(Failure::permanent("invalid_params", text));
         }
         let mut asked = Asked::read(order.params.clone())?;
@@ -102,6 +115,8 @@ impl Supervisor {
                 depth: asked.depth,
                 ..Limits::default()
             },
+            model: None,
+            provider: None,
             durability: None,
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
             caller: rye_core::capability::Layer {
@@ -120,7 +135,7 @@ impl Supervisor {
                 spec: Arc::clone(&parent.spec),
                 key: order.key.to_owned(),
                 parent_end: if asked.detached {
-                    ParentEnd::Detach
+                    detached(parent.spec.kind)
                 } else {
                     ParentEnd::Wait
                 },

@@ -25,6 +25,10 @@ pub struct Start {
     pub capabilities: Option<Vec<String>>,
     /// Limits.
     pub limits: Limits,
+    /// The model of a thread, or a tier; `None` leaves the choice to the directive and the configuration.
+    pub model: Option<String>,
+    /// The provider that its model comes from.
+    pub provider: Option<String>,
     /// Durability, where the caller has a wish.
     pub durability: Option<Durability>,
     /// A second start with this key is the first one; it must ask for the same.
@@ -49,9 +53,14 @@ impl Start {
         }
     }
 
-    /// SHA-256 of the inputs as they are asked for.
+    /// SHA-256 of the inputs as they are asked for, and of the model, if one is.
     pub(super) fn digest(&self) -> String {
-        let asked = json!({"inputs": self.inputs, "text_inputs": self.text_inputs});
+        let mut asked = json!({"inputs": self.inputs, "text_inputs": self.text_inputs});
+        for (key, word) in [("model", &self.model), ("provider", &self.provider)] {
+            if let Some(word) = word {
+                asked[key] = json!(word);
+            }
+        }
         sha256_hex(canonical(&asked))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A suspended run resumes under its own id. One that ended without success is continued by a new run, which takes over state,
 //! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
-//! ask at once. A step that a child run carried out continues that run in the same way ([`crate::graph`]); an at-most-once attempt
+//! ask at once. A step that a child run carried out continues that run in the same way ([`crate::children`]); an at-most-once attempt
 //! of unknown outcome, here or in a child run, is repeated only if the request says so ([`Supervisor::unknown`]).
 //!
 //! **Order.** A run is resumed in one commit with the suspended child runs it waits for; then its suspended ancestors are resumed, one
@@ -20,10 +20,11 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{
-    Event, Life, Limits, Outcome, Run, RunEvent, Status, SuspendReason, Verdict,
+    Event, Life, Limits, Outcome, Raised, Run, RunEvent, Status, SuspendReason, Verdict,
 };
 
 use super::asked::brings_other_inputs;
+use super::say::said;
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor};
 use crate::journal::{self, Change, Refused, Summary, Why};
@@ -103,9 +104,10 @@ impl Supervisor {
         }
         let resume = Resume {
             by: request.caller.source.clone(),
-            max_steps: request.limits.steps,
+            raised: Raised::of(&request.limits),
             spend: request.limits.spend,
             verdicts: Vec::new(),
+            message: None,
             layers: vec![request.caller],
         };
         self.resume(id, resume).await
@@ -148,13 +150,16 @@ impl Supervisor {
                 problem: "it was one step of a graph and has ended; take the step again".into(),
             });
         }
+        let message = request.message.as_ref();
+        let said = message.map(|text| said(&run, text, &request.by));
+        let said = said.transpose()?;
         match &run.life {
             Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
                 run: run.id.clone(),
                 problem: "it waits for space to write, and resumes by itself when there is some"
                     .into(),
             }),
-            Life::Suspended(_) => self.resume_suspended(run, request).await,
+            Life::Suspended(_) => self.resume_suspended(run, request, said).await,
             Life::Ended(outcome) => match &**outcome {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     self.continue_ended(run, request).await
@@ -200,7 +205,7 @@ impl Supervisor {
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
         check_answers(&run, &self.unknown(&run).await?, &request)?;
-        check_raise(&run, &request)?;
+        check_raise(&run, &request.raised)?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
             source: request.by.clone(),
@@ -213,10 +218,12 @@ impl Supervisor {
             text_inputs: BTreeMap::new(),
             capabilities: None,
             limits: Limits {
-                steps: request.max_steps,
+                steps: request.raised.max_steps,
                 spend: request.spend,
                 ..run.spec.limits.clone()
             },
+            model: None,
+            provider: None,
             durability: Some(run.spec.durability),
             start_key: Some(continuation_key(&run.id)),
             caller,
@@ -234,6 +241,7 @@ impl Supervisor {
         &self,
         run: Arc<Run>,
         mut request: Resume,
+        said: Option<Change>,
     ) -> Result<Arc<Run>, Error> {
         let below = self.suspended_children(&run).await?;
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
@@ -245,7 +253,8 @@ impl Supervisor {
             check_answers(&target, &unknown, &request)?;
             request.verdicts.clear();
         }
-        let mut changes = resume_changes(&target, &request, self.shared.services.epoch)?;
+        let resumes = resume_changes(&target, &request, self.shared.services.epoch)?;
+        let mut changes: Vec<_> = said.into_iter().chain(resumes).collect();
         let mut line = Vec::new();
         let plain = Resume::default();
         for suspended in below.iter().chain([&run]) {
@@ -348,7 +357,7 @@ impl Supervisor {
 
 /// The events by which a suspended run resumes.
 fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
-    check_raise(run, request)?;
+    check_raise(run, &request.raised)?;
     let mut events = verdicts(run, request)?;
     events.extend(request.spend.map(|to| {
         Event::Run(RunEvent::BudgetRaised {
@@ -359,7 +368,7 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
     }));
     events.push(Event::Run(RunEvent::RunResumed {
         epoch,
-        max_steps: request.max_steps,
+        raised: request.raised,
     }));
     let changes = events
         .into_iter()
@@ -367,18 +376,12 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
     Ok(changes.collect())
 }
 
-/// A new limit of steps must leave room for one.
-fn check_raise(run: &Run, request: &Resume) -> Result<(), Error> {
-    let taken = run.steps();
-    match request.max_steps {
-        Some(limit) if limit <= taken => Err(Error::Unfit {
-            run: run.id.clone(),
-            problem: format!(
-                "it has taken {taken} steps, so with a limit of {limit} it could not continue; raise it to more than {taken}"
-            ),
-        }),
-        Some(_) | None => Ok(()),
-    }
+/// New limits must be such that it can continue.
+fn check_raise(run: &Run, raised: &Raised) -> Result<(), Error> {
+    run.check_raise(raised).map_err(|unraised| Error::Unfit {
+        run: run.id.clone(),
+        problem: unraised.to_string(),
+    })
 }
 
 /// The run that asked for `run` and waits for it.

@@ -40,6 +40,8 @@ fn call(part: u32) -> Call {
 
 impl Machine for Script {
     type Signal = Infallible;
+    type Query = Infallible;
+    type Answer = Infallible;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -88,6 +90,10 @@ impl Machine for Script {
 
     fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
+    }
+
+    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
+        match answer {}
     }
 
     fn abandon(&mut self, _slot: Slot) {
@@ -140,6 +146,10 @@ impl Kind for Entangled {
             self.pair.wait().await;
         }
         begin()
+    }
+
+    async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, Error> {
+        match *query {}
     }
 
     async fn carry_out(

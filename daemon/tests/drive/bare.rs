@@ -22,6 +22,7 @@ use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
+use ryed::provider::Providers;
 use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
 use serde_json::Value;
 
@@ -189,6 +190,7 @@ pub(crate) async fn recovered(
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
         runs: Weak::<Nobody>::new(),
+        providers: Providers::new(&Environment::default(), Arc::new(HostClock)),
         clock: Arc::new(HostClock),
         caps: Caps::default(),
         epoch: recovered.epoch,

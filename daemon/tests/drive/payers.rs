@@ -29,6 +29,7 @@ use rye_core::model::{
 use rye_core::money::Usd;
 use rye_core::state::{Change, Why};
 use ryed::drive::{self, Ended, Job, Kind, Reports};
+use ryed::journal;
 use ryed::services::Services;
 use ryed::stop::Stop;
 use ryed::supervisor::settle_open_calls;
@@ -70,6 +71,8 @@ impl Payer {
 
 impl Machine for Payer {
     type Signal = Infallible;
+    type Query = Infallible;
+    type Answer = Infallible;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -149,6 +152,10 @@ impl Machine for Payer {
         match signal {}
     }
 
+    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
+        match answer {}
+    }
+
     fn refused(&mut self, now: Tick, _call: &Call, why: &Why) -> Vec<Event> {
         assert!(matches!(why, Why::Budget(_)), "{why:?}");
         let suspended = RunEvent::RunSuspended(Suspension::new(SuspendReason::Budget));
@@ -204,6 +211,10 @@ impl Kind for Pays {
 
     async fn look_up(&self, _run: &Run, _call: &Call) -> Job<()> {
         begin()
+    }
+
+    async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {
+        match *query {}
     }
 
     async fn carry_out(
@@ -359,7 +370,7 @@ async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>>
                 let earlier = calls.insert(call.0, Some(usage.money));
                 assert_eq!(earlier, Some(None), "{run}: {call}");
             }
-            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => {}
+            Event::Run(_) | Event::Graph(_) | Event::Tool(_) | Event::Thread(_) => {}
         }
     }
     calls

@@ -25,6 +25,15 @@ pub struct Limits {
     /// as many as the run that asks for it may.
     #[prost(uint32, optional, tag = "4")]
     pub spawns: ::core::option::Option<u32>,
+    /// How many turns a thread may take; absent means the directive's or the daemon's default.
+    #[prost(uint32, optional, tag = "5")]
+    pub turns: ::core::option::Option<u32>,
+    /// How many tokens the turns of a thread may use, what a cache gave left out; absent means the directive's or the daemon's default.
+    #[prost(uint64, optional, tag = "6")]
+    pub tokens: ::core::option::Option<u64>,
+    /// How long the turns of a thread may take together, in milliseconds; absent means the directive's or the daemon's default.
+    #[prost(uint64, optional, tag = "7")]
+    pub duration_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartRequest {
@@ -58,6 +67,12 @@ pub struct StartRequest {
     /// The run to resume instead of starting a fresh one; it keeps its inputs. `item` must be what it runs, `limits` raise its own.
     #[prost(string, tag = "10")]
     pub resume_run_id: ::prost::alloc::string::String,
+    /// The model of a thread, by id, alias or `provider/model`, or a tier; empty means the directive's or the configured one.
+    #[prost(string, tag = "11")]
+    pub model: ::prost::alloc::string::String,
+    /// The provider that the model comes from; empty leaves it open.
+    #[prost(string, tag = "12")]
+    pub provider: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartResponse {
@@ -178,6 +193,9 @@ pub struct ResumeRequest {
     /// Recorded in the run's events after the caller's name. At most 1000 bytes.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
+    /// What a suspended thread is told as it goes on, as `SayRequest.message`; empty for nothing.
+    #[prost(string, tag = "5")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
@@ -187,6 +205,21 @@ pub struct ResumeResponse {
     /// The cursor from which `Stream` tells what happens after this call.
     #[prost(string, tag = "2")]
     pub cursor: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SayRequest {
+    /// A thread that has not ended.
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// What its model is told: at most 64 KiB. At most 64 messages wait for a thread.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SayResponse {
+    /// The thread, right behind the message. One that is suspended hears it when it is resumed.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepRequest {
@@ -843,6 +876,8 @@ pub enum RunKind {
     Graph = 1,
     /// One call of a tool.
     Tool = 2,
+    /// A model that works on a directive, turn by turn.
+    Thread = 4,
 }
 impl RunKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -854,6 +889,7 @@ impl RunKind {
             Self::Unspecified => "RUN_KIND_UNSPECIFIED",
             Self::Graph => "RUN_KIND_GRAPH",
             Self::Tool => "RUN_KIND_TOOL",
+            Self::Thread => "RUN_KIND_THREAD",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -862,6 +898,7 @@ impl RunKind {
             "RUN_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "RUN_KIND_GRAPH" => Some(Self::Graph),
             "RUN_KIND_TOOL" => Some(Self::Tool),
+            "RUN_KIND_THREAD" => Some(Self::Thread),
             _ => None,
         }
     }
@@ -1339,6 +1376,25 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Resume"));
             self.inner.unary(req, path, codec).await
         }
+        /// Says something to a thread, which its model is told before its next call; answers when that is durable.
+        pub async fn say(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SayRequest>,
+        ) -> std::result::Result<tonic::Response<super::SayResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Say");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Say"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Runs one node of a graph as a run of its own; answers when that has ended or is suspended.
         pub async fn step(
             &mut self,
@@ -1564,6 +1620,11 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status>;
+        /// Says something to a thread, which its model is told before its next call; answers when that is durable.
+        async fn say(
+            &self,
+            request: tonic::Request<super::SayRequest>,
+        ) -> std::result::Result<tonic::Response<super::SayResponse>, tonic::Status>;
         /// Runs one node of a graph as a run of its own; answers when that has ended or is suspended.
         async fn step(
             &self,
@@ -1942,6 +2003,49 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Say" => {
+                    #[allow(non_camel_case_types)]
+                    struct SaySvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::SayRequest>
+                    for SaySvc<T> {
+                        type Response = super::SayResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SayRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::say(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SaySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -14,7 +14,7 @@ use rye_tests::until::within;
 use rye_tests::{World, processes, until};
 use serde_json::Value;
 
-use super::{Random, Victims, die, events, rounds, transcript};
+use super::{ROUNDS, Random, Victims, die, events, rounds, transcript};
 
 /// How long the run may take to come to its end once it may.
 const LAST_LAP: Duration = Duration::from_mins(1);
@@ -116,7 +116,7 @@ nodes:
 fn every_kind_of_node_survives_death_at_any_instant() {
     let seed = seed();
     let mut battle = Battle::begin(seed);
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         battle.fight(round);
     }
     battle.conclude();
@@ -352,7 +352,7 @@ impl Battle {
         assert_eq!(state(&other), state(record), "{at}");
         assert_eq!(other["steps"], record["steps"], "{at}");
         assert!(
-            self.suspended > 0 || rounds() < 30,
+            self.suspended > 0 || rounds(ROUNDS) < 30,
             "{at}: no death hit an at-most-once effect"
         );
     }

@@ -6,14 +6,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
-use rye_core::conversation::Block;
-use rye_tests::binaries::data;
 use rye_tests::command::program;
 use rye_tests::model_server::SECRET;
 use rye_tests::{ModelServer, processes};
 use tempfile::TempDir;
-
-use super::client::{APIS, Client, Talk};
 
 #[test]
 fn a_script_that_is_wrong_is_told_with_its_line() {
@@ -213,27 +209,4 @@ fn the_program_says_what_is_wrong_with_its_arguments() {
         "{stdout}"
     );
     assert!(stdout.lines().all(|line| line.len() <= 120), "{stdout}");
-}
-
-#[test]
-fn the_script_of_the_greeting_plays() {
-    let text = fs::read_to_string(data().join("models/greeting.yaml")).unwrap();
-    for api in APIS {
-        let server = ModelServer::start(&text);
-        let client = &mut Client::new(&server);
-        let mut talk = Talk::new(api, "<directive name=\"summarize_file\">");
-        let mut called = |talk: &mut Talk| match talk.ask(client).blocks.pop() {
-            Some(Block::Call { id, name, input }) => (id, name, serde_json::json!(input)),
-            other => panic!("{other:?}"),
-        };
-        let (id, name, input) = called(&mut talk);
-        assert_eq!(name, "rye_execute");
-        assert_eq!(input["parameters"]["command"], "wc -w README.md");
-        talk.answer(&[(&id, "1200 README.md")]);
-        let (_, name, input) = called(&mut talk);
-        assert_eq!(
-            (name.as_str(), &input["status"]),
-            ("directive_return", &"success".into())
-        );
-    }
 }

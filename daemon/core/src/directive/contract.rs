@@ -12,6 +12,7 @@ use crate::definition::{Inputs, coerce};
 use crate::error::excerpt;
 use crate::expr::{nearest, text_of as text_of_value};
 use crate::model::Object;
+use crate::model::thread::{ReturnStatus, Returned};
 
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "object", "array"];
 
@@ -44,28 +45,6 @@ impl Output {
     pub fn kind(&self) -> &str {
         self.schema["type"].as_str().unwrap_or("string")
     }
-}
-
-/// How a thread says it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReturnStatus {
-    /// It did what it was asked for.
-    Success,
-    /// It could not.
-    Error,
-}
-
-/// A valid call of `directive_return`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Returned {
-    /// How it ended.
-    pub status: ReturnStatus,
-    /// Why it could not, if it says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error_detail: Option<String>,
-    /// The outputs.
-    pub outputs: Object,
 }
 
 /// The tool `directive_return` of a directive with outputs.

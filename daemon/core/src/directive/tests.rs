@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::id::ItemKind;
+use crate::model::thread::ReturnStatus;
 
 mod faults;
 mod lineage;

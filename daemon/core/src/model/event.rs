@@ -10,10 +10,11 @@ use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
 use super::graph::GraphEvent;
+use super::thread::ThreadEvent;
 use super::tool::ToolEvent;
 use super::{
-    Because, Control, Effect, Failure, Kill, KillReceipt, Object, Outcome, ProcessIdentity, Slot,
-    Spec, Suspension, Verdict,
+    Because, Control, Effect, Failure, Kill, KillReceipt, Object, Outcome, ProcessIdentity, Raised,
+    Slot, Spec, Suspension, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, RunId};
@@ -29,6 +30,8 @@ pub enum Event {
     Run(RunEvent),
     /// What happens to graph runs.
     Graph(GraphEvent),
+    /// What happens to threads.
+    Thread(ThreadEvent),
     /// What happens to tool runs.
     Tool(ToolEvent),
 }
@@ -42,6 +45,12 @@ impl From<RunEvent> for Event {
 impl From<GraphEvent> for Event {
     fn from(event: GraphEvent) -> Self {
         Self::Graph(event)
+    }
+}
+
+impl From<ThreadEvent> for Event {
+    fn from(event: ThreadEvent) -> Self {
+        Self::Thread(event)
     }
 }
 
@@ -77,6 +86,7 @@ impl Event {
         match self {
             Self::Run(event) => event.into(),
             Self::Graph(event) => event.into(),
+            Self::Thread(event) => event.into(),
             Self::Tool(event) => event.into(),
         }
     }
@@ -86,6 +96,7 @@ impl Event {
         let kinds = [
             RunEvent::VARIANTS,
             GraphEvent::VARIANTS,
+            ThreadEvent::VARIANTS,
             ToolEvent::VARIANTS,
         ];
         kinds.into_iter().flatten().copied()
@@ -97,6 +108,8 @@ impl Event {
             tagged(name, payload).map(Self::Run)
         } else if GraphEvent::VARIANTS.contains(&name) {
             tagged(name, payload).map(Self::Graph)
+        } else if ThreadEvent::VARIANTS.contains(&name) {
+            tagged(name, payload).map(Self::Thread)
         } else if ToolEvent::VARIANTS.contains(&name) {
             tagged(name, payload).map(Self::Tool)
         } else {
@@ -115,6 +128,7 @@ impl Event {
         match self {
             Self::Run(event) => event.facets(),
             Self::Graph(event) => event.facets(),
+            Self::Thread(event) => event.facets(),
             Self::Tool(event) => event.facets(),
         }
     }
@@ -157,7 +171,7 @@ impl Event {
             Self::Run(RunEvent::BudgetRaised { account, to, .. }) => {
                 Some((account, Operation::Raise { to: *to }))
             }
-            Self::Run(_) | Self::Graph(_) | Self::Tool(_) => None,
+            Self::Run(_) | Self::Graph(_) | Self::Thread(_) | Self::Tool(_) => None,
         }
     }
 
@@ -166,6 +180,7 @@ impl Event {
         match self {
             Self::Run(event) => event.outcome(),
             Self::Graph(event) => event.outcome(),
+            Self::Thread(event) => event.outcome(),
             Self::Tool(event) => event.outcome(),
         }
     }
@@ -292,9 +307,9 @@ pub enum RunEvent {
     RunResumed {
         /// The daemon's life it resumes in.
         epoch: Epoch,
-        /// A new limit of steps that came with the request.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        max_steps: Option<u32>,
+        /// New limits that came with the request.
+        #[serde(flatten)]
+        raised: Raised,
     },
     /// Somebody asked the run to stop.
     CancelRequested {
@@ -467,6 +482,12 @@ pub enum RunEvent {
 }
 
 impl RunEvent {
+    /// A suspended run is resumed with the limits that it has.
+    pub fn resumed(epoch: Epoch) -> Self {
+        let raised = Raised::default();
+        Self::RunResumed { epoch, raised }
+    }
+
     /// What everybody beside the model asks of it.
     pub const fn facets(&self) -> Facets {
         match self {

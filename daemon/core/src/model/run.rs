@@ -9,7 +9,7 @@ use super::chunks::Chunks;
 use super::{
     Attempt, AttemptId, Because, Event, Failure, GraphEvent, Illegal, Kill, KillReceipt, Left,
     Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError, Suspension,
-    Unknown, While, Work, graph, is_zero,
+    ThreadEvent, Unknown, While, Work, graph, is_zero, thread,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -116,6 +116,15 @@ impl Run {
     /// The walk of a graph run.
     pub const fn graph(&self) -> Option<&graph::State> {
         if let Work::Graph(state) = &self.work {
+            Some(state)
+        } else {
+            None
+        }
+    }
+
+    /// Where a thread stands.
+    pub const fn thread(&self) -> Option<&thread::State> {
+        if let Work::Thread(state) = &self.work {
             Some(state)
         } else {
             None
@@ -314,7 +323,10 @@ impl Run {
             Event::Run(RunEvent::StepStarted { child, .. }) => (Slot::Main, child),
             Event::Run(RunEvent::HookStarted { index, child, .. }) => (Slot::Hook(*index), child),
             Event::Graph(GraphEvent::ItemStarted { item, child, .. }) => (Slot::Part(*item), child),
-            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => return false,
+            Event::Thread(ThreadEvent::ToolCallStart(started)) => {
+                (Slot::Part(started.position), &started.child)
+            }
+            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => return false,
         };
         child.is_some() && self.work.state().child(slot).is_none()
     }
@@ -363,12 +375,12 @@ impl Run {
                 self.work.state_mut().suspend(why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
             }
-            RunEvent::RunResumed { epoch, max_steps } => {
+            RunEvent::RunResumed { epoch, raised } => {
                 self.started_at.get_or_insert(at);
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
-                self.work.state_mut().resume(*max_steps);
+                self.work.state_mut().resume(raised);
                 self.life = Life::Running;
             }
             RunEvent::CancelRequested { cause } => {

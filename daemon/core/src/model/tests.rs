@@ -1,7 +1,9 @@
 //! The life of a run as a table: every phase against every event.
 
 mod graph;
+mod raised;
 mod spawns;
+mod thread;
 mod unknown;
 
 use std::collections::BTreeSet;
@@ -192,7 +194,10 @@ fn suspended(reason: SuspendReason) -> Event {
 fn resumed(max_steps: Option<u32>) -> Event {
     Event::Run(RunEvent::RunResumed {
         epoch: Epoch(1),
-        max_steps,
+        raised: Raised {
+            max_steps,
+            ..Raised::default()
+        },
     })
 }
 
@@ -524,6 +529,7 @@ fn names_of_events_are_unique_and_each_reads_back() {
     assert_eq!(names.len(), distinct.len(), "{names:?}");
     let seen: BTreeSet<_> = every_event()
         .iter()
+        .chain(&thread::events())
         .map(|(_, event)| event.name())
         .collect();
     assert_eq!(

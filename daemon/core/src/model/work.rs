@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Attempt, Event, Outcome, Round, RunEvent, RunKind, Slot, Spec, Suspension, graph, tool,
+    Attempt, Event, Outcome, Raised, Round, RunEvent, RunKind, Slot, Spec, Suspension, graph,
+    thread, tool,
 };
 use crate::clock::Timestamp;
 use crate::id::RunId;
@@ -18,6 +19,8 @@ use crate::id::RunId;
 pub enum Work {
     /// It walks a graph.
     Graph(graph::State),
+    /// It talks with a model.
+    Thread(thread::State),
     /// It makes one call.
     Tool(tool::State),
 }
@@ -68,8 +71,8 @@ pub(super) trait WorkState {
     /// The run is suspended.
     fn suspend(&mut self, _why: &Suspension) {}
 
-    /// The run is resumed, perhaps with another limit of steps.
-    fn resume(&mut self, _max_steps: Option<u32>) {}
+    /// The run is resumed, perhaps with other limits.
+    fn resume(&mut self, _raised: &Raised) {}
 
     /// The run has ended where it stands.
     fn end(&mut self) {}
@@ -79,6 +82,7 @@ impl Work {
     pub(super) fn create(spec: &Spec) -> Self {
         match spec.kind {
             RunKind::Graph => Self::Graph(graph::State::create(spec)),
+            RunKind::Thread => Self::Thread(thread::State::create(spec)),
             RunKind::Tool => Self::Tool(tool::State::default()),
         }
     }
@@ -86,6 +90,7 @@ impl Work {
     pub(super) fn state(&self) -> &dyn WorkState {
         match self {
             Self::Graph(state) => state,
+            Self::Thread(state) => state,
             Self::Tool(state) => state,
         }
     }
@@ -93,6 +98,7 @@ impl Work {
     pub(super) fn state_mut(&mut self) -> &mut dyn WorkState {
         match self {
             Self::Graph(state) => state,
+            Self::Thread(state) => state,
             Self::Tool(state) => state,
         }
     }
@@ -101,11 +107,12 @@ impl Work {
     pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &Event) -> bool {
         match (self, event) {
             (Self::Graph(state), Event::Graph(event)) => state.apply(at, spec, event),
+            (Self::Thread(state), Event::Thread(event)) => state.apply(at, event),
             (Self::Tool(state), Event::Tool(event)) => {
                 state.apply(event);
                 true
             }
-            (Self::Graph(_) | Self::Tool(_), _) => false,
+            (Self::Graph(_) | Self::Thread(_) | Self::Tool(_), _) => false,
         }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::stream::Fault;
 use crate::clock::Timestamp;
 use crate::error::beginning;
+pub use crate::model::thread::Class;
 
 /// Most characters of an error's text.
 const MOST_CHARS: usize = 2000;
@@ -145,24 +146,6 @@ pub enum Failed {
     Refused,
 }
 
-/// What becomes of a failed call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// It may pass.
-    Transient,
-    /// Too many calls; it passes.
-    RateLimited,
-    /// The account is used up: a person must act.
-    Quota,
-    /// The conversation is too long for the model.
-    Context,
-    /// The provider does not take back reasoning that it sent: another root without it may help, once.
-    Reasoning,
-    /// The same call fails again.
-    Permanent,
-}
-
 /// What a failed call is charged at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -195,7 +178,11 @@ impl Verdict {
     pub const fn is_retryable(&self) -> bool {
         match self.class {
             Class::Transient | Class::RateLimited => true,
-            Class::Quota | Class::Context | Class::Reasoning | Class::Permanent => false,
+            Class::Quota
+            | Class::Context
+            | Class::Reasoning
+            | Class::Permanent
+            | Class::Interrupted => false,
         }
     }
 

@@ -55,10 +55,7 @@ fn suspend(run: &str) -> Change {
 }
 
 fn resume(run: &str) -> Change {
-    let event = RunEvent::RunResumed {
-        epoch: Epoch(1),
-        max_steps: None,
-    };
+    let event = RunEvent::resumed(Epoch(1));
     Change::event(&id(run), Event::Run(event))
 }
 

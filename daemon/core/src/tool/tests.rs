@@ -114,10 +114,7 @@ fn a_run_is_suspended_before_its_call_and_never_during_it() {
     let mut fresh = machine();
     fresh.hold(Suspension::new(SuspendReason::User));
     assert!(matches!(fresh.next(tick(1)), Move::Suspended(_)));
-    let resumed = RunEvent::RunResumed {
-        epoch: Epoch(1),
-        max_steps: None,
-    };
+    let resumed = RunEvent::resumed(Epoch(1));
     fresh.observe(tick(2).at, &resumed.into()).unwrap();
     started(&mut fresh);
 

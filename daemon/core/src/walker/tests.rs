@@ -223,6 +223,7 @@ impl Stage {
         for _ in 0..100_000 {
             let at = self.tick();
             match self.walker.next(at) {
+                Move::Query(_, query) => match *query {},
                 Move::Note(events) => self.note(events),
                 Move::Call(events, call) => {
                     self.note(events);
@@ -325,7 +326,11 @@ impl Stage {
         let run = Arc::clone(self.walker.run());
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(1);
-        self.observe(Event::Run(RunEvent::RunResumed { epoch, max_steps }));
+        let raised = crate::model::Raised {
+            max_steps,
+            ..Default::default()
+        };
+        self.observe(Event::Run(RunEvent::RunResumed { epoch, raised }));
     }
 
     /// The record is what its events say.

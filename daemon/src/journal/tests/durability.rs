@@ -183,13 +183,7 @@ async fn a_full_disk_admits_nothing_new_and_runs_may_be_suspended_and_end() {
     journal
         .put(vec![
             rig.create(&id("run-c")),
-            change(
-                &a,
-                Event::Run(RunEvent::RunResumed {
-                    epoch,
-                    max_steps: None,
-                }),
-            ),
+            change(&a, Event::Run(RunEvent::resumed(epoch))),
         ])
         .await;
     drop(journal);
@@ -279,10 +273,7 @@ async fn a_refused_commit_leaves_no_long_payload_behind() {
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
     let long = json!("y".repeat(300_000));
-    let resumed = Event::Run(RunEvent::RunResumed {
-        epoch: journal.epoch(),
-        max_steps: None,
-    });
+    let resumed = Event::Run(RunEvent::resumed(journal.epoch()));
     let changes = vec![change(&run, completed(1, long)), change(&run, resumed)];
     assert_eq!(refusal(journal.commit(changes).await).change, 1);
     assert!(!rig.state().join("objects").exists());

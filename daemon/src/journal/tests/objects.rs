@@ -172,10 +172,7 @@ async fn a_suspended_run_has_a_snapshot_and_a_later_one_takes_its_place() {
         (&json!("suspended"), 2)
     );
     let first = snapshot_of(&rig, &run).await;
-    let resumed = Event::Run(RunEvent::RunResumed {
-        epoch: journal.epoch(),
-        max_steps: None,
-    });
+    let resumed = Event::Run(RunEvent::resumed(journal.epoch()));
     journal.put(vec![change(&run, resumed)]).await;
     journal.put(turn(&run, 3)).await;
     journal.put(vec![change(&run, finish())]).await;

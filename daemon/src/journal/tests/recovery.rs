@@ -209,15 +209,8 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
                 let why = Suspension::new(SuspendReason::Restart);
                 vec![change(&run, Event::Run(RunEvent::RunSuspended(why)))]
             }),
-            Move::Resume(number) => pick(number).map(|(run, _)| {
-                vec![change(
-                    &run,
-                    Event::Run(RunEvent::RunResumed {
-                        epoch: journal.epoch(),
-                        max_steps: None,
-                    }),
-                )]
-            }),
+            Move::Resume(number) => pick(number)
+                .map(|(run, _)| vec![change(&run, Event::Run(RunEvent::resumed(journal.epoch())))]),
             Move::End(number) => pick(number).map(|(run, _)| vec![change(&run, finish())]),
             Move::Crash => None,
             Move::Close => {

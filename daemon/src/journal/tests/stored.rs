@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn};
 use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered, Rows, Usage};
-use rye_core::model::{Event, Extent, Run, RunKind, Spec, StartFrom};
+use rye_core::model::{Event, Extent, Run, RunKind, Spec, StartFrom, ThreadSource};
 use rye_core::money::Usd;
 use rye_core::state::Closed;
 use serde_json::{Value, json};
@@ -38,6 +38,10 @@ fn spec(kind: RunKind) -> Spec {
         graph: (kind == RunKind::Graph)
             .then(|| rig.spec(&id("run-a")).graph)
             .flatten(),
+        thread: (kind == RunKind::Thread).then(|| ThreadSource {
+            text: "# D".into(),
+            contract: "{}".into(),
+        }),
         ..rig.spec(&id("run-a"))
     }
 }
@@ -183,6 +187,92 @@ fn continues() -> Stored {
     record(spec, &[owned()])
 }
 
+/// The record of a thread to which these events happened behind its prompt.
+fn thread(events: &[Event]) -> Stored {
+    let composed = json!({"head": "0".repeat(64), "tools": ["rye_execute"], "bytes": 100});
+    let start = [owned(), event("prompt_composed", &composed)];
+    run(RunKind::Thread, &[&start, events].concat())
+}
+
+fn told() -> Event {
+    event(
+        "cognition_in",
+        &json!({"turn": 1, "source": "nudge", "text": "Return it."}),
+    )
+}
+
+fn said_to() -> Event {
+    event(
+        "message_queued",
+        &json!({"text": "Be quick.", "by": "uid:0"}),
+    )
+}
+
+fn turn() -> [Event; 2] {
+    let begun =
+        json!({"turn": 1, "attempt": 1, "now": at(4), "input_tokens": 40, "max_output": 4096});
+    let held =
+        json!({"call": 1, "amount": "0.010000000", "model": "m", "input": 40, "max_output": 4096});
+    [event("step_start", &begun), event("budget_held", &held)]
+}
+
+fn call_started(position: u32) -> Event {
+    let id = format!("c{position}");
+    let input = json!({"item_id": "rye/bash"});
+    let block = json!({"type": "call", "id": id, "name": "rye_execute", "input": input});
+    let payload = json!({
+        "turn": 1, "position": position, "call_id": id, "tool": "rye_execute", "item": "tool:rye/bash", "input": input,
+        "attempt": 1, "effect": "idempotent", "undeclared": true, "key": "k", "parts": [{"block": block, "raw": "{}"}],
+    });
+    event("tool_call_start", &payload)
+}
+
+fn said() -> [Event; 2] {
+    let call = |id: &str| json!({"type": "call", "id": id, "name": "rye_execute", "input": {"item_id": "rye/bash"}});
+    let message = json!({
+        "role": "assistant", "origin": {"provider": "p", "model": "m"}, "raw": "[]", "stop": "calls",
+        "blocks": [{"type": "text", "text": "Look."}, call("c0"), call("c1"), call("c2")],
+    });
+    let usage = json!({"money": "0.000100000", "calls": 1, "turns": 1, "input": 100, "output": 10});
+    let out = json!({
+        "turn": 1, "attempt": 1, "text": "Look.", "message": message, "usage": usage, "request_id": "r",
+    });
+    let settled = json!({
+        "call": 1, "amount": "0.010000000", "usage": usage, "estimated": false, "because": "usage",
+    });
+    [
+        event("cognition_out", &out),
+        event("budget_settled", &settled),
+    ]
+}
+
+fn call_ended() -> Event {
+    let payload = json!({
+        "turn": 1, "position": 0, "call_id": "c0", "output": "done", "is_error": false, "duration_ms": 3,
+    });
+    event("tool_call_result", &payload)
+}
+
+fn model_failed() -> Event {
+    let payload = json!({
+        "turn": 1, "attempt": 1, "error": failure(), "classification": "rate_limited", "pause_ms": 100,
+    });
+    event("error_classified", &payload)
+}
+
+/// The record of a thread that returned its outputs.
+fn thread_ended() -> Stored {
+    let returned = json!({"status": "success", "outputs": {"words": 4}});
+    let end = [
+        event("directive_return", &returned),
+        event(
+            "thread_completed",
+            &json!({"output": {"words": 4}, "elapsed_ms": 9}),
+        ),
+    ];
+    thread(&[&turn()[..], &said(), &end].concat())
+}
+
 /// A run in every place it can stand.
 fn records() -> Vec<(&'static str, Stored)> {
     let null = Value::Null;
@@ -201,6 +291,45 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_ending", walk(&[step(None), failed(), ending()])),
         ("graph_suspended", walk(&[step(None), done(), suspended()])),
         ("graph_ended", walk(&[step(None), done(), end()])),
+        ("thread_composing", run(RunKind::Thread, &[owned()])),
+        ("thread_before", thread(&[told(), said_to()])),
+        (
+            "thread_calling",
+            thread(&[&[told()][..], &turn(), &[call_started(0)]].concat()),
+        ),
+        (
+            "thread_acting",
+            thread(
+                &[
+                    &turn()[..],
+                    &[call_started(0), call_started(1)],
+                    &said(),
+                    &[call_ended()],
+                ]
+                .concat(),
+            ),
+        ),
+        (
+            "thread_failed",
+            thread(&[&turn()[..], &[model_failed()]].concat()),
+        ),
+        (
+            "thread_backoff",
+            thread(
+                &[
+                    &turn()[..],
+                    &[
+                        model_failed(),
+                        event(
+                            "turn_retry_scheduled",
+                            &json!({"turn": 1, "attempt": 2, "due": at(9)}),
+                        ),
+                    ],
+                ]
+                .concat(),
+            ),
+        ),
+        ("thread_ended", thread_ended()),
         ("tool_calling", run(RunKind::Tool, &call())),
         (
             "tool_ended",

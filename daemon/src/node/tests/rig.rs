@@ -56,14 +56,22 @@ pub(crate) struct Daemon {
 
 impl Rig {
     pub(crate) fn new() -> Self {
+        Self::with_variables(&[])
+    }
+
+    /// A rig whose daemons find `variables` in their environment, too.
+    pub(crate) fn with_variables(variables: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
         let variable = |name: &str, path: &Path| (name.into(), path.as_os_str().to_owned());
-        let environment = Environment::of([
+        let own = [
             variable("HOME", &home),
             variable("USER_SPACE", &home),
             variable("RYE_STATE_DIR", &root.path().join("state")),
-        ]);
+        ];
+        let more = variables.iter();
+        let more = more.map(|(name, value)| variable(name, Path::new(value)));
+        let environment = Environment::of(own.into_iter().chain(more));
         let config = Arc::new(load(&Args::default(), &environment).unwrap().config);
         let signer = Arc::new(NodeKey::open(&config, &HostClock).unwrap());
         let key = KeyDir::new(config.state_dir.join("keys")).load().unwrap();
@@ -145,15 +153,27 @@ impl Rig {
     /// A project with graphs `t/<name>`, each given as its `config`.
     pub(crate) fn project(&self, name: &str, graphs: &[(&str, &str)]) -> PathBuf {
         let directory = self.root.path().canonicalize().unwrap().join(name);
-        let folder = directory.join(".ai/tools/t");
-        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(directory.join(".ai/tools/t")).unwrap();
         for (name, body) in graphs {
             let text = format!("{HEAD}name: {name}\n{body}");
-            let at = Timestamp::default();
-            let signed = sign_text(ItemKind::Tool, "yaml", &text, &self.key, at).unwrap();
-            std::fs::write(folder.join(name).with_extension("yaml"), signed).unwrap();
+            self.item(&directory, ItemKind::Tool, &format!("t/{name}.yaml"), &text);
         }
         directory
+    }
+
+    /// Signs `text` and puts it into the space of `directory`, as the file `name` of that type.
+    pub(crate) fn item(&self, directory: &Path, kind: ItemKind, name: &str, text: &str) -> PathBuf {
+        let path = directory.join(".ai").join(kind.folder()).join(name);
+        let (_, extension) = name.rsplit_once('.').unwrap();
+        let signed = sign_text(kind, extension, text, &self.key, Timestamp::default()).unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, signed).unwrap();
+        path
+    }
+
+    /// The user space.
+    pub(crate) fn home(&self) -> &Path {
+        &self.config.user_space
     }
 
     /// Ends `daemon` as a kill would, at the instant at which `then` stood on the disk.
@@ -230,6 +250,8 @@ impl Daemon {
             text_inputs: BTreeMap::new(),
             capabilities: None,
             limits: Limits::default(),
+            model: None,
+            provider: None,
             durability: None,
             start_key: None,
             caller: Layer {

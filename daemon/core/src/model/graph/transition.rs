@@ -12,8 +12,8 @@ use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
 use crate::model::work::WorkState;
 use crate::model::{
-    Attempt, AttemptId, Event, Failure, Outcome, Round, RunEvent, Slot, Spec, SuppressedError,
-    Suspension, attempt_name,
+    Attempt, AttemptId, Event, Failure, Outcome, Raised, Round, RunEvent, Slot, Spec,
+    SuppressedError, Suspension, attempt_name,
 };
 
 impl WorkState for State {
@@ -122,8 +122,8 @@ impl WorkState for State {
         true
     }
 
-    fn resume(&mut self, max_steps: Option<u32>) {
-        self.max_steps = max_steps.or(self.max_steps);
+    fn resume(&mut self, raised: &Raised) {
+        self.max_steps = raised.max_steps.or(self.max_steps);
     }
 
     fn place<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {

@@ -573,7 +573,7 @@ fn a_hook_of_a_failure_is_asked_in_the_failed_step_in_every_try_and_under_the_sa
         Event::Run(RunEvent::HookStarted { step, .. } | RunEvent::HookCompleted { step, .. }) => {
             Some(*step)
         }
-        Event::Run(_) | Event::Graph(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [2; 6]);
     // As in the logs of runs that an older daemon began: keys count the steps completed before.

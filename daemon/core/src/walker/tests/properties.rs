@@ -269,10 +269,7 @@ impl Chance {
             self.plan(vec![verdict]);
         }
         self.commit();
-        self.recover(Event::Run(RunEvent::RunResumed {
-            epoch: Epoch(2),
-            max_steps: None,
-        }));
+        self.recover(Event::Run(RunEvent::resumed(Epoch(2))));
     }
 
     fn play(mut self) -> Self {
@@ -286,6 +283,7 @@ impl Chance {
             }
             let at = tick(self.clock);
             match self.walker.next(at) {
+                Move::Query(_, query) => match *query {},
                 Move::Note(events) => {
                     self.plan(events);
                     if !self.maybe_crash() {

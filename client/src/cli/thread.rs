@@ -1,0 +1,74 @@
+//! Arguments of verbs about threads.
+
+use clap::{Args, Subcommand};
+use rye_core::id::{ItemRef, RunId};
+
+use super::graph::{Attach, Given, Run};
+use super::values::directive;
+
+/// Verbs about threads.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ThreadVerb {
+    /// Have a model work on a directive, and stay with it until it ends
+    ///
+    /// Shows on stderr what the model says and a line per call of a tool, and ends with what it cost. stdout holds only the outputs
+    /// of the directive, or the last text if it declares none. Ctrl-C leaves; the run continues.
+    #[command(
+        after_help = "Examples:\n  ryectl thread run rye/examples/summarize_file -i path=README.md\n  ryectl thread run app/review --model fast --limit turns=5 --limit spend=0.10"
+    )]
+    Run(ThreadRun),
+    /// Check a directive without running it
+    ///
+    /// Prints a line per finding. Ends with 1 if there are errors.
+    #[command(after_help = "Example:\n  ryectl thread validate rye/examples/summarize_file")]
+    Validate(OneDirective),
+    /// Say something to a thread that has not ended
+    ///
+    /// Its model is told before its next call; a thread that is about to end takes another turn for it. One that is suspended is told
+    /// when it is resumed.
+    #[command(
+        after_help = "Example:\n  ryectl thread say app-review-1767225600-abcdefghij 'Leave the tests as they are.'"
+    )]
+    Say(Say),
+}
+
+/// What is said to a thread.
+#[derive(Debug, Args)]
+pub(crate) struct Say {
+    /// The thread.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// What its model is told.
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) text: String,
+}
+
+/// A thread to start.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadRun {
+    #[command(flatten)]
+    pub(crate) directive: OneDirective,
+    #[command(flatten)]
+    pub(crate) given: Given,
+    #[command(flatten)]
+    pub(crate) attach: Attach,
+}
+
+/// One directive.
+#[derive(Debug, Args)]
+pub(crate) struct OneDirective {
+    /// The directive.
+    #[arg(value_name = "DIRECTIVE", value_parser = directive)]
+    pub(crate) item: ItemRef,
+}
+
+impl From<ThreadRun> for Run {
+    fn from(run: ThreadRun) -> Self {
+        Self {
+            item: run.directive.item,
+            given: run.given,
+            resume: None,
+            attach: run.attach,
+        }
+    }
+}

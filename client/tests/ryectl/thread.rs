@@ -1,0 +1,149 @@
+//! `thread run` and `thread validate`.
+
+use std::sync::Mutex;
+
+use rye_proto::v1::{self, RunStatus};
+use serde_json::json;
+
+use super::ask;
+use super::scripted::{Daemon, RUN, Script, event, run};
+
+/// A thread that called one tool, said what it had found, and ended with `status`.
+fn script(status: RunStatus, output: &str) -> Script {
+    let call = json!({"turn": 1, "position": 0, "call_id": "a", "tool": "rye_execute", "item": "tool:rye/bash", "input": {},
+                      "attempt": 1, "effect": "idempotent", "key": "k"});
+    let result = json!({"turn": 1, "position": 0, "call_id": "a", "output": "3", "is_error": false, "duration_ms": 400});
+    let origin = json!({"provider": "p", "model": "m"});
+    let message = json!({"role": "assistant", "origin": origin, "blocks": []});
+    let said =
+        json!({"turn": 1, "attempt": 1, "text": "I count them.\nOne moment.", "message": message});
+    let end = if status == RunStatus::Completed {
+        ("thread_completed", json!({"output": {}, "elapsed_ms": 9}))
+    } else {
+        let error = json!({"message": "it was refused", "code": "refused", "retryable": false});
+        ("thread_error", json!({"error": error, "elapsed_ms": 9}))
+    };
+    let error = (status != RunStatus::Completed).then(|| v1::RunError {
+        message: "it was refused".to_owned(),
+        code: "refused".to_owned(),
+        ..v1::RunError::default()
+    });
+    let record = v1::Run {
+        item: Some(v1::ItemRef {
+            r#type: v1::ItemType::Directive.into(),
+            id: "x/count".to_owned(),
+        }),
+        kind: v1::RunKind::Thread.into(),
+        state_json: String::new(),
+        output_json: output.to_owned(),
+        cost: Some(v1::Cost {
+            turns: 2,
+            input_tokens: 1200,
+            output_tokens: 300,
+            spend: "0.021500000".to_owned(),
+            ..v1::Cost::default()
+        }),
+        error,
+        ..run(status)
+    };
+    Script {
+        run: Mutex::new(record),
+        events: vec![
+            event(1, "cognition_out", &said),
+            event(2, "tool_call_start", &call),
+            event(3, "tool_call_result", &result),
+            event(4, end.0, &end.1),
+        ],
+        ..Script::default()
+    }
+}
+
+/// What the scripted daemon says of each start.
+const WARNING: &str = "warning: the input `z` is not declared\n";
+/// What is shown while the thread runs.
+const PROGRESS: &str = "I count them.\nOne moment.\n[thread:x/count] turn 1 rye/bash ✓ 0.4s\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stdout_holds_the_outputs_and_stderr_what_happened_and_what_it_cost() {
+    let outputs = r#"{"words":3,"summary":"Three words."}"#;
+    for (verb, output, shown) in [
+        ("thread run x/count", outputs, outputs),
+        ("run directive:x/count", outputs, outputs),
+        (
+            "thread run x/count",
+            r#""As text.\nTwo lines.""#,
+            "As text.\nTwo lines.",
+        ),
+    ] {
+        let daemon = Daemon::serve(script(RunStatus::Completed, output));
+        let line = format!("{verb} -i path=a --model fast --limit turns=3 --limit duration=2m");
+        let ended = ask(&daemon, &line.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(ended.stdout, format!("{shown}\n"));
+        let shown = ended.stderr.strip_prefix(WARNING).unwrap();
+        assert!(shown.starts_with(PROGRESS), "{}", ended.stderr);
+        let cost = "cost: 0.0215 USD, turns 2, tokens 1200 in, 300 out\n";
+        assert!(ended.stderr.ends_with(cost), "{}", ended.stderr);
+        let request = daemon.script.started.lock().unwrap().clone().unwrap();
+        let item = request.item.unwrap();
+        assert_eq!(item.r#type, i32::from(v1::ItemType::Directive));
+        assert_eq!((&*request.model, &*request.provider), ("fast", ""));
+        let limits = request.limits.unwrap();
+        assert_eq!((limits.turns, limits.duration_ms), (Some(3), Some(120_000)));
+        assert_eq!(request.text_inputs["path"], "a");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_failed_prints_nothing_and_json_prints_the_record() {
+    let daemon = Daemon::serve(script(RunStatus::Error, ""));
+    let ended = ask(&daemon, &["thread", "run", "x/count"]).await;
+    assert_eq!((ended.code, &*ended.stdout), (Some(1), ""));
+    assert!(
+        ended.stderr.contains("error: it was refused"),
+        "{}",
+        ended.stderr
+    );
+    let daemon = Daemon::serve(script(RunStatus::Completed, r#"{"words":3}"#));
+    let ended = ask(&daemon, &["thread", "run", "x/count", "--json", "--quiet"]).await;
+    let record = ended.json();
+    assert_eq!(
+        (&record["kind"], &record["run_id"]),
+        (&json!("thread"), &json!(RUN))
+    );
+    let (outputs, others) = (&record["outputs"], (&record["output"], &record["result"]));
+    assert_eq!(
+        (outputs, others),
+        (&json!({"words": 3}), (&json!(null), &json!(null)))
+    );
+    assert_eq!(ended.stderr, WARNING, "nothing else is told");
+    let daemon = Daemon::serve(script(RunStatus::Completed, ""));
+    let ended = ask(&daemon, &["thread", "run", "x/count", "--detach"]).await;
+    assert_eq!((ended.code, ended.stdout), (Some(0), format!("{RUN}\n")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directive_is_checked_and_nothing_is_said_of_nodes() {
+    let report = v1::ValidateResponse {
+        success: false,
+        errors: vec![v1::Finding {
+            code: "unknown_element".to_owned(),
+            message: "there is none".to_owned(),
+            line: 7,
+            column: 1,
+            ..v1::Finding::default()
+        }],
+        path: "/p/count.md".to_owned(),
+        ..v1::ValidateResponse::default()
+    };
+    let script = Script {
+        report,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let ended = ask(&daemon, &["thread", "validate", "x/count"]).await;
+    assert_eq!(ended.code, Some(1));
+    let line = "/p/count.md:7:1: there is none [unknown_element]\n";
+    assert_eq!(ended.stdout, line);
+    assert_eq!(ended.stderr, "/p/count.md: errors 1, warnings 0\n");
+}

@@ -1,0 +1,370 @@
+//! The model of threads: a conversation with a model, turn by turn.
+//!
+//! A turn is one call of the model that came to a message, and the calls of tools that the message asks for. What was said in
+//! turns that are over lies in the conversation, of which the record holds the newest entry; the record itself holds no more than
+//! the turn in hand.
+//!
+//! ```text
+//! Composing ─prompt_composed─► Before ─step_start─► Calling ─cognition_out─► Acting ─step_finish─► Before (the next turn)
+//!                                ▲                     │
+//!                                └──── turn_retry ──── Failed ◄─error_classified
+//! ```
+//!
+//! Calls of tools start while the model still speaks: `tool_call_start` brings along the parts of the message up to the call, so
+//! that a message which breaks off has said at least that much.
+
+mod event;
+mod limits;
+mod queue;
+mod transition;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::work::WorkState;
+use super::{Attempt, Event, Failure, Object, Outcome, Raised, Slot, Spec};
+use crate::clock::Timestamp;
+use crate::conversation::{Block, Digest, Message, Source};
+use crate::id::RunId;
+
+pub use event::{Started, ThreadEvent};
+pub use limits::{Limits, Reached, Used};
+pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
+
+/// Where a thread stands, and what its turns came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// What happens now.
+    pub at: At,
+    /// What its turns used.
+    pub used: Used,
+    /// What they may use.
+    pub limits: Limits,
+    /// The entry with which its conversation began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Digest>,
+    /// The newest entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Digest>,
+    /// How much the model reads at its next call.
+    pub context: Context,
+    /// What somebody said to it that it has not been told.
+    #[serde(default, skip_serializing_if = "Queue::is_empty")]
+    pub queue: Queue,
+    /// How often the model was reminded of what it has to return.
+    #[serde(default)]
+    pub nudges: u8,
+    /// How often it was asked to continue an answer that was too long.
+    #[serde(default)]
+    pub lengths: u8,
+    /// What it returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Arc<Returned>>,
+    /// What it gave back, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<Value>>,
+}
+
+/// How much the model reads at its next call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// Tokens that the last call reported, its answer included.
+    pub reported: u64,
+    /// Bytes that were added since.
+    pub new_bytes: u64,
+}
+
+impl Context {
+    fn add(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.new_bytes = self.new_bytes.saturating_add(bytes);
+    }
+}
+
+/// What a thread does now.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// Its prompt is put together.
+    #[default]
+    Composing,
+    /// A turn is about to begin, or to be tried again.
+    Before(Box<Before>),
+    /// The model is called, and speaks. Calls of tools may be under way.
+    Calling(Box<Turn>),
+    /// The model has spoken; the calls it asked for are made.
+    Acting(Box<Turn>),
+    /// The call of the model failed.
+    Failed(Box<Failed>),
+}
+
+/// A turn that has not begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Before {
+    /// Its number, from 1.
+    pub turn: u32,
+    /// The number of its next try, from 1.
+    pub attempt: u32,
+    /// How many tries failed.
+    #[serde(default)]
+    pub retries: u8,
+    /// What the model is told first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<Told>,
+    /// When it may begin, if it has to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
+}
+
+impl Before {
+    /// The first try of a turn.
+    pub const fn turn(turn: u32) -> Self {
+        Self {
+            turn,
+            attempt: 1,
+            retries: 0,
+            texts: Vec::new(),
+            due: None,
+        }
+    }
+}
+
+/// A text that the model is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// Where it came from.
+    pub source: Source,
+    /// What it says.
+    pub text: String,
+}
+
+/// A call of the model that failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// The turn as it would be tried again.
+    pub next: Before,
+    /// What happened.
+    pub failure: Failure,
+    /// What that means.
+    pub class: Class,
+    /// The pause before another try, in milliseconds.
+    pub pause_ms: u64,
+}
+
+/// What becomes of a failed call of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// It may pass.
+    Transient,
+    /// Too many calls; it passes.
+    RateLimited,
+    /// The account is used up: a person must act.
+    Quota,
+    /// The conversation is too long for the model.
+    Context,
+    /// The provider does not take back reasoning that it sent: another root without it may help, once.
+    Reasoning,
+    /// The same call fails again.
+    Permanent,
+    /// The daemon went down meanwhile. That counts as no try.
+    Interrupted,
+}
+
+/// The turn in hand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Which try it is, from 1.
+    pub attempt: u32,
+    /// How many tries failed before.
+    pub retries: u8,
+    /// When it began.
+    pub now: Timestamp,
+    /// What the model was told first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<Told>,
+    /// About how many tokens were sent.
+    pub input: u64,
+    /// The most tokens of the answer.
+    pub max_output: u32,
+    /// Parts of the message that a call brought along, while there is no message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Arc<Part>>,
+    /// The message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<Arc<Message>>,
+    /// The calls that it asks for, as far as they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ToolCall>,
+}
+
+/// A complete part of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// What it says.
+    pub block: Block,
+    /// The same as it was received, JSON text.
+    pub raw: String,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Its place among the calls of the turn, in the order in which they were known: the slot of its attempt.
+    pub position: u32,
+    /// The id by which it is answered.
+    pub id: String,
+    /// The tool, by the name that the model knows.
+    pub name: String,
+    /// With what.
+    pub input: Arc<Object>,
+    /// How far it is.
+    pub at: CallAt,
+}
+
+/// How far a call of a tool is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallAt {
+    /// It can start.
+    Ready,
+    /// It is under way.
+    Running {
+        /// Which attempt.
+        attempt: Attempt,
+        /// Whether nobody has said what a second one would mean.
+        undeclared: bool,
+    },
+    /// It has ended.
+    Done(Arc<Answered>),
+}
+
+/// What a call of a tool came to, as the model is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The text.
+    pub content: String,
+    /// Whether it failed.
+    pub is_error: bool,
+}
+
+/// How a thread says it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReturnStatus {
+    /// It did what it was asked for.
+    Success,
+    /// It could not.
+    Error,
+}
+
+/// A valid call of `directive_return`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Returned {
+    /// How it ended.
+    pub status: ReturnStatus,
+    /// Why it could not, if it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_detail: Option<String>,
+    /// The outputs.
+    pub outputs: Object,
+}
+
+impl Turn {
+    /// The call with that place.
+    pub fn call(&self, position: u32) -> Option<&ToolCall> {
+        self.calls.iter().find(|call| call.position == position)
+    }
+}
+
+impl State {
+    /// Where a thread of `spec` begins.
+    pub(super) fn create(spec: &Spec) -> Self {
+        Self {
+            limits: Limits::of(spec),
+            ..Self::default()
+        }
+    }
+
+    /// The turn in hand.
+    pub fn turn(&self) -> Option<&Turn> {
+        match &self.at {
+            At::Calling(turn) | At::Acting(turn) => Some(turn),
+            At::Composing | At::Before(_) | At::Failed(_) => None,
+        }
+    }
+
+    fn turn_mut(&mut self) -> Option<&mut Turn> {
+        match &mut self.at {
+            At::Calling(turn) | At::Acting(turn) => Some(turn),
+            At::Composing | At::Before(_) | At::Failed(_) => None,
+        }
+    }
+}
+
+impl WorkState for State {
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        let calls = self.turn().into_iter().flat_map(|turn| &turn.calls);
+        Box::new(calls.filter_map(|call| match &call.at {
+            CallAt::Running { attempt, .. } => Some(attempt),
+            CallAt::Ready | CallAt::Done(_) => None,
+        }))
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        let Slot::Part(position) = slot else {
+            return None;
+        };
+        let turn = self.turn_mut().filter(|turn| turn.number == step)?;
+        match &mut turn.call_mut(position)?.at {
+            CallAt::Running { attempt, .. } => Some(attempt),
+            CallAt::Ready | CallAt::Done(_) => None,
+        }
+    }
+
+    fn child(&self, slot: Slot) -> Option<&RunId> {
+        self.attempts()
+            .find(|attempt| attempt.id.slot == slot)
+            .and_then(|attempt| attempt.child.as_ref())
+    }
+
+    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        self.turn().map(|_| spec.item.id.as_str())
+    }
+
+    fn step(&self) -> Option<u32> {
+        self.turn().map(|turn| turn.number)
+    }
+
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
+        let event = match outcome {
+            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                ThreadEvent::ThreadCompleted { output, elapsed_ms }
+            }
+            Outcome::Error { error } => ThreadEvent::ThreadError { error, elapsed_ms },
+            Outcome::Cancelled { cause } => ThreadEvent::ThreadCancelled { cause, elapsed_ms },
+            Outcome::Killed { .. } => return None,
+        };
+        Some(event.into())
+    }
+
+    fn result(&self) -> Option<&Arc<Value>> {
+        self.result.as_ref()
+    }
+
+    /// Who resumes a thread behind a failure wants another try.
+    fn resume(&mut self, raised: &Raised) {
+        self.limits.raise(raised);
+        if let At::Failed(failed) = &self.at {
+            let next = Before {
+                retries: 0,
+                ..failed.next.clone()
+            };
+            self.at = At::Before(Box::new(next));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a thread may use, and what its turns used.
+
+use serde::{Deserialize, Serialize};
+
+use super::{At, State};
+use crate::model::{Raisable, Raised, Spec};
+
+/// The limits in force of a thread: those it began with, and those that it got when it was resumed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Most turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// Most tokens of its turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Longest time in its turns, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// What the turns of a thread used, those of the runs that it continues included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Turns.
+    pub turns: u32,
+    /// Tokens that count: input and output, and not what a cache gave.
+    pub tokens: u64,
+    /// Time in turns, in milliseconds.
+    pub active_ms: u64,
+}
+
+/// A limit that leaves nothing for another turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// Which.
+    pub limit: Raisable,
+    /// What is used.
+    pub used: u64,
+    /// What may be.
+    pub max: u64,
+}
+
+impl Limits {
+    /// Those that a thread begins with.
+    pub(super) fn of(spec: &Spec) -> Self {
+        Self {
+            turns: spec.limits.turns,
+            tokens: spec.limits.tokens,
+            duration_ms: spec.limits.duration_ms,
+        }
+    }
+
+    /// One of them.
+    pub(in crate::model) fn get(&self, limit: Raisable) -> Option<u64> {
+        match limit {
+            Raisable::Steps => None,
+            Raisable::Turns => self.turns.map(u64::from),
+            Raisable::Tokens => self.tokens,
+            Raisable::Duration => self.duration_ms,
+        }
+    }
+
+    pub(super) fn raise(&mut self, raised: &Raised) {
+        self.turns = raised.max_turns.or(self.turns);
+        self.tokens = raised.max_tokens.or(self.tokens);
+        self.duration_ms = raised.max_duration_ms.or(self.duration_ms);
+    }
+}
+
+impl Used {
+    pub(super) fn count(&mut self, tokens: &[u64]) {
+        let sum = |sum: u64, part: &u64| sum.saturating_add(*part);
+        self.tokens = tokens.iter().fold(self.tokens, sum);
+    }
+
+    /// How much of a limit; `None` if threads have no such limit.
+    pub(in crate::model) fn of(&self, limit: Raisable) -> Option<u64> {
+        match limit {
+            Raisable::Steps => None,
+            Raisable::Turns => Some(self.turns.into()),
+            Raisable::Tokens => Some(self.tokens),
+            Raisable::Duration => Some(self.active_ms),
+        }
+    }
+}
+
+impl State {
+    /// The first limit that leaves nothing for another turn.
+    pub fn limit_reached(&self) -> Option<Reached> {
+        Raisable::ALL.into_iter().find_map(|limit| {
+            let (used, max) = (self.used.of(limit)?, self.limits.get(limit)?);
+            (used >= max).then_some(Reached { limit, used, max })
+        })
+    }
+
+    /// Whether another turn comes next, and `limit` leaves nothing for it.
+    pub(in crate::model) fn is_at(&self, limit: Raisable) -> bool {
+        let is_next = matches!(self.at, At::Before(_) | At::Failed(_));
+        let (used, max) = (self.used.of(limit), self.limits.get(limit));
+        is_next && max.is_some_and(|max| used >= Some(max))
+    }
+}

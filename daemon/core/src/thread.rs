@@ -1,0 +1,323 @@
+//! The machine of a thread: a model works on a directive, turn by turn.
+//!
+//! **Owns** what is fixed about a thread ([`Contract`]), and every decision of its loop: what is sent when, which calls of tools
+//! start, what a failed call of the model leads to, what follows from a message. **Never** speaks to a provider, and knows no api:
+//! it is told what was said in parts ([`Heard`]).
+//!
+//! ```text
+//! compose ─► money and a place at the provider ─► call the model ─┬─ parts, calls ─► tools start while it speaks
+//!              ▲                                                  └─ the message ─► the rest of its calls
+//!              └────────────── keep the entry of the turn ◄─ all calls have ended ◄───┘
+//! ```
+//!
+//! **Order.** What a call may cost at most is held in the commit that begins the turn, before anything is sent; it is settled in
+//! the commit that holds the message. Nothing follows from a call of a tool before its result is on record. Calls run side by side,
+//! those of one item one after the other, in the order of the message; their results are told in that order.
+//!
+//! What somebody says to the thread is told before the next call of the model, and no call begins, nor does the thread come to its
+//! end by its last word, while something waits: a plan that did not know of it is refused by the record, and drawn up again.
+//!
+//! **After a crash** the turn in hand is taken up where its record ends. A call of the model that was in flight is made again, unless
+//! calls of tools came from it: then what those had brought along is the message. A call of a tool in flight is repeated only if
+//! somebody declared that this does no harm; otherwise the model is told that nobody knows what became of it.
+//!
+//! **Failure.** A limit that is reached suspends the thread; so does a failure of the provider that may pass, after as many tries as
+//! the contract names. Any other ends it.
+
+mod after;
+mod before;
+mod calls;
+mod contract;
+mod recovered;
+mod results;
+mod speaking;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::clock::{Tick, Timestamp, Uptime};
+use crate::conversation::{Digest, Entry, Source};
+use crate::id::RunId;
+use crate::machine::{Call, CallOutcome, Machine, Move};
+use crate::model::thread::{At, State, ThreadEvent};
+use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
+use crate::state::Why;
+
+pub use self::before::{Funds, Left};
+pub use self::contract::{Contract, Does, Offered, Target, Terms, offer};
+pub use self::results::{Shown, shown};
+pub use self::speaking::{CallFailure, Heard};
+
+use self::speaking::Speaking;
+
+/// What a thread asks before it goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Query {
+    /// To put its prompt together, and to keep the entry with which the conversation begins.
+    Compose,
+    /// What may be spent, once there is a place at the provider.
+    Funds,
+    /// To keep the entry of a turn.
+    Keep(Entry),
+}
+
+/// What it is answered.
+#[derive(Debug)]
+pub enum Answer {
+    /// The prompt.
+    Composed(Box<Composed>),
+    /// What may be spent.
+    Funds(Funds),
+    /// The name of the entry, which is on disk.
+    Kept(Digest),
+    /// It cannot be done; the thread fails.
+    Failed(Failure),
+}
+
+/// A prompt that was put together, and is on disk as the first entry of the conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composed {
+    /// The system prompt, if there is one.
+    pub system: Option<String>,
+    /// The first message.
+    pub message: String,
+    /// The first entry.
+    pub head: Digest,
+    /// Bytes that the model reads.
+    pub bytes: usize,
+    /// What the author of the directive should know.
+    pub warnings: Vec<String>,
+}
+
+/// A thread.
+#[derive(Debug, Clone)]
+pub struct ThreadMachine {
+    terms: Arc<Terms>,
+    run: Arc<Run>,
+    /// What is in flight in this life of the daemon.
+    live: Live,
+    /// The run is to be suspended before it begins anything more.
+    held: Option<Suspension>,
+}
+
+/// What is in flight, and what is known for the next move.
+#[derive(Debug, Clone, Default)]
+struct Live {
+    /// What may be spent, if that was asked for the call that comes next.
+    funds: Option<Funds>,
+    /// Why the call that comes next cannot be paid for.
+    unpaid: Option<Failure>,
+    /// The call of the model in flight.
+    speaking: Option<Speaking>,
+    /// Calls of tools in flight, and since when.
+    running: BTreeMap<u32, Uptime>,
+    /// The suspended child run that a call waits for.
+    waits_for: Option<RunId>,
+    /// When the pause is over.
+    due: Option<Uptime>,
+}
+
+impl ThreadMachine {
+    /// A machine for `run`, which may be fresh or recovered after a restart.
+    pub fn new(terms: Arc<Terms>, run: Arc<Run>) -> Self {
+        Self {
+            terms,
+            run,
+            live: Live::default(),
+            held: None,
+        }
+    }
+
+    fn state(&self) -> &State {
+        self.run
+            .thread()
+            .expect("the run of this machine is a thread")
+    }
+
+    fn contract(&self) -> &Contract {
+        &self.terms.contract
+    }
+
+    fn is_busy(&self) -> bool {
+        self.live.speaking.is_some() || !self.live.running.is_empty()
+    }
+
+    /// Adds `event` to the record and to `events`.
+    fn record(&mut self, now: Timestamp, events: &mut Vec<Event>, event: impl Into<Event>) {
+        let event = event.into();
+        Arc::make_mut(&mut self.run)
+            .apply(now, &event)
+            .expect("the machine only emits events its own place allows");
+        events.push(event);
+    }
+
+    /// Ends or suspends the run by `event`, behind the settlement of its open call.
+    fn rest(&mut self, now: Timestamp, events: &mut Vec<Event>, event: Event) {
+        for event in self.run.with_settlement(event) {
+            self.record(now, events, event);
+        }
+    }
+
+    fn suspend(&mut self, now: Timestamp, why: Suspension) -> Move<Query> {
+        let mut events = Vec::new();
+        self.held = None;
+        self.rest(now, &mut events, RunEvent::RunSuspended(why).into());
+        Move::Suspended(events)
+    }
+
+    fn fail(&mut self, now: Timestamp, failure: Failure) -> Vec<Event> {
+        let mut events = Vec::new();
+        let end = self.run.end_by_failure(now, failure);
+        self.rest(now, &mut events, end);
+        events
+    }
+
+    /// The next move of a run that nobody has asked to stop.
+    fn advance(&mut self, now: Tick) -> Move<Query> {
+        match self.state().at.clone() {
+            At::Composing => Move::Query(Vec::new(), Box::new(Query::Compose)),
+            At::Before(before) => self.before(now, &before),
+            At::Calling(turn) => self.calling(now, &turn),
+            At::Acting(turn) => self.acting(now, &turn),
+            At::Failed(failed) => self.failed(now.at, &failed),
+        }
+    }
+
+    /// The first message is on disk: the conversation begins.
+    fn composed(&mut self, now: Timestamp, composed: Composed) -> Vec<Event> {
+        let mut events = Vec::new();
+        let model = &self.contract().model;
+        let started = ThreadEvent::ThreadStarted {
+            directive: self.run.spec.item.clone(),
+            provider: model.provider.clone(),
+            model: model.id.clone(),
+        };
+        self.record(now, &mut events, started);
+        for message in composed.warnings {
+            let node = None;
+            self.record(now, &mut events, RunEvent::Warning { node, message });
+        }
+        if let Some(text) = composed.system {
+            self.record(now, &mut events, ThreadEvent::SystemPrompt { text });
+        }
+        let told = ThreadEvent::CognitionIn {
+            turn: 1,
+            source: Source::Directive,
+            text: composed.message,
+        };
+        self.record(now, &mut events, told);
+        let tools = self.contract().offered.iter();
+        let begun = ThreadEvent::PromptComposed {
+            head: composed.head,
+            tools: tools.map(|offered| offered.tool.name.clone()).collect(),
+            bytes: u64::try_from(composed.bytes).unwrap_or(u64::MAX),
+        };
+        self.record(now, &mut events, begun);
+        events
+    }
+}
+
+impl Machine for ThreadMachine {
+    type Signal = Heard;
+    type Query = Query;
+    type Answer = Answer;
+
+    fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    fn rebase(&mut self, run: Arc<Run>) {
+        self.run = run;
+    }
+
+    fn hold(&mut self, why: Suspension) {
+        self.held.get_or_insert(why);
+    }
+
+    fn next(&mut self, now: Tick) -> Move<Query> {
+        match &self.run.life {
+            Life::Running => {}
+            Life::Suspended(_) => return Move::Suspended(Vec::new()),
+            Life::Created | Life::Ended(_) => return Move::End(Vec::new()),
+        }
+        let Some(cause) = self.run.cancel.clone() else {
+            return self.advance(now);
+        };
+        if self.is_busy() {
+            return Move::Wait(Vec::new(), None);
+        }
+        let mut events = Vec::new();
+        let end = self.run.end_by_cancel(now.at, &cause);
+        self.rest(now.at, &mut events, end);
+        Move::End(events)
+    }
+
+    fn start(
+        &mut self,
+        now: Tick,
+        call: &Call,
+        child: Option<RunId>,
+        _node_input_hash: Option<String>,
+    ) -> Vec<Event> {
+        match call.slot {
+            Slot::Part(position) => self.start_tool(now, call, position, child),
+            Slot::Main | Slot::Hook(_) => self.start_turn(now, call),
+        }
+    }
+
+    fn conclude(&mut self, now: Tick, slot: Slot, outcome: &CallOutcome) -> Vec<Event> {
+        match slot {
+            Slot::Part(position) => self.conclude_tool(now, position, outcome),
+            Slot::Main | Slot::Hook(_) => self.conclude_turn(now.at, outcome),
+        }
+    }
+
+    fn heard(&mut self, now: Tick, _slot: Slot, signal: Heard) -> Vec<Event> {
+        self.hear(now.at, signal)
+    }
+
+    fn answered(&mut self, now: Tick, answer: Answer) -> Vec<Event> {
+        match answer {
+            Answer::Composed(composed) => self.composed(now.at, *composed),
+            Answer::Funds(funds) => {
+                self.live.funds = Some(funds);
+                Vec::new()
+            }
+            Answer::Kept(head) => self.kept(now.at, head),
+            Answer::Failed(failure) => self.fail(now.at, failure),
+        }
+    }
+
+    /// The call of the model was not paid for after all: what may be spent is asked again, and if that is too little, it shows there.
+    fn refused(&mut self, _now: Tick, _call: &Call, why: &Why) -> Vec<Event> {
+        self.live.funds = None;
+        if let Why::Budget(denied) = why {
+            let code = "hierarchical_budget_exceeded";
+            self.live.unpaid = Some(Failure::permanent(code, denied.to_string()));
+        }
+        Vec::new()
+    }
+
+    fn abandon(&mut self, slot: Slot) {
+        match slot {
+            Slot::Part(position) => drop(self.live.running.remove(&position)),
+            Slot::Main | Slot::Hook(_) => self.live.speaking = None,
+        }
+    }
+
+    fn suspend_for(&mut self, slot: Slot, child: RunId) {
+        self.abandon(slot);
+        self.live.waits_for.get_or_insert(child);
+    }
+}
+
+/// Suspended because the child run `child` is.
+fn suspended_for(child: RunId) -> Suspension {
+    Suspension {
+        child: Some(child),
+        ..Suspension::new(SuspendReason::Child)
+    }
+}
+
+#[cfg(test)]
+mod tests;

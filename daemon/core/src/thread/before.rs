@@ -1,0 +1,242 @@
+//! Before a turn: limits, what may be spent, how large the call may be.
+
+use crate::capability::Primary;
+use crate::clock::{Tick, Timestamp};
+use crate::conversation::Source;
+use crate::id::ItemKind;
+use crate::ledger::{AccountId, CallNo, Metered};
+use crate::machine::{Call, Move, idempotency_key};
+use crate::model::thread::{Before, Class, Failed, Reached, ThreadEvent};
+use crate::model::{
+    Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
+};
+use crate::money::Usd;
+use crate::provider::{Ahead, Size, TooSmall};
+
+use super::{Query, Speaking, ThreadMachine};
+
+/// What may be spent on the next call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Funds {
+    /// The number of the next paid call of the account.
+    pub next: CallNo,
+    /// What is left where the least is left; `None` without any limit.
+    pub left: Option<Left>,
+    /// The meters in force.
+    pub meters: Vec<Metered>,
+}
+
+/// What is left in an account, open calls not counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// How much.
+    pub amount: Usd,
+    /// The account: that of the thread, or one above it.
+    pub account: AccountId,
+    /// What is used of it.
+    pub used: Usd,
+    /// Its limit.
+    pub limit: Usd,
+}
+
+impl ThreadMachine {
+    pub(super) fn before(&mut self, now: Tick, before: &Before) -> Move<Query> {
+        if let Some(why) = self.held.take() {
+            return self.suspend(now.at, why);
+        }
+        if let Some(due) = before.due {
+            let pause = std::time::Duration::from_millis(due.ms_since(now.at));
+            let due = *self.live.due.get_or_insert(now.up.plus(pause));
+            if now.up < due {
+                return Move::Wait(Vec::new(), Some(due));
+            }
+        }
+        if let Some(why) = self.limit_reached() {
+            return self.suspend(now.at, why);
+        }
+        if !self.state().queue.is_empty() {
+            return Move::Note(self.tell_queued(now.at, before.turn));
+        }
+        if let Some(failure) = self.live.unpaid.take() {
+            return self.suspend(now.at, because_of(SuspendReason::Budget, failure));
+        }
+        if self.live.funds.is_none() {
+            return Move::Query(Vec::new(), Box::new(Query::Funds));
+        }
+        match self.size() {
+            Ok(_) => Move::Call(Vec::new(), Box::new(self.model_call(now, before))),
+            Err(small) => {
+                let why = self.too_small(small);
+                self.live.funds = None;
+                self.suspend(now.at, why)
+            }
+        }
+    }
+
+    /// The model is told what was said to it, in the order in which that was said.
+    fn tell_queued(&mut self, now: Timestamp, turn: u32) -> Vec<Event> {
+        let mut events = Vec::new();
+        let queue = self.state().queue.clone();
+        for text in queue.texts() {
+            let told = ThreadEvent::CognitionIn {
+                turn,
+                source: Source::Message,
+                text: text.to_owned(),
+            };
+            self.record(now, &mut events, told);
+        }
+        events
+    }
+
+    /// The limit of the chain that leaves nothing for another turn.
+    fn limit_reached(&self) -> Option<Suspension> {
+        let Reached { limit, used, max } = self.state().limit_reached()?;
+        Some(at_limit(limit.code(), used.to_string(), max.to_string()))
+    }
+
+    /// The size of the next call, by what is known of the money.
+    fn size(&self) -> Result<Size, TooSmall> {
+        let state = self.state();
+        let left = self
+            .live
+            .funds
+            .as_ref()
+            .and_then(|funds| funds.left.as_ref());
+        self.contract().model.size(&Ahead {
+            reported: state.context.reported,
+            new_bytes: usize::try_from(state.context.new_bytes).unwrap_or(usize::MAX),
+            tokens_left: state
+                .limits
+                .tokens
+                .map(|most| most.saturating_sub(state.used.tokens)),
+            money_left: left.map(|left| left.amount),
+        })
+    }
+
+    fn too_small(&self, small: TooSmall) -> Suspension {
+        let left = self
+            .live
+            .funds
+            .as_ref()
+            .and_then(|funds| funds.left.as_ref());
+        match (small, left) {
+            (TooSmall::Tokens { .. }, _) => {
+                let (used, limits) = (self.state().used, self.state().limits);
+                at_limit(
+                    Raisable::Tokens.code(),
+                    used.tokens.to_string(),
+                    limits.tokens.unwrap_or_default().to_string(),
+                )
+            }
+            (TooSmall::Money { .. }, Some(left))
+                if left.account == self.run.spec.budget.account =>
+            {
+                at_limit(
+                    "spend_exceeded",
+                    left.used.to_string(),
+                    left.limit.to_string(),
+                )
+            }
+            (TooSmall::Money { .. }, Some(left)) => {
+                let text = format!("the account `{}` has too little: {small}", left.account);
+                let failure = Failure::permanent("hierarchical_budget_exceeded", text);
+                because_of(SuspendReason::Budget, failure)
+            }
+            (TooSmall::Money { .. } | TooSmall::Cost, _) => {
+                let failure = Failure::permanent("spend_exceeded", small.to_string());
+                because_of(SuspendReason::Limit, failure)
+            }
+        }
+    }
+
+    /// The call of the model. It is paid for, so nothing is sent before its announcement is durable.
+    fn model_call(&self, now: Tick, before: &Before) -> Call {
+        let spec = &self.run.spec;
+        let place = format!("turn/{}.{}", before.turn, before.attempt);
+        Call {
+            step: before.turn,
+            attempt: before.attempt,
+            primary: Primary::Execute,
+            key: idempotency_key(spec.effect_scope(), &place, 0, None, None),
+            effect: Effect::AtMostOnce,
+            ..Call::new(Slot::Main, spec.item.clone(), Object::new(), now.at)
+        }
+    }
+
+    pub(super) fn start_turn(&mut self, now: Tick, call: &Call) -> Vec<Event> {
+        debug_assert_eq!(call.item.kind, ItemKind::Directive);
+        let size = self.size().expect("the call was offered because it fits");
+        let funds = self.live.funds.take().expect("what may be spent is known");
+        let mut events = Vec::new();
+        let start = ThreadEvent::StepStart {
+            turn: call.step,
+            attempt: call.attempt,
+            now: call.now,
+            input_tokens: size.input,
+            max_output: size.max_output,
+        };
+        self.record(now.at, &mut events, start);
+        let held = RunEvent::BudgetHeld {
+            call: funds.next,
+            amount: size.hold,
+            model: self.contract().model.id.clone(),
+            input: size.input,
+            max_output: size.max_output.into(),
+            meters: funds.meters,
+        };
+        self.record(now.at, &mut events, held);
+        self.live.due = None;
+        self.live.speaking = Some(Speaking::default());
+        events
+    }
+
+    /// The call of the model failed: another try, a pause for somebody to look at it, or the end.
+    pub(super) fn failed(&mut self, now: Timestamp, failed: &Failed) -> Move<Query> {
+        let tries_left = failed.next.retries <= self.contract().max_retries;
+        let is_short = failed.pause_ms <= super::speaking::LONGEST_PAUSE_MS;
+        match failed.class {
+            Class::Interrupted => self.try_again(now, failed, now),
+            Class::Transient | Class::RateLimited if tries_left && is_short => {
+                let pause = std::time::Duration::from_millis(failed.pause_ms);
+                self.try_again(now, failed, now.plus(pause))
+            }
+            Class::Transient | Class::RateLimited | Class::Quota => {
+                let why = because_of(SuspendReason::Error, failed.failure.clone());
+                self.suspend(now, why)
+            }
+            Class::Context | Class::Reasoning | Class::Permanent => {
+                Move::End(self.fail(now, failed.failure.clone()))
+            }
+        }
+    }
+
+    fn try_again(&mut self, now: Timestamp, failed: &Failed, due: Timestamp) -> Move<Query> {
+        let mut events = Vec::new();
+        let scheduled = ThreadEvent::TurnRetryScheduled {
+            turn: failed.next.turn,
+            attempt: failed.next.attempt,
+            due,
+        };
+        self.record(now, &mut events, scheduled);
+        Move::Note(events)
+    }
+}
+
+/// Suspended at a limit that somebody may raise.
+fn at_limit(code: &str, current: String, max: String) -> Suspension {
+    Suspension {
+        code: Some(code.to_owned()),
+        current: Some(current),
+        max: Some(max),
+        ..Suspension::new(SuspendReason::Limit)
+    }
+}
+
+/// Suspended because of `failure`.
+fn because_of(reason: SuspendReason, failure: Failure) -> Suspension {
+    Suspension {
+        code: Some(failure.code.clone()),
+        failure: Some(Box::new(failure)),
+        ..Suspension::new(reason)
+    }
+}

@@ -1,0 +1,445 @@
+//! The calls of tools that a message asks for: which start when, and what the model is told of them.
+
+use std::sync::Arc;
+
+use crate::clock::{Tick, Timestamp};
+use crate::conversation::{Message, Stop};
+use crate::directive::CallStart;
+use crate::id::{ItemRef, RunId};
+use crate::machine::{Call, CallOutcome, Move, idempotency_key};
+use crate::model::thread::{At, CallAt, ReturnStatus, Started, ThreadEvent, ToolCall, Turn};
+use crate::model::{Effect, Event, Object, Slot, SuspendReason, Suspension};
+
+use super::results::shown;
+use super::{Query, Target, ThreadMachine, suspended_for};
+
+/// A call that may start.
+#[derive(Debug, Clone)]
+struct Candidate {
+    position: u32,
+    item: ItemRef,
+    params: Object,
+}
+
+/// A call of the turn in hand, as far as it matters for the others.
+struct Known<'a> {
+    position: u32,
+    name: &'a str,
+    input: &'a Object,
+    has_started: bool,
+    is_over: bool,
+    /// Whether a child run carries it out, which is independent of all others.
+    by_a_run: bool,
+}
+
+impl ThreadMachine {
+    /// The model speaks; calls that are complete start meanwhile.
+    pub(super) fn calling(&mut self, now: Tick, turn: &Turn) -> Move<Query> {
+        let Some(speaking) = &self.live.speaking else {
+            return Move::Note(self.take_up(now.at, turn));
+        };
+        let waits = self.contract().model.start == CallStart::Message;
+        if waits || self.is_to_rest() {
+            return Move::Wait(Vec::new(), None);
+        }
+        let known = speaking.calls.iter().map(|asked| {
+            let call = turn.call(asked.position);
+            Known {
+                position: asked.position,
+                name: &asked.name,
+                input: &asked.input,
+                has_started: call.is_some(),
+                is_over: call.is_some_and(|call| matches!(call.at, CallAt::Done(_))),
+                by_a_run: call.is_some_and(is_by_a_run),
+            }
+        });
+        let is_early = |item: &ItemRef| self.contract().effect(item) != Some(Effect::AtMostOnce);
+        match self.candidate(known, is_early) {
+            Some(candidate) => {
+                let call = self.tool_call(now, turn, candidate, 1, None);
+                Move::Call(Vec::new(), Box::new(call))
+            }
+            None => Move::Wait(Vec::new(), None),
+        }
+    }
+
+    /// The model has spoken; its calls are answered, one way or another.
+    pub(super) fn acting(&mut self, now: Tick, turn: &Turn) -> Move<Query> {
+        let events = self.answer_at_once(now.at, turn);
+        if !events.is_empty() {
+            return Move::Note(events);
+        }
+        if let Some(next) = self.take_up_calls(now, turn) {
+            return next;
+        }
+        if !self.is_to_rest() {
+            let known = turn.calls.iter().map(|call| Known {
+                position: call.position,
+                name: &call.name,
+                input: &call.input,
+                has_started: !matches!(call.at, CallAt::Ready),
+                is_over: matches!(call.at, CallAt::Done(_)),
+                by_a_run: is_by_a_run(call),
+            });
+            if let Some(candidate) = self.candidate(known, |_| true) {
+                let call = self.tool_call(now, turn, candidate, 1, None);
+                return Move::Call(Vec::new(), Box::new(call));
+            }
+        }
+        if self.is_busy() {
+            return Move::Wait(Vec::new(), None);
+        }
+        if let Some(child) = self.live.waits_for.take() {
+            return self.suspend(now.at, suspended_for(child));
+        }
+        let uncertain = self.run.uncertain();
+        if !uncertain.is_empty() {
+            let why = Suspension {
+                uncertain: uncertain.into_iter().map(|(name, _)| name).collect(),
+                ..Suspension::new(SuspendReason::Uncertain)
+            };
+            return self.suspend(now.at, why);
+        }
+        let is_over = turn
+            .calls
+            .iter()
+            .all(|call| matches!(call.at, CallAt::Done(_)));
+        match self.held.take() {
+            Some(why) if !is_over => self.suspend(now.at, why),
+            held => {
+                self.held = held;
+                self.close_turn(now.at, turn)
+            }
+        }
+    }
+
+    /// Whether the thread is to be suspended before it begins anything more.
+    const fn is_to_rest(&self) -> bool {
+        self.held.is_some() || self.live.waits_for.is_some()
+    }
+
+    /// The first call that may start: calls of one item follow each other, unless a child run carries them out; all others run side
+    /// by side.
+    fn candidate<'a>(
+        &self,
+        calls: impl Iterator<Item = Known<'a>>,
+        may_start: impl Fn(&ItemRef) -> bool,
+    ) -> Option<Candidate> {
+        let most = self.contract().model.max_parallel;
+        if self.live.running.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let mut open: Vec<ItemRef> = Vec::new();
+        for call in calls {
+            let Target::Execute { item, params } = self.contract().target(call.name, call.input)
+            else {
+                continue;
+            };
+            if call.is_over {
+                continue;
+            }
+            let is_pure = self.contract().effect(&item) == Some(Effect::Pure);
+            let is_free = is_pure || !open.contains(&item);
+            if !call.has_started && is_free && may_start(&item) {
+                return Some(Candidate {
+                    position: call.position,
+                    item,
+                    params,
+                });
+            }
+            if !call.by_a_run {
+                open.push(item);
+            }
+        }
+        None
+    }
+
+    /// The call of a tool, by the same key in every life of the daemon.
+    fn tool_call(
+        &self,
+        now: Tick,
+        turn: &Turn,
+        candidate: Candidate,
+        attempt: u32,
+        attached: Option<RunId>,
+    ) -> Call {
+        let Candidate {
+            position,
+            item,
+            params,
+        } = candidate;
+        let scope = self.run.spec.effect_scope();
+        let place = format!("turn/{}.{}", turn.number, turn.attempt);
+        Call {
+            step: turn.number,
+            node: item.id.as_str().to_owned(),
+            attempt,
+            key: idempotency_key(scope, &place, 0, Some(position), None),
+            effect: self.contract().effect(&item).unwrap_or_default(),
+            attached,
+            ..Call::new(Slot::Part(position), item, params, now.at)
+        }
+    }
+
+    /// Another attempt of a call that was in flight.
+    pub(super) fn call_again(
+        &self,
+        now: Tick,
+        turn: &Turn,
+        position: u32,
+        attempt: u32,
+        child: Option<RunId>,
+    ) -> Option<Call> {
+        let call = turn.call(position)?;
+        let Target::Execute { item, params } = self.contract().target(&call.name, &call.input)
+        else {
+            return None;
+        };
+        let candidate = Candidate {
+            position,
+            item,
+            params,
+        };
+        Some(self.tool_call(now, turn, candidate, attempt, child))
+    }
+
+    /// A call that the model has asked for and that is not on record, for the model still speaks.
+    fn unrecorded(&self, now: Tick, position: u32) -> Option<Call> {
+        let turn = self.state().turn()?;
+        if turn.call(position).is_some() {
+            return None;
+        }
+        let mut asked = self.live.speaking.iter().flat_map(|said| &said.calls);
+        let asked = asked.find(|asked| asked.position == position)?;
+        let Target::Execute { item, params } = self.contract().target(&asked.name, &asked.input)
+        else {
+            return None;
+        };
+        let candidate = Candidate {
+            position,
+            item,
+            params,
+        };
+        Some(self.tool_call(now, turn, candidate, 1, None))
+    }
+
+    pub(super) fn start_tool(
+        &mut self,
+        now: Tick,
+        call: &Call,
+        position: u32,
+        child: Option<RunId>,
+    ) -> Vec<Event> {
+        let turn = self.state().turn().expect("a call starts within a turn");
+        let asked = self
+            .live
+            .speaking
+            .iter()
+            .flat_map(|speaking| &speaking.calls);
+        let asked = asked.clone().find(|asked| asked.position == position);
+        let known = turn.call(position);
+        let (call_id, tool, input) = match (known, asked) {
+            (Some(call), _) => (call.id.clone(), call.name.clone(), Arc::clone(&call.input)),
+            (None, Some(asked)) => (
+                asked.id.clone(),
+                asked.name.clone(),
+                Arc::clone(&asked.input),
+            ),
+            (None, None) => unreachable!("a call that starts was asked for"),
+        };
+        let unlogged = match (&self.live.speaking, asked, &turn.said) {
+            (Some(speaking), Some(asked), None) => {
+                let logged = turn.parts.len().min(asked.parts);
+                speaking.parts[logged..asked.parts].to_vec()
+            }
+            (_, _, _) => Vec::new(),
+        };
+        let started = Started {
+            turn: call.step,
+            position,
+            call_id,
+            tool,
+            item: call.item.to_string(),
+            input,
+            attempt: call.attempt,
+            effect: call.effect,
+            undeclared: child.is_none() && self.contract().effect(&call.item).is_none(),
+            key: call.key.clone(),
+            child,
+            parts: unlogged,
+        };
+        let mut events = Vec::new();
+        self.record(
+            now.at,
+            &mut events,
+            ThreadEvent::ToolCallStart(Box::new(started)),
+        );
+        self.live.running.insert(position, now.up);
+        events
+    }
+
+    pub(super) fn conclude_tool(
+        &mut self,
+        now: Tick,
+        position: u32,
+        outcome: &CallOutcome,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        // Refused while the model speaks: only the start of a call brings along what was said up to it.
+        if let Some(call) = self.unrecorded(now, position) {
+            events = self.start_tool(now, &call, position, None);
+        }
+        let since = self.live.running.remove(&position);
+        let duration = since.map(|since| now.up.since(since)).unwrap_or_default();
+        let call = self.state().turn().and_then(|turn| turn.call(position));
+        let Some((turn, call_id)) = self
+            .state()
+            .turn()
+            .map(|turn| turn.number)
+            .zip(call.map(|call| call.id.clone()))
+        else {
+            return events;
+        };
+        let shown = shown(&outcome.result, outcome.failure.as_ref());
+        let result = ThreadEvent::ToolCallResult {
+            turn,
+            position,
+            call_id,
+            is_error: outcome.failure.is_some(),
+            code: outcome.failure.as_ref().map(|failure| failure.code.clone()),
+            artifact: shown.artifact.map(|artifact| artifact.name),
+            output: shown.text,
+            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        };
+        self.record(now.at, &mut events, result);
+        events
+    }
+
+    /// Answers calls that need nothing to be done: those that cannot be carried out, and the return of the outputs.
+    fn answer_at_once(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
+        let mut events = Vec::new();
+        let is_refusal = is_refusal(turn);
+        for call in turn
+            .calls
+            .iter()
+            .filter(|call| matches!(call.at, CallAt::Ready))
+        {
+            if is_refusal {
+                let text = "the model refused to answer, so its calls are not carried out";
+                self.refuse(now, &mut events, &call.id, "refused", text);
+                continue;
+            }
+            match self.contract().target(&call.name, &call.input) {
+                Target::Execute { .. } => {}
+                Target::Return => self.return_outputs(now, &mut events, &call.id, &call.input),
+                Target::Refused { code, message } => {
+                    self.refuse(now, &mut events, &call.id, code, &message);
+                }
+            }
+        }
+        events
+    }
+
+    fn return_outputs(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        id: &str,
+        outputs: &Object,
+    ) {
+        let Some(returns) = &self.terms.returns else {
+            return self.refuse(now, events, id, "unknown_tool", "nothing is to be returned");
+        };
+        if self.state().returned.is_some() {
+            return self.refuse(
+                now,
+                events,
+                id,
+                "returned",
+                "the outputs were returned already",
+            );
+        }
+        match returns.check(outputs) {
+            Err(problem) => self.refuse(now, events, id, "invalid_outputs", &problem),
+            Ok(returned) => {
+                let text = match returned.status {
+                    ReturnStatus::Success => "the outputs are accepted",
+                    ReturnStatus::Error => "the error is noted",
+                };
+                self.record(
+                    now,
+                    events,
+                    ThreadEvent::DirectiveReturn(Arc::new(returned)),
+                );
+                self.answer(now, events, id, text.to_owned(), None);
+            }
+        }
+    }
+
+    /// Answers the call `id` with an error; it was not carried out.
+    pub(super) fn refuse(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        id: &str,
+        code: &str,
+        problem: &str,
+    ) {
+        self.answer(now, events, id, problem.to_owned(), Some(code));
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        id: &str,
+        output: String,
+        error: Option<&str>,
+    ) {
+        let turn = self.state().turn();
+        let called = turn.and_then(|turn| turn.calls.iter().find(|call| call.id == id));
+        let Some((turn, call)) = turn.zip(called) else {
+            return;
+        };
+        let result = ThreadEvent::ToolCallResult {
+            turn: turn.number,
+            position: call.position,
+            call_id: id.to_owned(),
+            output,
+            is_error: error.is_some(),
+            code: error.map(str::to_owned),
+            artifact: None,
+            duration_ms: 0,
+        };
+        self.record(now, events, result);
+    }
+
+    /// The turn in hand, when every call of it has ended.
+    pub(super) fn acted(&self) -> Option<Box<Turn>> {
+        match &self.state().at {
+            At::Acting(turn) => Some(turn.clone()),
+            At::Composing | At::Before(_) | At::Calling(_) | At::Failed(_) => None,
+        }
+    }
+}
+
+/// Whether a child run carries `call` out.
+const fn is_by_a_run(call: &ToolCall) -> bool {
+    match &call.at {
+        CallAt::Running { attempt, .. } => attempt.child.is_some(),
+        CallAt::Ready | CallAt::Done(_) => false,
+    }
+}
+
+/// Whether the model refused to answer.
+pub(super) fn is_refusal(turn: &Turn) -> bool {
+    stop_of(turn) == Some(Stop::Refusal)
+}
+
+/// Why the model stopped; `None` if it was cut off.
+pub(super) fn stop_of(turn: &Turn) -> Option<Stop> {
+    match turn.said.as_deref() {
+        Some(Message::Assistant { stop, .. }) => *stop,
+        Some(Message::User { .. }) | None => None,
+    }
+}

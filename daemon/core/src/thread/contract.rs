@@ -1,0 +1,243 @@
+//! What is fixed about a thread at its start, and what the model may call under it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::capability::{Capability, Layer, Primary, can_match};
+use crate::conversation::{Root, Tool, ToolMode};
+use crate::directive::{Effective, Returns};
+use crate::error::excerpt;
+use crate::expr::parse_json;
+use crate::id::{ItemKind, ItemRef};
+use crate::model::{Effect, Object};
+use crate::provider::ResolvedModel;
+
+/// The name of the tool by which a model carries out items.
+const EXECUTE: &str = "rye_execute";
+/// The name of the tool by which it returns its outputs.
+const RETURN: &str = "directive_return";
+
+/// What a thread goes by. It is data, and part of its record: no edit of a file changes a thread that has begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Contract {
+    /// The directive, with what it takes over from those it extends.
+    pub directive: Effective,
+    /// The model.
+    pub model: ResolvedModel,
+    /// The tools that the model may call, in the order in which it is told of them.
+    pub offered: Vec<Offered>,
+    /// How often a failed call is tried again in one turn.
+    pub max_retries: u8,
+}
+
+/// A contract that is ready to be worked under.
+#[derive(Debug)]
+pub struct Terms {
+    /// What was agreed.
+    pub contract: Contract,
+    /// The check of what is returned, if something is to be.
+    pub(super) returns: Option<Returns>,
+}
+
+impl Terms {
+    /// Reads the JSON text of a contract.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let contract: Contract = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let returns = Returns::of(&contract.directive.directive.outputs)?;
+        Ok(Self { contract, returns })
+    }
+}
+
+/// A tool that the model may call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Offered {
+    /// What the model is told of it.
+    pub tool: Tool,
+    /// What a call of it does.
+    pub does: Does,
+}
+
+/// What a call of an offered tool does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Does {
+    /// It carries out the item that its arguments name.
+    Execute,
+    /// It returns the outputs of the thread.
+    Return,
+}
+
+/// What a call of a model comes down to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// This item is carried out.
+    Execute {
+        /// The item.
+        item: ItemRef,
+        /// With these parameters.
+        params: Object,
+    },
+    /// The outputs are returned.
+    Return,
+    /// Nothing, for it cannot be carried out.
+    Refused {
+        /// Why, for programs.
+        code: &'static str,
+        /// Why, for the model.
+        message: String,
+    },
+}
+
+/// The tools that a model may call under `layers`. The error says which output cannot be described.
+pub fn offer(directive: &Effective, layers: &[Layer]) -> Result<Vec<Offered>, String> {
+    let mut offered = Vec::new();
+    if may_execute(layers) {
+        offered.push(Offered {
+            tool: execute(),
+            does: Does::Execute,
+        });
+    }
+    if let Some(returns) = Returns::of(&directive.directive.outputs)? {
+        offered.push(Offered {
+            tool: Tool {
+                name: RETURN.to_owned(),
+                description: "Returns the outputs of this directive and ends it.".to_owned(),
+                schema: returns.schema().clone(),
+            },
+            does: Does::Return,
+        });
+    }
+    offered.sort_by(|one, other| one.tool.name.cmp(&other.tool.name));
+    Ok(offered)
+}
+
+/// Whether each layer has a pattern that may cover the execution of a tool.
+fn may_execute(layers: &[Layer]) -> bool {
+    let prefix = "rye.execute.tool.";
+    let covers = |pattern: &String| {
+        let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
+        can_match(pattern) && (literal.starts_with(prefix) || prefix.starts_with(literal))
+    };
+    let allows = |layer: &Layer| layer.patterns.iter().any(covers);
+    !layers.is_empty() && layers.iter().all(allows)
+}
+
+fn execute() -> Tool {
+    Tool {
+        name: EXECUTE.to_owned(),
+        description: "Carries out a signed item and answers with its result. What may be carried out is said under \
+                      `permissions`."
+            .to_owned(),
+        schema: json!({
+            "type": "object",
+            "properties": {
+                "item_type": {"type": "string", "enum": ["tool"], "description": "The kind of the item."},
+                "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
+                "parameters": {"type": "object", "description": "The parameters of the item."},
+            },
+            "required": ["item_id"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+impl Contract {
+    /// What the model may call, and how the conversation begins.
+    pub fn root(&self, system: Option<String>) -> Root {
+        Root {
+            system,
+            tools: self
+                .offered
+                .iter()
+                .map(|offered| offered.tool.clone())
+                .collect(),
+            tool_mode: ToolMode::Native,
+            origin: self.model.origin(),
+        }
+    }
+
+    /// What a call of the tool `name` with `input` comes down to. Tools are known by the names under which they were offered, and
+    /// by no others.
+    pub fn target(&self, name: &str, input: &Object) -> Target {
+        let offered = self
+            .offered
+            .iter()
+            .find(|offered| offered.tool.name == name);
+        match offered.map(|offered| &offered.does) {
+            Some(Does::Execute) => to_execute(input),
+            Some(Does::Return) => Target::Return,
+            None => {
+                let known: Vec<&str> = self.offered.iter().map(|o| o.tool.name.as_str()).collect();
+                let known = if known.is_empty() {
+                    "there are no tools".to_owned()
+                } else {
+                    format!("there are {}", known.join(", "))
+                };
+                Target::Refused {
+                    code: "unknown_tool",
+                    message: format!("there is no tool `{}`; {known}", excerpt(name)),
+                }
+            }
+        }
+    }
+
+    /// What a second execution of `item` would mean, if the permission that names it says so.
+    pub fn effect(&self, item: &ItemRef) -> Option<Effect> {
+        let permissions = self.directive.directive.permissions.as_ref()?;
+        let capability = Capability::of(Primary::Execute, item);
+        let names = |pattern: &str| {
+            let layer = Layer {
+                source: String::new(),
+                patterns: vec![pattern.to_owned()],
+            };
+            layer.allows(&capability)
+        };
+        let found = permissions
+            .effects
+            .iter()
+            .find(|(pattern, _)| names(pattern));
+        found.map(|(_, effect)| *effect)
+    }
+}
+
+/// The item and the parameters that a call of `rye_execute` names.
+fn to_execute(input: &Object) -> Target {
+    match read_execute(input) {
+        Ok((item, params)) => Target::Execute { item, params },
+        Err(message) => Target::Refused {
+            code: "invalid_params",
+            message,
+        },
+    }
+}
+
+fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {
+    const KEYS: [&str; 3] = ["item_type", "item_id", "parameters"];
+    if let Some(other) = input.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(format!(
+            "`{EXECUTE}` takes `item_type`, `item_id` and `parameters`, and no `{}`",
+            excerpt(other)
+        ));
+    }
+    match input.get("item_type").map(Value::as_str) {
+        None | Some(Some("tool")) => {}
+        Some(_) => return Err("`item_type` must be \"tool\"".to_owned()),
+    }
+    let id = input.get("item_id").and_then(Value::as_str);
+    let id = id.ok_or("`item_id` must be the id of an item, like \"rye/bash\"")?;
+    let item = ItemRef::parse(id, ItemKind::Tool).map_err(|error| format!("`item_id`: {error}"))?;
+    if item.kind != ItemKind::Tool {
+        return Err(format!("`{item}` is no tool"));
+    }
+    let params = match input.get("parameters") {
+        None | Some(Value::Null) => Object::new(),
+        Some(Value::Object(params)) => params.clone(),
+        // Some models write objects as text.
+        Some(Value::String(text)) => match parse_json(text) {
+            Ok(Value::Object(params)) => params,
+            Ok(_) | Err(_) => return Err("`parameters` must be an object".to_owned()),
+        },
+        Some(_) => return Err("`parameters` must be an object".to_owned()),
+    };
+    Ok((item, params))
+}

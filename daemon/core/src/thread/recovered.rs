@@ -1,0 +1,87 @@
+//! A thread whose task began anew: after a crash, or after it was suspended.
+
+use crate::clock::{Tick, Timestamp};
+use crate::machine::Move;
+use crate::model::thread::{CallAt, Class, Turn};
+use crate::model::{Because, Effect, Event, Failure, Verdict};
+use crate::provider::failure::Charge;
+
+use super::speaking::CallFailure;
+use super::{Query, ThreadMachine};
+
+impl ThreadMachine {
+    /// The model was called, and nobody listens any more. It is called again, unless calls of tools came from what it said.
+    pub(super) fn take_up(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Some(settled) = self.run.settlement(Because::Crash) {
+            self.record(now, &mut events, settled);
+        }
+        if turn.calls.is_empty() {
+            let text = "the daemon went down while the model was called";
+            let failed = CallFailure {
+                failure: Failure {
+                    retryable: true,
+                    ..Failure::permanent("interrupted", text)
+                },
+                class: Class::Interrupted,
+                charge: Charge::Hold,
+                reported: None,
+                pause_ms: 0,
+            };
+            self.classified(now, &mut events, turn, &failed);
+        } else {
+            self.say_in_part(now, &mut events, turn);
+        }
+        events
+    }
+
+    /// Calls of tools that were in flight when the daemon went down: the next move for the first of them that needs one.
+    pub(super) fn take_up_calls(&mut self, now: Tick, turn: &Turn) -> Option<Move<Query>> {
+        let mut events = Vec::new();
+        for call in &turn.calls {
+            let CallAt::Running {
+                attempt,
+                undeclared,
+            } = &call.at
+            else {
+                continue;
+            };
+            if self.live.running.contains_key(&call.position) {
+                continue;
+            }
+            let again =
+                |child| self.call_again(now, turn, call.position, attempt.id.number + 1, child);
+            match (&attempt.child, attempt.verdict) {
+                // Its result is that of the run.
+                (Some(_), _) if self.live.waits_for.is_some() => {}
+                (Some(child), _) => {
+                    let Some(call) = again(Some(child.clone())) else {
+                        continue;
+                    };
+                    return Some(Move::Call(events, Box::new(call)));
+                }
+                (None, Some(Verdict::Done)) => {
+                    let text = r#"{"status":"done"}"#.to_owned();
+                    self.answer(now.at, &mut events, &call.id, text, None);
+                }
+                (None, Some(Verdict::Fail)) => {
+                    let text = "somebody looked, and said that it failed";
+                    self.refuse(now.at, &mut events, &call.id, "uncertain_failed", text);
+                }
+                (None, None) if *undeclared => {
+                    let text = "the daemon went down during the call; whether it took effect is unknown: check before you repeat it";
+                    self.refuse(now.at, &mut events, &call.id, "interrupted", text);
+                }
+                // It is for somebody to say what became of it.
+                (None, None) if attempt.effect == Effect::AtMostOnce => {}
+                (None, None | Some(Verdict::Retry)) => {
+                    let Some(call) = again(None) else {
+                        continue;
+                    };
+                    return Some(Move::Call(events, Box::new(call)));
+                }
+            }
+        }
+        (!events.is_empty()).then_some(Move::Note(events))
+    }
+}

@@ -1,0 +1,157 @@
+//! What a model is told of a result: all of it if it is short, otherwise its outline, and where the whole lies.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::conversation::Digest;
+use crate::model::{Failure, Object};
+
+/// Most bytes of a result that are told whole.
+const MOST_BYTES: usize = 2400;
+/// Most characters of a text in an outline; of the texts that matter most, more.
+const MOST_CHARS: usize = 200;
+const MOST_OUTPUT_CHARS: usize = 500;
+/// Texts that matter most.
+const OUTPUTS: [&str; 2] = ["content", "stdout"];
+/// Elements of a list in an outline, of objects and of plain values.
+const FIRST_OBJECTS: usize = 3;
+const FIRST_VALUES: usize = 20;
+/// Levels of an outline.
+const MOST_DEPTH: usize = 3;
+/// Keys by which the executor describes itself.
+const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
+
+/// A result as a model is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// The text.
+    pub text: String,
+    /// The whole, if the text is an outline: it is to be kept before the model is told.
+    pub artifact: Option<Artifact>,
+}
+
+/// A whole result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    /// Its name.
+    pub name: Digest,
+    /// It.
+    pub text: String,
+}
+
+/// What a model is told of `result`, and of `failure`.
+pub fn shown(result: &Value, failure: Option<&Failure>) -> Shown {
+    let whole = match failure {
+        Some(failure) => failed(result, failure),
+        None => stripped(result),
+    };
+    let text = match whole.as_str() {
+        Some(text) => text.to_owned(),
+        None => whole.to_string(),
+    };
+    if text.len() <= MOST_BYTES {
+        return Shown {
+            text,
+            artifact: None,
+        };
+    }
+    let name = Digest::of(&text);
+    let mut outline = match outline(&whole, MOST_DEPTH, MOST_OUTPUT_CHARS) {
+        Value::Object(outline) => outline,
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => Map::from_iter([("content".to_owned(), other)]),
+    };
+    outline.insert("_artifact".to_owned(), json!(name));
+    outline.insert("_bytes".to_owned(), json!(text.len()));
+    Shown {
+        text: Value::Object(outline).to_string(),
+        artifact: Some(Artifact { name, text }),
+    }
+}
+
+/// A result without what the executor says of itself.
+fn stripped(result: &Value) -> Value {
+    let Value::Object(object) = result else {
+        return result.clone();
+    };
+    let is_own = |key: &String| !ENVELOPE.contains(&key.as_str());
+    let own = object.iter().filter(|(key, _)| is_own(key));
+    Value::Object(
+        own.map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+    )
+}
+
+fn failed(result: &Value, failure: &Failure) -> Value {
+    let mut whole = match stripped(result) {
+        Value::Object(object) => object,
+        Value::Null => Object::new(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Object::from_iter([("result".to_owned(), other)])
+        }
+    };
+    // The failure says it better.
+    whole.remove("status");
+    whole.insert(
+        "error".to_owned(),
+        json!({"code": failure.code, "message": failure.message}),
+    );
+    Value::Object(whole)
+}
+
+/// The outline of `value`, over so many levels, with texts of so many characters.
+fn outline(value: &Value, depth: usize, chars: usize) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::String(text) => Value::String(cut(text, chars)),
+        Value::Array(list) if depth == 0 => json!(format!("{} elements", list.len())),
+        Value::Object(object) if depth == 0 => json!(format!("{} keys", object.len())),
+        Value::Array(list) => {
+            let is_plain = |value: &Value| !value.is_array() && !value.is_object();
+            let most = if list.iter().all(is_plain) {
+                FIRST_VALUES
+            } else {
+                FIRST_OBJECTS
+            };
+            let first = list
+                .iter()
+                .take(most)
+                .map(|value| outline(value, depth - 1, MOST_CHARS));
+            let first: Vec<Value> = first.collect();
+            if list.len() <= most {
+                return Value::Array(first);
+            }
+            json!({"_count": list.len(), "_first": first})
+        }
+        Value::Object(object) => {
+            let part = |(key, value): (&String, &Value)| {
+                let is_output = OUTPUTS.contains(&key.as_str());
+                let chars = if is_output {
+                    MOST_OUTPUT_CHARS
+                } else {
+                    MOST_CHARS
+                };
+                (key.clone(), outline(value, depth - 1, chars))
+            };
+            Value::Object(object.iter().take(FIRST_VALUES).map(part).collect())
+        }
+    }
+}
+
+/// The head and the tail of a text.
+fn cut(text: &str, chars: usize) -> String {
+    let count = text.chars().count();
+    if count <= chars {
+        return text.to_owned();
+    }
+    let (head, tail) = (chars * 2 / 3, chars / 3);
+    let mut short: String = text.chars().take(head).collect();
+    write!(short, " … {} characters … ", count - head - tail)
+        .expect("writing to a String cannot fail");
+    short.extend(text.chars().skip(count - tail));
+    short
+}

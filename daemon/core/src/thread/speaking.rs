@@ -1,0 +1,321 @@
+//! While the model speaks: what is heard of it, and what its call came to.
+
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+use crate::conversation::{Block, Message};
+use crate::ledger::Usage;
+use crate::machine::CallOutcome;
+use crate::model::thread::{At, Class, Part, ThreadEvent, Turn};
+use crate::model::{Because, Event, Failure, Object, OpenCall, RunEvent};
+use crate::provider::failure::Charge;
+use crate::provider::stream::{self, Arguments, Ended};
+use crate::provider::{Tokens, assemble};
+
+use super::ThreadMachine;
+
+/// The longest pause that a provider may ask for; a longer one is for people to decide on.
+pub(super) const LONGEST_PAUSE_MS: u64 = 300_000;
+
+/// What is heard of a model that speaks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    /// A text or a thought is complete.
+    Part(stream::Part),
+    /// A call of a tool is complete.
+    Call(stream::Call),
+    /// The message is complete.
+    Complete {
+        /// All of it.
+        ended: Box<Ended>,
+        /// By which the provider finds the call again.
+        request_id: Option<String>,
+    },
+    /// There will be no message, or no more of it.
+    Failed(Box<CallFailure>),
+}
+
+/// Why a call of a model failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallFailure {
+    /// What happened.
+    pub failure: Failure,
+    /// What becomes of it.
+    pub class: Class,
+    /// What it is charged at.
+    pub charge: Charge,
+    /// What the provider had said was used.
+    pub reported: Option<Tokens>,
+    /// The pause before another try, in milliseconds.
+    pub pause_ms: u64,
+}
+
+/// What was heard of the model so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Speaking {
+    /// The complete parts of the message.
+    pub(super) parts: Vec<Arc<Part>>,
+    /// Its calls, in their order.
+    pub(super) calls: Vec<Asked>,
+    /// Calls whose arguments are none, by their ids, and why.
+    bad: Vec<(String, String)>,
+}
+
+/// A call that the model asks for while it speaks.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) position: u32,
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) input: Arc<Object>,
+    /// How many parts the message has with it.
+    pub(super) parts: usize,
+}
+
+impl ThreadMachine {
+    pub(super) fn hear(&mut self, now: Timestamp, heard: Heard) -> Vec<Event> {
+        let At::Calling(turn) = self.state().at.clone() else {
+            // The run was suspended meanwhile, and what the call came to is settled.
+            return Vec::new();
+        };
+        match heard {
+            Heard::Part(part) => {
+                if let Some(speaking) = &mut self.live.speaking {
+                    speaking.parts.push(Arc::new(Part {
+                        block: part.block,
+                        raw: part.raw,
+                    }));
+                }
+                Vec::new()
+            }
+            Heard::Call(call) => {
+                if let Some(speaking) = &mut self.live.speaking {
+                    speaking.ask(call);
+                }
+                Vec::new()
+            }
+            Heard::Complete { ended, request_id } => self.complete(now, &turn, *ended, request_id),
+            Heard::Failed(failure) => self.broken(now, &turn, &failure),
+        }
+    }
+
+    fn complete(
+        &mut self,
+        now: Timestamp,
+        turn: &Turn,
+        ended: Ended,
+        request_id: Option<String>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        let thoughts = joined(&ended.blocks, |block| match block {
+            Block::Thinking { text } => Some(text),
+            Block::Text { .. } | Block::Call { .. } | Block::Result { .. } => None,
+        });
+        if !thoughts.is_empty() {
+            let thought = ThreadEvent::CognitionReasoning {
+                turn: turn.number,
+                text: thoughts,
+            };
+            self.record(now, &mut events, thought);
+        }
+        let usage = ended
+            .usage
+            .and_then(|tokens| self.contract().model.prices.entry(&tokens));
+        let message = Message::Assistant {
+            origin: self.contract().model.origin(),
+            blocks: ended.blocks,
+            raw: ended.raw,
+            stop: Some(ended.stop),
+            partial: false,
+        };
+        self.say(now, &mut events, turn, message, usage, request_id);
+        if usage.is_none() {
+            let message = "the provider did not say what the call used; it is charged at what was held for it";
+            let message = message.to_owned();
+            self.record(
+                now,
+                &mut events,
+                RunEvent::Warning {
+                    node: None,
+                    message,
+                },
+            );
+        }
+        self.settle(now, &mut events, usage, Because::Usage);
+        if turn.attempt > 1 {
+            let succeeded = ThreadEvent::RetrySucceeded {
+                turn: turn.number,
+                attempts: turn.attempt,
+            };
+            self.record(now, &mut events, succeeded);
+        }
+        let bad = self
+            .live
+            .speaking
+            .as_mut()
+            .map(|speaking| std::mem::take(&mut speaking.bad));
+        for (id, problem) in bad.into_iter().flatten() {
+            self.refuse(now, &mut events, &id, "invalid_params", &problem);
+        }
+        events
+    }
+
+    /// There will be no message. What calls under way brought along is one all the same.
+    fn broken(&mut self, now: Timestamp, turn: &Turn, failed: &CallFailure) -> Vec<Event> {
+        let mut events = Vec::new();
+        if turn.calls.is_empty() {
+            self.classified(now, &mut events, turn, failed);
+        } else {
+            self.say_in_part(now, &mut events, turn);
+        }
+        let reported = failed.reported.unwrap_or_default();
+        let priced = self.contract().model.prices.entry(&reported);
+        let (usage, because) = match failed.charge {
+            Charge::Nothing => (
+                Some(Usage {
+                    calls: 1,
+                    ..Usage::default()
+                }),
+                Because::Refused,
+            ),
+            Charge::Reported => (priced, Because::Usage),
+            Charge::Hold => (None, Because::Cut),
+        };
+        self.settle(now, &mut events, usage, because);
+        events
+    }
+
+    pub(super) fn classified(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        turn: &Turn,
+        failed: &CallFailure,
+    ) {
+        let classified = ThreadEvent::ErrorClassified {
+            turn: turn.number,
+            attempt: turn.attempt,
+            error: failed.failure.clone(),
+            classification: failed.class,
+            pause_ms: failed.pause_ms,
+        };
+        self.record(now, events, classified);
+    }
+
+    /// The message is what the calls that have started brought along.
+    pub(super) fn say_in_part(&mut self, now: Timestamp, events: &mut Vec<Event>, turn: &Turn) {
+        let model = &self.contract().model;
+        let raw = assemble(model.api, turn.parts.iter().map(|part| part.raw.as_str()));
+        let message = Message::Assistant {
+            origin: model.origin(),
+            blocks: turn.parts.iter().map(|part| part.block.clone()).collect(),
+            raw,
+            stop: None,
+            partial: true,
+        };
+        self.say(now, events, turn, message, None, None);
+    }
+
+    fn say(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        turn: &Turn,
+        message: Message,
+        usage: Option<Usage>,
+        request_id: Option<String>,
+    ) {
+        let said = ThreadEvent::CognitionOut {
+            turn: turn.number,
+            attempt: turn.attempt,
+            text: text_of(&message),
+            message: Arc::new(message),
+            usage,
+            request_id,
+        };
+        self.record(now, events, said);
+    }
+
+    /// Settles the open call: at `usage`, or at what was held for it.
+    fn settle(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        usage: Option<Usage>,
+        because: Because,
+    ) {
+        let Some(OpenCall { call, amount }) = self.run.open_call else {
+            return;
+        };
+        let held = Usage {
+            money: amount,
+            calls: 1,
+            ..Usage::default()
+        };
+        let settled = RunEvent::BudgetSettled {
+            call,
+            amount,
+            usage: usage.unwrap_or(held),
+            estimated: usage.is_none(),
+            because,
+        };
+        self.record(now, events, settled);
+    }
+
+    /// The call of the model is over. What it came to was heard before; if nothing was, it broke off.
+    pub(super) fn conclude_turn(&mut self, now: Timestamp, outcome: &CallOutcome) -> Vec<Event> {
+        let events = match self.state().at.clone() {
+            At::Calling(turn) => {
+                let cut = || Failure {
+                    retryable: true,
+                    ..Failure::permanent("cut", "the answer was cut off")
+                };
+                let failed = CallFailure {
+                    failure: outcome.failure.clone().unwrap_or_else(cut),
+                    class: Class::Transient,
+                    charge: Charge::Hold,
+                    reported: None,
+                    pause_ms: 0,
+                };
+                self.broken(now, &turn, &failed)
+            }
+            At::Composing | At::Before(_) | At::Acting(_) | At::Failed(_) => Vec::new(),
+        };
+        self.live.speaking = None;
+        events
+    }
+}
+
+impl Speaking {
+    fn ask(&mut self, call: stream::Call) {
+        let block = call.block();
+        let position = u32::try_from(self.calls.len() + self.bad.len()).unwrap_or(u32::MAX);
+        self.parts.push(Arc::new(Part {
+            block,
+            raw: call.raw,
+        }));
+        match call.arguments {
+            Arguments::Object(input) => self.calls.push(Asked {
+                position,
+                id: call.id,
+                name: call.name,
+                input: Arc::new(input),
+                parts: self.parts.len(),
+            }),
+            Arguments::Unparsed(problem) => self.bad.push((call.id, problem)),
+        }
+    }
+}
+
+/// What a message says, without thoughts and calls.
+pub(super) fn text_of(message: &Message) -> String {
+    joined(message.blocks(), |block| match block {
+        Block::Text { text } => Some(text),
+        Block::Thinking { .. } | Block::Call { .. } | Block::Result { .. } => None,
+    })
+}
+
+fn joined<'b>(blocks: &'b [Block], text: impl Fn(&'b Block) -> Option<&'b String>) -> String {
+    let texts: Vec<&str> = blocks.iter().filter_map(text).map(String::as_str).collect();
+    texts.join("\n\n")
+}

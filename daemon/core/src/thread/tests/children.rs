@@ -1,0 +1,212 @@
+//! Calls that child runs carry out: the item `t/graph` of these tests.
+
+use super::stage::{Met, execute, result};
+use super::*;
+use crate::model::{Failure, SuspendReason};
+
+const ALL: &str = "<execute><tool>t/*</tool></execute>";
+const FIRST: &str = "t-graph-1-aaaaaaaaaa";
+
+/// A thread whose model has asked for `calls`: ids and items.
+fn asking(calls: &[(&str, &str)]) -> Stage {
+    let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
+    assert_eq!(stage.play(), Met::Model);
+    stage.say(said(calls));
+    assert_eq!(stage.play(), Met::Waits);
+    stage
+}
+
+fn said(calls: &[(&str, &str)]) -> Vec<Heard> {
+    let calls: Vec<(&str, &str, Value)> = (1..)
+        .zip(calls)
+        .map(|(number, (id, item))| (*id, "rye_execute", execute(item, number)))
+        .collect();
+    says("", &calls)
+}
+
+fn first() -> RunId {
+    RunId::new(FIRST).unwrap()
+}
+
+fn resumed() -> RunEvent {
+    RunEvent::resumed(Epoch::default())
+}
+
+/// The driver leaves a thread that rests, and another one takes it up.
+fn resume(stage: &mut Stage) {
+    stage.others(resumed());
+    let run = Arc::clone(&stage.machine.run);
+    stage.machine = ThreadMachine::new(Arc::clone(&stage.terms), run);
+}
+
+#[test]
+fn what_the_run_came_to_is_told_and_it_counts_once() {
+    let mut stage = asking(&[("c1", "t/graph")]);
+    assert_eq!(stage.run().spawn_count, 1);
+    let children: Vec<_> = stage.run().attempts().map(|a| a.child.clone()).collect();
+    assert_eq!(children, [Some(first())]);
+    stage.end(0, &result(json!({"sum": 3})));
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(stage.told(), [("c1".into(), "{\"sum\":3}".into())]);
+    assert_eq!(stage.run().spawn_count, 1);
+    stage.assert_replay();
+}
+
+#[test]
+fn calls_of_one_graph_run_side_by_side() {
+    let stage = asking(&[
+        ("c1", "t/graph"),
+        ("c2", "t/graph"),
+        ("c3", "t/a"),
+        ("c4", "t/a"),
+    ]);
+    let items: Vec<&str> = stage
+        .running
+        .iter()
+        .map(|call| call.item.id.as_str())
+        .collect();
+    assert_eq!(items, ["t/graph", "t/graph", "t/a"]);
+    assert_eq!(stage.run().spawn_count, 2);
+}
+
+#[test]
+fn after_a_crash_the_run_is_attached_to_whatever_was_declared() {
+    let mut stage = asking(&[("c1", "t/graph"), ("c2", "t/a")]);
+    for life in 2..5 {
+        stage.crash();
+        assert_eq!(stage.play(), Met::Waits);
+        let again = stage.begun.last().unwrap();
+        assert_eq!(
+            (again.attached.as_ref(), again.attempt),
+            (Some(&first()), life)
+        );
+        assert_eq!(again.key, stage.begun[0].key);
+    }
+    assert_eq!(
+        stage.running.len(),
+        1,
+        "nobody knows what became of the other"
+    );
+    stage.end(0, &result(json!("late")));
+    assert_eq!(stage.play(), Met::Model);
+    let told = stage.told();
+    assert_eq!(told[0], ("c1".into(), "late".into()));
+    assert!(told[1].1.contains("unknown"), "{told:?}");
+    assert_eq!(stage.run().spawn_count, 1);
+    stage.assert_replay();
+}
+
+#[test]
+fn a_suspended_run_suspends_the_thread_once_all_else_has_ended() {
+    let mut stage = asking(&[("c1", "t/graph"), ("c2", "t/a"), ("c3", "t/a")]);
+    let suspended = stage.running.remove(0);
+    stage.machine.suspend_for(suspended.slot, first());
+    assert_eq!(stage.play(), Met::Waits, "a call is in flight");
+    stage.end(0, &result(json!("a")));
+    assert_eq!(stage.play(), Met::Rests, "no call starts any more");
+    let why = stage.run().suspension().unwrap();
+    assert_eq!(
+        (why.reason, why.child.clone()),
+        (SuspendReason::Child, Some(first()))
+    );
+    assert_eq!(stage.begun.len(), 2);
+    resume(&mut stage);
+    assert_eq!(stage.play(), Met::Waits);
+    let attached: Vec<_> = stage
+        .running
+        .iter()
+        .map(|call| call.attached.clone())
+        .collect();
+    assert_eq!(
+        attached,
+        [Some(first()), None],
+        "and the call that had to wait starts"
+    );
+    stage.end(0, &result(json!("g")));
+    stage.end(0, &result(json!("b")));
+    assert_eq!(stage.play(), Met::Model);
+    let told: Vec<_> = stage.told().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(told, ["g", "a", "b"]);
+    assert_eq!(stage.run().spawn_count, 1);
+    stage.assert_replay();
+}
+
+#[test]
+fn a_run_that_is_suspended_while_the_model_speaks_keeps_further_calls_back() {
+    let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
+    stage.play();
+    let mut heard = said(&[("c1", "t/graph"), ("c2", "t/a")]).into_iter();
+    stage.hear(heard.next().unwrap());
+    assert_eq!(stage.play(), Met::Waits);
+    let suspended = stage.running.remove(0);
+    stage.machine.suspend_for(suspended.slot, first());
+    stage.hear(heard.next().unwrap());
+    assert_eq!(stage.play(), Met::Waits, "the model speaks");
+    assert_eq!(stage.begun.len(), 1);
+    stage.hear(heard.next().unwrap());
+    stage.over();
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(stage.run().suspension().unwrap().child, Some(first()));
+    stage.assert_replay();
+}
+
+#[test]
+fn a_cancel_of_a_suspended_child_ends_the_thread() {
+    let mut stage = asking(&[("c1", "t/graph")]);
+    stage.others(RunEvent::CancelRequested {
+        cause: "me".to_owned(),
+    });
+    stage.running.clear();
+    stage.machine.suspend_for(Slot::Part(0), first());
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(stage.run().status(), Status::Cancelled);
+    stage.assert_replay();
+}
+
+/// A run that cannot be paid for is refused with the plan that announces its call, which comes to that failure without a start.
+#[test]
+fn a_run_that_is_refused_is_the_error_of_its_call_alone() {
+    let refusal = CallOutcome {
+        failure: Some(Failure::permanent(
+            "hierarchical_budget_exceeded",
+            "too dear",
+        )),
+        ..result(Value::Null)
+    };
+    // While the model speaks, and when it has spoken.
+    for speaks in [true, false] {
+        let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
+        stage.play();
+        let mut heard = said(&[("c1", "t/graph"), ("c2", "t/a")]);
+        let rest = heard.split_off(if speaks { 1 } else { 3 });
+        for heard in heard {
+            stage.hear(heard);
+        }
+        if !speaks {
+            stage.over();
+        }
+        let Move::Call(events, call) = stage.machine.next(stage.now) else {
+            panic!("{:?}", stage.names());
+        };
+        stage.log.extend(events);
+        assert_eq!(call.item.id.as_str(), "t/graph");
+        let events = stage.machine.conclude(stage.now, call.slot, &refusal);
+        stage.log.extend(events);
+        assert_eq!(stage.play(), Met::Waits);
+        for heard in rest {
+            stage.hear(heard);
+        }
+        if speaks {
+            stage.over();
+            assert_eq!(stage.play(), Met::Waits);
+        }
+        assert_eq!(stage.begun.len(), 1, "it is not offered again");
+        stage.end(0, &result(json!("a")));
+        assert_eq!(stage.play(), Met::Model);
+        let told = stage.told();
+        assert!(told[0].1.contains("too dear"), "{told:?}");
+        assert_eq!(told[1].1, "a");
+        assert_eq!(stage.run().spawn_count, 0);
+        stage.assert_replay();
+    }
+}

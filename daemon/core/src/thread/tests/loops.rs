@@ -1,0 +1,497 @@
+//! The loop of turns, case by case.
+
+use super::stage::{Met, ended, execute, result};
+use super::*;
+use crate::model::thread::{Class, ReturnStatus};
+use crate::model::{Because, Failure, Outcome, SuspendReason};
+use crate::provider::failure::Charge;
+
+const ALL: &str = "<execute><tool>t/*</tool></execute>";
+const WORDS: &str = "<output name=\"words\" type=\"integer\" required=\"true\">How many</output>";
+
+fn stage(permissions: &str, outputs: &str) -> Stage {
+    Stage::new(terms(&directive(permissions, outputs)), |_| {})
+}
+
+fn failed(class: Class, charge: Charge, pause_ms: u64) -> Heard {
+    Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("overloaded_error", "too many"),
+        class,
+        charge,
+        reported: None,
+        pause_ms,
+    }))
+}
+
+fn output(stage: &Stage) -> Value {
+    match stage.run().outcome() {
+        Some(Outcome::Completed { output }) => Value::clone(output),
+        other => panic!("{other:?}\n{:?}", stage.names()),
+    }
+}
+
+fn error_code(stage: &Stage) -> &str {
+    match stage.run().outcome() {
+        Some(Outcome::Error { error }) => &error.code,
+        other => panic!("{other:?}\n{:?}", stage.names()),
+    }
+}
+
+#[test]
+fn a_text_without_calls_is_the_result() {
+    let mut stage = stage(ALL, "");
+    assert_eq!(stage.play(), Met::Model);
+    stage.say(says("Done.", &[]));
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(output(&stage), json!("Done."));
+    let expected = [
+        "step_start",
+        "budget_held",
+        "cognition_out",
+        "budget_settled",
+        "step_finish",
+        "thread_completed",
+    ];
+    assert_eq!(stage.names(), expected);
+    stage.assert_replay();
+}
+
+#[test]
+fn calls_start_while_the_model_speaks_and_are_told_in_the_order_of_the_message() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    let calls = [
+        ("c1", "rye_execute", execute("t/a", 1)),
+        ("c2", "rye_execute", execute("t/b", 2)),
+    ];
+    let mut heard = says("Looking.", &calls).into_iter();
+    stage.hear(heard.next().unwrap());
+    stage.hear(heard.next().unwrap());
+    assert_eq!(stage.play(), Met::Waits);
+    assert_eq!(
+        stage.begun.len(),
+        1,
+        "the first call runs before the second is complete"
+    );
+    stage.hear(heard.next().unwrap());
+    assert_eq!(stage.play(), Met::Waits);
+    assert_eq!(stage.running.len(), 2);
+    stage.end(1, &result(json!("second")));
+    stage.hear(heard.next().unwrap());
+    stage.over();
+    assert_eq!(stage.play(), Met::Waits);
+    stage.end(0, &result(json!("first")));
+    assert_eq!(stage.play(), Met::Model);
+    let told = [
+        ("c1".into(), "first".into()),
+        ("c2".into(), "second".into()),
+    ];
+    assert_eq!(stage.told(), told);
+    stage.assert_replay();
+}
+
+#[test]
+fn calls_of_one_item_follow_each_other_unless_it_is_pure() {
+    let permissions =
+        "<execute><tool>t/a</tool></execute><execute effect=\"pure\"><tool>t/p</tool></execute>";
+    let mut stage = stage(permissions, "");
+    stage.play();
+    let calls = [
+        ("c1", "rye_execute", execute("t/a", 1)),
+        ("c2", "rye_execute", execute("t/p", 2)),
+        ("c3", "rye_execute", execute("t/a", 3)),
+        ("c4", "rye_execute", execute("t/p", 4)),
+    ];
+    stage.say(says("", &calls));
+    stage.play();
+    let running = |stage: &Stage| {
+        let numbers = stage.running.iter().map(|call| call.params["n"].clone());
+        numbers.collect::<Vec<_>>()
+    };
+    assert_eq!(running(&stage), [json!(1), json!(2), json!(4)]);
+    stage.end(0, &result(json!(1)));
+    stage.play();
+    assert_eq!(running(&stage), [json!(2), json!(4), json!(3)]);
+}
+
+#[test]
+fn outputs_end_the_thread_and_bad_ones_are_told_to_the_model() {
+    let mut stage = stage(ALL, WORDS);
+    stage.play();
+    stage.say(says(
+        "",
+        &[("c1", "directive_return", json!({"words": "many"}))],
+    ));
+    assert_eq!(stage.play(), Met::Model);
+    assert!(stage.told()[0].1.contains("words"), "{:?}", stage.told());
+    stage.say(says("", &[("c2", "directive_return", json!({"words": 0}))]));
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(output(&stage), json!({"words": 0}), "0 is a value");
+    assert_eq!(
+        stage
+            .run()
+            .thread()
+            .unwrap()
+            .returned
+            .as_ref()
+            .unwrap()
+            .status,
+        ReturnStatus::Success
+    );
+    stage.assert_replay();
+}
+
+#[test]
+fn a_model_that_cannot_do_it_says_so_by_its_outputs() {
+    let mut stage = stage(ALL, WORDS);
+    stage.play();
+    let input = json!({"status": "error", "error_detail": "no such file"});
+    stage.say(says("", &[("c1", "directive_return", input)]));
+    stage.play();
+    assert_eq!(error_code(&stage), "directive_error");
+}
+
+#[test]
+fn missing_outputs_are_asked_for_twice() {
+    let mut stage = stage(ALL, WORDS);
+    for _ in 0..3 {
+        assert_eq!(stage.play(), Met::Model);
+        stage.say(says("All is well.", &[]));
+    }
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(error_code(&stage), "outputs_missing");
+    let nudges = stage
+        .names()
+        .iter()
+        .filter(|name| **name == "cognition_in")
+        .count();
+    assert_eq!(nudges, 2);
+    stage.assert_replay();
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_continued_three_times() {
+    let mut stage = stage(ALL, "");
+    let block = Block::Text {
+        text: "more".to_owned(),
+    };
+    for _ in 0..4 {
+        assert_eq!(stage.play(), Met::Model);
+        stage.say(vec![ended(vec![block.clone()], Stop::Length)]);
+    }
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(output(&stage), json!("more"));
+}
+
+#[test]
+fn a_refusal_ends_the_thread_and_starts_no_calls() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    let block = Block::Call {
+        id: "c1".to_owned(),
+        name: "rye_execute".to_owned(),
+        input: Object::from_iter([("item_id".to_owned(), json!("t/a"))]),
+    };
+    stage.say(vec![ended(vec![block], Stop::Refusal)]);
+    stage.play();
+    assert_eq!(error_code(&stage), "refused");
+    assert!(stage.begun.is_empty());
+}
+
+#[test]
+fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    let calls = [
+        ("c1", "launch_rocket", json!({})),
+        ("c2", "rye_execute", json!([1])),
+        ("c3", "rye_execute", json!({"item_id": "../x"})),
+        ("c4", "rye_execute", json!({"item_id": "t/a", "sudo": true})),
+        (
+            "c5",
+            "rye_execute",
+            json!({"item_id": "t/a", "parameters": 7}),
+        ),
+        ("c6", "rye_execute", json!({"item_id": "directive:t/d"})),
+    ];
+    stage.say(says("", &calls));
+    assert_eq!(stage.play(), Met::Model);
+    assert!(stage.begun.is_empty());
+    let told = stage.told();
+    let words = [
+        "launch_rocket",
+        "[1]",
+        "item_id",
+        "sudo",
+        "parameters",
+        "is no tool",
+    ];
+    for ((_, text), word) in told.iter().zip(words) {
+        assert!(text.contains(word), "{text}: {word}");
+    }
+    assert_eq!(told.len(), calls.len());
+    stage.assert_replay();
+}
+
+#[test]
+fn a_failed_call_is_tried_again_after_its_pause() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    let began = stage.now.up;
+    stage.say(vec![failed(Class::Transient, Charge::Nothing, 1500)]);
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(stage.now.up.since(began).as_millis(), 1500);
+    stage.say(says("Done.", &[]));
+    stage.play();
+    assert_eq!(output(&stage), json!("Done."));
+    assert!(stage.names().contains(&"retry_succeeded"));
+    stage.assert_replay();
+}
+
+#[test]
+fn after_three_more_tries_somebody_is_to_look_at_it() {
+    let mut stage = stage(ALL, "");
+    for _ in 0..4 {
+        assert_eq!(stage.play(), Met::Model);
+        stage.say(vec![failed(Class::RateLimited, Charge::Nothing, 10)]);
+    }
+    assert_eq!(stage.play(), Met::Rests);
+    let why = stage.run().suspension().unwrap();
+    assert_eq!(
+        (why.reason, why.code.as_deref()),
+        (SuspendReason::Error, Some("overloaded_error"))
+    );
+    assert_eq!(stage.run().open_call, None);
+    stage.others(RunEvent::resumed(Epoch::default()));
+    assert_eq!(stage.play(), Met::Model, "who resumes it wants another try");
+    stage.assert_replay();
+}
+
+#[test]
+fn what_each_class_of_failure_leads_to() {
+    let suspended = |pause, class| {
+        let mut stage = stage(ALL, "");
+        stage.play();
+        stage.say(vec![failed(class, Charge::Nothing, pause)]);
+        assert_eq!(stage.play(), Met::Rests);
+        stage.run().status()
+    };
+    assert_eq!(suspended(0, Class::Quota), Status::Suspended);
+    assert_eq!(suspended(300_001, Class::RateLimited), Status::Suspended);
+    assert_eq!(suspended(0, Class::Permanent), Status::Error);
+    assert_eq!(suspended(0, Class::Context), Status::Error);
+    assert_eq!(suspended(0, Class::Reasoning), Status::Error);
+}
+
+#[test]
+fn a_stream_that_breaks_behind_a_call_has_said_what_the_call_brought_along() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    let calls = [
+        ("c1", "rye_execute", execute("t/a", 1)),
+        ("c2", "rye_execute", execute("t/b", 2)),
+    ];
+    let mut heard = says("Looking.", &calls).into_iter();
+    stage.hear(heard.next().unwrap());
+    stage.hear(heard.next().unwrap());
+    stage.play();
+    stage.hear(failed(Class::Transient, Charge::Hold, 0));
+    stage.over();
+    stage.play();
+    stage.end(0, &result(json!("first")));
+    assert_eq!(stage.play(), Met::Model, "it is no failed try");
+    assert_eq!(stage.told(), [("c1".into(), "first".into())]);
+    let messages = &stage.conversation.as_ref().unwrap().messages;
+    let said = messages.iter().find_map(|message| match message {
+        Message::Assistant {
+            blocks,
+            partial,
+            raw,
+            ..
+        } => Some((blocks.len(), *partial, raw.is_some())),
+        Message::User { .. } => None,
+    });
+    assert_eq!(said, Some((2, true, true)));
+    let estimated = stage.log.iter().any(|event| {
+        matches!(
+            event,
+            Event::Run(RunEvent::BudgetSettled {
+                estimated: true,
+                because: Because::Cut,
+                ..
+            })
+        )
+    });
+    assert!(estimated);
+    stage.assert_replay();
+}
+
+#[test]
+fn limits_suspend_the_thread_with_what_is_used_and_what_may_be() {
+    type Limit = fn(&mut Spec);
+    let cases: [(Limit, &str, &str); 3] = [
+        (|spec| spec.limits.turns = Some(1), "turns_exceeded", "1"),
+        (
+            |spec| spec.limits.tokens = Some(110),
+            "tokens_exceeded",
+            "110",
+        ),
+        (
+            |spec| spec.limits.duration_ms = Some(5000),
+            "duration_exceeded",
+            "5000",
+        ),
+    ];
+    for (limit, code, max) in cases {
+        let mut stage = Stage::new(terms(&directive(ALL, "")), limit);
+        // The first turn fits but for the tokens, of which an answer needs more than are left.
+        if stage.play() == Met::Model {
+            stage.now.at = stage.now.at.plus(std::time::Duration::from_secs(6));
+            stage.say(says("", &[("c1", "launch", json!({}))]));
+            assert_eq!(stage.play(), Met::Rests);
+        }
+        let why = stage.run().suspension().unwrap();
+        assert_eq!(why.reason, SuspendReason::Limit);
+        assert_eq!(
+            (why.code.as_deref(), why.max.as_deref()),
+            (Some(code), Some(max))
+        );
+        stage.assert_replay();
+    }
+}
+
+#[test]
+fn without_money_for_the_least_answer_nothing_is_sent() {
+    let mut stage = stage(ALL, "");
+    stage.money = Some(Usd::parse("0.000001").unwrap());
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(stage.asked, 0);
+    let why = stage.run().suspension().unwrap();
+    assert_eq!(
+        (why.reason, why.code.as_deref()),
+        (SuspendReason::Limit, Some("spend_exceeded"))
+    );
+    // With little money the answer is shorter, and what is held fits.
+    stage.others(RunEvent::resumed(Epoch::default()));
+    stage.money = Some(Usd::parse("0.003").unwrap());
+    assert_eq!(stage.play(), Met::Model);
+    let held = stage.log.iter().find_map(|event| match event {
+        Event::Run(RunEvent::BudgetHeld {
+            amount, max_output, ..
+        }) => Some((*amount, *max_output)),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    let (amount, most) = held.unwrap();
+    assert!(
+        amount <= stage.money.unwrap() && (1024..4096).contains(&most),
+        "{amount} {most}"
+    );
+}
+
+#[test]
+fn a_cancel_waits_for_what_is_in_flight_and_settles_the_call() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.others(RunEvent::CancelRequested {
+        cause: "me".to_owned(),
+    });
+    assert_eq!(stage.play(), Met::Waits);
+    stage.machine.abandon(Slot::Main);
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(stage.run().status(), Status::Cancelled);
+    assert_eq!(stage.run().open_call, None);
+    stage.assert_replay();
+}
+
+#[test]
+fn a_thread_that_is_to_be_suspended_ends_its_turn_first() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.machine.hold(Suspension::new(SuspendReason::User));
+    assert_eq!(stage.play(), Met::Waits);
+    let calls = [("c1", "rye_execute", execute("t/a", 1))];
+    stage.say(says("", &calls));
+    assert_eq!(stage.play(), Met::Rests, "no call starts any more");
+    assert_eq!(
+        stage.run().suspension().unwrap().reason,
+        SuspendReason::User
+    );
+    stage.others(RunEvent::resumed(Epoch::default()));
+    assert_eq!(stage.play(), Met::Waits);
+    assert_eq!(stage.running.len(), 1);
+    stage.assert_replay();
+}
+
+/// What becomes of a call of a tool that was in flight at a crash, by what was declared of it.
+#[test]
+fn only_what_may_be_repeated_is_repeated_after_a_crash() {
+    let permissions = "<execute><tool>t/a</tool></execute>\
+                       <execute effect=\"idempotent\"><tool>t/i</tool></execute>\
+                       <execute effect=\"at_most_once\"><tool>t/o</tool></execute>";
+    let crashed = |item: &str| {
+        let mut stage = stage(permissions, "");
+        stage.play();
+        stage.say(says("", &[("c1", "rye_execute", execute(item, 1))]));
+        assert_eq!(stage.play(), Met::Waits);
+        stage.crash();
+        let met = stage.play();
+        (stage, met)
+    };
+    let (stage, met) = crashed("t/a");
+    assert_eq!(met, Met::Model);
+    assert_eq!(stage.begun.len(), 1);
+    assert!(stage.told()[0].1.contains("unknown"), "{:?}", stage.told());
+    stage.assert_replay();
+
+    let (stage, met) = crashed("t/i");
+    assert_eq!(met, Met::Waits);
+    let keys: Vec<_> = stage.begun.iter().map(|call| &call.key).collect();
+    assert_eq!(keys.len(), 2);
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(stage.begun[1].attempt, 2);
+    stage.assert_replay();
+
+    let (mut stage, met) = crashed("t/o");
+    assert_eq!(met, Met::Rests);
+    assert_eq!(
+        stage.run().suspension().unwrap().reason,
+        SuspendReason::Uncertain
+    );
+    let (_, id) = stage.run().uncertain().remove(0);
+    stage.others(RunEvent::UncertainAnswered {
+        step: id.step,
+        slot: id.slot,
+        verdict: crate::model::Verdict::Done,
+        by: "me".to_owned(),
+    });
+    stage.others(RunEvent::resumed(Epoch::default()));
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(stage.begun.len(), 1);
+    assert_eq!(stage.told()[0].1, r#"{"status":"done"}"#);
+    stage.assert_replay();
+}
+
+#[test]
+fn a_call_of_the_model_that_was_in_flight_at_a_crash_is_made_again_and_paid() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.crash();
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(stage.asked, 2);
+    let settled = stage.log.iter().any(|event| {
+        matches!(
+            event,
+            Event::Run(RunEvent::BudgetSettled {
+                because: Because::Crash,
+                estimated: true,
+                ..
+            })
+        )
+    });
+    assert!(settled);
+    for _ in 0..5 {
+        stage.crash();
+        assert_eq!(stage.play(), Met::Model, "a crash is no failed try");
+    }
+    stage.assert_replay();
+}

@@ -1,0 +1,77 @@
+//! Threads whose limits are raised.
+
+use super::stage::Met;
+use super::*;
+use crate::model::{Raised, RunEvent};
+
+fn resumed(raised: Raised) -> RunEvent {
+    let epoch = Epoch::default();
+    RunEvent::RunResumed { epoch, raised }
+}
+
+#[test]
+fn a_thread_at_a_limit_goes_on_to_the_next_one() {
+    type Limit = fn(&mut Spec);
+    let cases: [(Limit, Raised); 3] = [
+        (
+            |spec| spec.limits.turns = Some(1),
+            Raised {
+                max_turns: Some(2),
+                ..Raised::default()
+            },
+        ),
+        (
+            |spec| spec.limits.tokens = Some(1100),
+            Raised {
+                max_tokens: Some(100_000),
+                ..Raised::default()
+            },
+        ),
+        (
+            |spec| spec.limits.duration_ms = Some(5000),
+            Raised {
+                max_duration_ms: Some(6001),
+                ..Raised::default()
+            },
+        ),
+    ];
+    for (limit, raised) in cases {
+        let mut stage = Stage::new(terms(&directive("<execute>*</execute>", "")), limit);
+        assert_eq!(stage.play(), Met::Model);
+        stage.now.at = stage.now.at.plus(std::time::Duration::from_secs(6));
+        stage.say(says("", &[("c1", "nothing", json!({}))]));
+        assert_eq!(stage.play(), Met::Rests, "{raised:?}");
+        assert!(stage.run().check_raise(&Raised::default()).is_err());
+        assert_eq!(stage.run().check_raise(&raised), Ok(()));
+        stage.crash();
+        stage.others(resumed(raised));
+        stage.crash();
+        assert_eq!(stage.play(), Met::Model, "{raised:?}");
+        stage.assert_replay();
+    }
+}
+
+#[test]
+fn what_is_not_raised_stays() {
+    let mut stage = Stage::new(terms(&directive("", "")), |spec| {
+        spec.limits.turns = Some(1);
+        spec.limits.tokens = Some(100_000);
+    });
+    stage.play();
+    stage.say(says("", &[("c1", "nothing", json!({}))]));
+    stage.play();
+    for turns in [2, 3] {
+        stage.others(resumed(Raised {
+            max_turns: Some(turns),
+            ..Raised::default()
+        }));
+        assert_eq!(stage.play(), Met::Model);
+        stage.say(says("", &[("c2", "nothing", json!({}))]));
+        assert_eq!(stage.play(), Met::Rests);
+        let why = stage.run().suspension().unwrap();
+        assert_eq!(why.max, Some(turns.to_string()));
+    }
+    let limits = stage.run().thread().unwrap().limits;
+    assert_eq!((limits.turns, limits.tokens), (Some(3), Some(100_000)));
+    stage.assert_replay();
+}

@@ -1,0 +1,247 @@
+//! Threads with random models, tools, crashes, suspensions: what must hold whatever happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::stage::{Met, execute, result};
+use super::*;
+use crate::model::thread::Class;
+use crate::model::{Failure, SuspendReason};
+use crate::provider::failure::Charge;
+
+/// Threads of one test.
+const THREADS: u64 = 300;
+/// What happens to one thread at most.
+const MOST_HAPPENINGS: u32 = 400;
+
+const PERMISSIONS: &str = "<execute><tool>t/a</tool></execute>\
+     <execute effect=\"idempotent\"><tool>t/i</tool></execute>\
+     <execute effect=\"pure\"><tool>t/p</tool></execute>";
+const OUTPUTS: &str = "<output name=\"words\" type=\"integer\" required=\"true\">How many</output>";
+
+/// A generator of numbers, the same in every run (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    fn place(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(length).unwrap())).unwrap()
+    }
+}
+
+/// What a model says in a turn.
+fn message(dice: &mut Dice, turn: u32) -> Vec<Heard> {
+    if dice.below(8) == 0 {
+        return says("", &[("r", "directive_return", json!({"words": turn}))]);
+    }
+    let count = dice.below(5);
+    let ids: Vec<String> = (0..count)
+        .map(|number| format!("c{turn}.{number}"))
+        .collect();
+    let calls: Vec<(&str, &str, Value)> = ids
+        .iter()
+        .map(|id| {
+            let item = ["t/a", "t/i", "t/p"][dice.place(3)];
+            match dice.below(10) {
+                0 => (id.as_str(), "nothing", json!({})),
+                1 => (id.as_str(), "rye_execute", json!("no object")),
+                _ => (id.as_str(), "rye_execute", execute(item, turn)),
+            }
+        })
+        .collect();
+    says(if dice.below(2) == 0 { "Thinking." } else { "" }, &calls)
+}
+
+fn broken(dice: &mut Dice) -> Heard {
+    let class = [Class::Transient, Class::RateLimited, Class::Quota][dice.place(3)];
+    let charge = [Charge::Nothing, Charge::Hold, Charge::Reported][dice.place(3)];
+    Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("overloaded_error", "too many"),
+        class,
+        charge,
+        reported: Some(Tokens {
+            input: 5,
+            ..Tokens::default()
+        }),
+        pause_ms: dice.below(2000),
+    }))
+}
+
+#[test]
+fn whatever_happens_no_call_is_repeated_unasked_and_the_record_is_what_its_events_lead_to() {
+    let mut statuses = BTreeSet::new();
+    let terms = terms(&directive(PERMISSIONS, OUTPUTS));
+    for seed in 1..=THREADS {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let stage = Stage::new(Arc::clone(&terms), |spec| spec.limits.turns = Some(12));
+        statuses.insert(live(stage, &mut dice, seed));
+    }
+    let seen: Vec<_> = statuses.iter().map(|status| status.as_str()).collect();
+    assert_eq!(seen, ["suspended", "completed", "error", "cancelled"]);
+}
+
+/// Lets one thread live: how it ended.
+fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
+    let mut speech: std::collections::VecDeque<Heard> = std::collections::VecDeque::new();
+    let mut speaks = false;
+    for number in 0..MOST_HAPPENINGS {
+        if dice.below(12) == 0 {
+            stage.others(ThreadEvent::MessageQueued {
+                text: format!("message {number}"),
+                by: "me".to_owned(),
+            });
+        }
+        match stage.play() {
+            Met::Model => {
+                speaks = true;
+                speech = message(dice, stage.asked).into();
+                if dice.below(6) == 0 {
+                    let at = dice.place(speech.len());
+                    speech.truncate(at);
+                    speech.push_back(broken(dice));
+                }
+                continue;
+            }
+            Met::Waits => {}
+            Met::Rests => {
+                check(&stage, seed);
+                let reason = stage.run().suspension().map(|why| why.reason);
+                match reason {
+                    None | Some(SuspendReason::Limit) => return stage.run().status(),
+                    Some(_) if dice.below(4) == 0 => return stage.run().status(),
+                    Some(_) => stage.others(RunEvent::resumed(Epoch::default())),
+                }
+                // Nothing of it is in flight.
+                speaks = false;
+                assert!(stage.running.is_empty());
+                continue;
+            }
+        }
+        match dice.below(20) {
+            0 => {
+                stage.crash();
+                speaks = false;
+            }
+            1 => stage.machine.hold(Suspension::new(SuspendReason::User)),
+            2 if dice.below(6) == 0 => {
+                stage.others(RunEvent::CancelRequested {
+                    cause: "me".to_owned(),
+                });
+                if speaks {
+                    stage.machine.abandon(Slot::Main);
+                    speaks = false;
+                }
+                for call in stage.running.drain(..) {
+                    stage.machine.abandon(call.slot);
+                }
+            }
+            3..=9 if !stage.running.is_empty() => {
+                let at = dice.place(stage.running.len());
+                let text = stage.running[at].key.clone();
+                stage.end(at, &result(json!(text)));
+            }
+            _ if speaks => {
+                if let Some(heard) = speech.pop_front() {
+                    stage.hear(heard);
+                } else {
+                    stage.over();
+                    speaks = false;
+                }
+            }
+            _ if !stage.running.is_empty() => {
+                let text = stage.running[0].key.clone();
+                stage.end(0, &result(json!(text)));
+            }
+            _ => {}
+        }
+        check(&stage, seed);
+    }
+    panic!("seed {seed} comes to no end: {:?}", stage.names());
+}
+
+fn check(stage: &Stage, seed: u64) {
+    let run = stage.run();
+    if run.status() != Status::Running {
+        assert_eq!(run.open_call, None, "seed {seed}: a hold stays");
+        assert!(
+            stage.running.is_empty(),
+            "seed {seed}: something is in flight"
+        );
+        stage.assert_replay();
+    }
+    let mut tries: BTreeMap<&str, u32> = BTreeMap::new();
+    for call in &stage.begun {
+        let item = call.item.id.as_str();
+        *tries.entry(&call.key).or_default() += 1;
+        assert!(
+            tries[&*call.key] == 1 || item != "t/a",
+            "seed {seed}: {item} is repeated"
+        );
+    }
+    for item in ["t/a", "t/i"] {
+        let at_once = stage
+            .running
+            .iter()
+            .filter(|call| call.item.id.as_str() == item);
+        assert!(
+            at_once.count() <= 1,
+            "seed {seed}: {item} runs twice at once"
+        );
+    }
+    check_messages(stage, seed);
+    // The conversation takes only what fits together: each entry was checked when it was kept. What a call that ended said, it
+    // was told for that call.
+    let told = stage.told();
+    let ids: BTreeSet<&String> = told.iter().map(|(id, _)| id).collect();
+    assert_eq!(
+        ids.len(),
+        told.len(),
+        "seed {seed}: a call is answered twice"
+    );
+}
+
+/// What was said to the thread is told once, in order, unless it waits still; and no last word passes over it.
+fn check_messages(stage: &Stage, seed: u64) {
+    let (mut said, mut told) = (Vec::new(), Vec::new());
+    for event in &stage.log {
+        match event {
+            Event::Thread(ThreadEvent::MessageQueued { text, .. }) => said.push(text.as_str()),
+            Event::Thread(ThreadEvent::CognitionIn {
+                source: Source::Message,
+                text,
+                ..
+            }) => told.push(text.as_str()),
+            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => {}
+        }
+    }
+    let thread = stage.run().thread().unwrap();
+    let waiting = thread.queue.texts();
+    let known: Vec<&str> = told.iter().copied().chain(waiting).collect();
+    assert_eq!(
+        known, said,
+        "seed {seed}: something said is lost or doubled"
+    );
+    let messages = stage.conversation.iter().flat_map(|talk| &talk.messages);
+    let sent = messages.filter_map(|message| match message {
+        Message::User {
+            source: Source::Message,
+            blocks,
+        } => blocks.iter().find_map(|block| match block {
+            Block::Text { text } => Some(text.as_str()),
+            Block::Thinking { .. } | Block::Call { .. } | Block::Result { .. } => None,
+        }),
+        Message::User { .. } | Message::Assistant { .. } => None,
+    });
+    let sent: Vec<&str> = sent.collect();
+    assert!(told.starts_with(&sent), "seed {seed}: {sent:?} of {told:?}");
+    if stage.run().status() == Status::Completed {
+        assert_eq!(sent, told, "seed {seed}: the conversation lacks something");
+        let is_done = thread.returned.is_some() || thread.queue.is_empty();
+        assert!(is_done, "seed {seed}: it ended over a message");
+    }
+}

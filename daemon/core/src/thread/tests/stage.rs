@@ -1,0 +1,336 @@
+//! A driver for tests: carries out what the machine asks for, in the order that the test says.
+
+use super::*;
+use crate::machine::Certainty;
+use crate::model::{Because, RunEvent};
+
+/// A thread under way, its record, and what it does.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) terms: Arc<Terms>,
+    pub(super) machine: ThreadMachine,
+    pub(super) log: Vec<Event>,
+    pub(super) now: Tick,
+    /// What may be spent.
+    pub(super) money: Option<Usd>,
+    /// Calls of the model that were made.
+    pub(super) asked: u32,
+    /// Calls of tools under way, and those that ever began.
+    pub(super) running: Vec<Call>,
+    pub(super) begun: Vec<Call>,
+    pub(super) conversation: Option<Conversation>,
+    /// Child runs that were created.
+    children: u32,
+    first: Run,
+}
+
+/// What the driver meets.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// The model is called.
+    Model,
+    /// Nothing can be done before something ends.
+    Waits,
+    /// The run is suspended, or has ended.
+    Rests,
+}
+
+impl Stage {
+    pub(super) fn new(terms: Arc<Terms>, limit: impl FnOnce(&mut Spec)) -> Self {
+        let id = RunId::new("t-d-1-aaaaaaaaaa").unwrap();
+        let item = ItemRef::parse("directive:t/d", crate::id::ItemKind::Directive).unwrap();
+        let budget = Budget::open(id.clone());
+        let mut spec = Spec::new(RunKind::Thread, item, id.clone(), budget);
+        limit(&mut spec);
+        let first = Run::create(id, Timestamp::default(), Arc::new(spec));
+        let mut run = first.clone();
+        let started: Event = RunEvent::RunStarted {
+            epoch: Epoch::default(),
+        }
+        .into();
+        run.apply(Timestamp::default(), &started).unwrap();
+        Self {
+            machine: ThreadMachine::new(Arc::clone(&terms), Arc::new(run)),
+            terms,
+            log: vec![started],
+            now: Tick {
+                at: Timestamp::from_ms(1000),
+                up: Uptime::from_ns(0),
+            },
+            money: None,
+            asked: 0,
+            running: Vec::new(),
+            begun: Vec::new(),
+            conversation: None,
+            children: 0,
+            first,
+        }
+    }
+
+    pub(super) fn run(&self) -> &Run {
+        &self.machine.run
+    }
+
+    /// Does what the machine asks for until the model is called, or there is something to wait for.
+    pub(super) fn play(&mut self) -> Met {
+        for _ in 0..1000 {
+            match self.machine.next(self.now) {
+                Move::Note(events) => self.log.extend(events),
+                Move::Query(events, query) => {
+                    self.log.extend(events);
+                    let answer = self.answer(*query);
+                    let events = self.machine.answered(self.now, answer);
+                    self.log.extend(events);
+                }
+                Move::Call(events, call) => {
+                    self.log.extend(events);
+                    let child = self.child_of(&call);
+                    let events = self.machine.start(self.now, &call, child, None);
+                    self.log.extend(events);
+                    if call.slot == Slot::Main {
+                        self.asked += 1;
+                        return Met::Model;
+                    }
+                    self.running.push((*call).clone());
+                    self.begun.push(*call);
+                }
+                Move::Wait(events, until) => {
+                    self.log.extend(events);
+                    let Some(until) = until else {
+                        return Met::Waits;
+                    };
+                    self.now.at = self.now.at.plus(until.since(self.now.up));
+                    self.now.up = until;
+                }
+                Move::Suspended(events) | Move::End(events) => {
+                    self.log.extend(events);
+                    return Met::Rests;
+                }
+            }
+        }
+        panic!("it comes to no end: {:?}", self.log);
+    }
+
+    /// The run that carries `call` out: of `t/graph` there is one for each call.
+    fn child_of(&mut self, call: &Call) -> Option<RunId> {
+        if call.attached.is_some() {
+            return call.attached.clone();
+        }
+        (call.item.id.as_str() == "t/graph").then(|| {
+            self.children += 1;
+            RunId::new(format!("t-graph-{}-aaaaaaaaaa", self.children)).unwrap()
+        })
+    }
+
+    fn answer(&mut self, query: Query) -> Answer {
+        match query {
+            Query::Compose => {
+                let root = self.terms.contract.root(None);
+                let message = Message::text(Source::Directive, "Do it.");
+                let entry = Entry::root(root.clone(), vec![message.clone()]);
+                let head = Digest::of(&entry.encode().text);
+                let begun = Conversation::begin(head.clone(), root, vec![message]).unwrap();
+                let bytes = begun.bytes();
+                self.conversation = Some(begun);
+                Answer::Composed(Box::new(Composed {
+                    system: None,
+                    message: "Do it.".to_owned(),
+                    head,
+                    bytes,
+                    warnings: Vec::new(),
+                }))
+            }
+            Query::Funds => {
+                let settled =
+                    |event: &&Event| matches!(event, Event::Run(RunEvent::BudgetSettled { .. }));
+                let calls = u32::try_from(self.log.iter().filter(settled).count()).unwrap();
+                Answer::Funds(Funds {
+                    next: CallNo(calls + 1),
+                    left: self.money.map(|amount| Left {
+                        amount,
+                        account: self.run().spec.budget.account.clone(),
+                        used: Usd::ZERO,
+                        limit: amount,
+                    }),
+                    meters: Vec::new(),
+                })
+            }
+            Query::Keep(entry) => {
+                let head = Digest::of(&entry.encode().text);
+                let conversation = self.conversation.as_mut().unwrap();
+                if conversation.head != head {
+                    assert_eq!(entry.prev.as_ref(), Some(&conversation.head));
+                    conversation
+                        .push(head.clone(), entry.turn, entry.messages)
+                        .unwrap();
+                }
+                Answer::Kept(head)
+            }
+        }
+    }
+
+    /// The model says this.
+    pub(super) fn hear(&mut self, heard: Heard) {
+        let events = self.machine.heard(self.now, Slot::Main, heard);
+        self.log.extend(events);
+    }
+
+    /// The call of the model is over.
+    pub(super) fn over(&mut self) {
+        let events = self
+            .machine
+            .conclude(self.now, Slot::Main, &result(json!(null)));
+        self.log.extend(events);
+    }
+
+    /// The model says a whole message and is done.
+    pub(super) fn say(&mut self, heard: Vec<Heard>) {
+        for heard in heard {
+            self.hear(heard);
+        }
+        self.over();
+    }
+
+    /// The call of a tool at that place among those under way ends with this.
+    pub(super) fn end(&mut self, at: usize, outcome: &CallOutcome) {
+        let call = self.running.remove(at);
+        let events = self.machine.conclude(self.now, call.slot, outcome);
+        self.log.extend(events);
+    }
+
+    /// The daemon goes down and comes back: what is not on record is gone, and the open call is settled.
+    pub(super) fn crash(&mut self) {
+        let mut run = self.run().clone();
+        if let Some(settled) = run.settlement(Because::Crash) {
+            run.apply(self.now.at, &settled).unwrap();
+            self.log.push(settled);
+        }
+        if run.status() == Status::Running {
+            let started: Event = RunEvent::RunStarted {
+                epoch: Epoch::default(),
+            }
+            .into();
+            run.apply(self.now.at, &started).unwrap();
+            self.log.push(started);
+        }
+        self.running.clear();
+        self.machine = ThreadMachine::new(Arc::clone(&self.terms), Arc::new(run));
+    }
+
+    /// Somebody else has something done to the run.
+    pub(super) fn others(&mut self, event: impl Into<Event>) {
+        let event = event.into();
+        let mut run = self.run().clone();
+        run.apply(self.now.at, &event).unwrap();
+        self.log.push(event);
+        self.machine.rebase(Arc::new(run));
+    }
+
+    /// The record is what its events, read back from their texts, lead to.
+    pub(super) fn assert_replay(&self) {
+        let mut run = self.first.clone();
+        for event in &self.log {
+            let written = serde_json::to_value(event).unwrap();
+            let payload = written.get("payload").cloned().unwrap_or_default();
+            let read = Event::read(event.name(), &payload.to_string()).unwrap();
+            assert_eq!(&read, event);
+            run.apply(self.run().updated_at, &read)
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+        assert_eq!(run.life, self.run().life);
+        let at = |run: &Run| run.thread().unwrap().at.clone();
+        assert_eq!(at(&run), at(self.run()));
+    }
+
+    /// The names of the events, without those of the beginning.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        let names = self.log.iter().map(Event::name);
+        let begun = names.clone().position(|name| name == "prompt_composed");
+        names.skip(begun.map_or(0, |at| at + 1)).collect()
+    }
+
+    /// What the model was told of its calls, in order: ids and texts.
+    pub(super) fn told(&self) -> Vec<(String, String)> {
+        let messages = self
+            .conversation
+            .iter()
+            .flat_map(|conversation| &conversation.messages);
+        let blocks = messages.flat_map(Message::blocks);
+        let results = blocks.filter_map(|block| match block {
+            Block::Result { id, content, .. } => Some((id.clone(), content.clone())),
+            Block::Text { .. } | Block::Thinking { .. } | Block::Call { .. } => None,
+        });
+        results.collect()
+    }
+}
+
+/// A call that comes to this.
+pub(super) fn result(value: Value) -> CallOutcome {
+    CallOutcome {
+        result: Arc::new(value),
+        failure: None,
+        certainty: Certainty::Known,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
+/// What is heard of a message: a text, then calls of tools by their ids, names and inputs.
+pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Heard> {
+    let mut blocks = Vec::new();
+    let mut heard = Vec::new();
+    if !text.is_empty() {
+        let block = Block::Text {
+            text: text.to_owned(),
+        };
+        heard.push(Heard::Part(StreamPart {
+            position: 0,
+            block: block.clone(),
+            raw: json!({"type": "text", "text": text}).to_string(),
+        }));
+        blocks.push(block);
+    }
+    for (position, (id, name, input)) in calls.iter().enumerate() {
+        let call = StreamCall {
+            position: u32::try_from(position + 1).unwrap(),
+            id: (*id).to_owned(),
+            name: (*name).to_owned(),
+            arguments: match input.as_object() {
+                Some(input) => Arguments::Object(input.clone()),
+                None => Arguments::Unparsed(input.to_string()),
+            },
+            raw: json!({"type": "tool_use", "id": id, "name": name, "input": input}).to_string(),
+        };
+        blocks.push(call.block());
+        heard.push(Heard::Call(call));
+    }
+    let stop = if calls.is_empty() {
+        Stop::End
+    } else {
+        Stop::Calls
+    };
+    heard.push(ended(blocks, stop));
+    heard
+}
+
+/// The end of a message.
+pub(super) fn ended(blocks: Vec<Block>, stop: Stop) -> Heard {
+    Heard::Complete {
+        ended: Box::new(Ended {
+            blocks,
+            raw: None,
+            stop,
+            usage: Some(Tokens {
+                input: 100,
+                output: 10,
+                ..Tokens::default()
+            }),
+        }),
+        request_id: Some("req-1".to_owned()),
+    }
+}
+
+/// The input of `rye_execute` for a tool.
+pub(super) fn execute(item: &str, number: u32) -> Value {
+    json!({"item_id": item, "parameters": Object::from_iter([("n".to_owned(), json!(number))])})
+}

@@ -1,0 +1,303 @@
+//! Calls that runs of their own carry out, whatever kind of run asks for them.
+//!
+//! **Owns** nothing: what a call of a graph needs is found out here, and its run waited for. **Never** commits, and never decides what a
+//! run may do: its owner narrows that when it makes the record ([`Runs::nest`](crate::port::Runs::nest)).
+//!
+//! **Order.** A child run is created in the commit that starts its call; after a restart it is attached to, never started twice. Another
+//! try of the call continues it, or takes what it has come to meanwhile. A request to stop goes to the child run first, and what that
+//! comes to counts. **Failure.** A child run that may not be, or fails, is the failure of its call; one that is suspended suspends who
+//! waits for it.
+
+use std::sync::Arc;
+
+use rye_core::id::RunId;
+use rye_core::machine::{Call, CallOutcome, Certainty};
+use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, RunEvent};
+use serde_json::Value;
+
+use crate::drive::{Ended, Job};
+use crate::journal::Change;
+use crate::port::{Nest, Nested, Refusal, launched};
+use crate::services::{Services, timed_out};
+use crate::stop::{Stop, Urgency};
+use crate::task;
+
+/// The run that carries a call out.
+#[derive(Debug)]
+pub struct Child {
+    run: RunId,
+    /// Whether the call creates it, and has to give it its task.
+    is_new: bool,
+}
+
+/// What a call that a run is to carry out comes to when it is looked up.
+#[derive(Debug)]
+pub enum Lookup {
+    /// The answer is at hand, or the run may not be.
+    Answer(Box<CallOutcome>),
+    /// This run, and the changes that create it, if it is to be created.
+    Run(Child, Vec<Change>),
+}
+
+impl Lookup {
+    /// What the call needs, planned as `plan` says.
+    pub fn job<P>(self, node_input_hash: Option<String>, plan: impl FnOnce(Child) -> P) -> Job<P> {
+        match self {
+            Self::Answer(answer) => {
+                let answer = CallOutcome {
+                    node_input_hash,
+                    ..*answer
+                };
+                Job::Known(Box::new(answer), true)
+            }
+            Self::Run(child, creates) => Job::Begin {
+                child: Some(child.run.clone()),
+                plan: plan(child),
+                creates,
+                node_input_hash,
+            },
+        }
+    }
+}
+
+/// The run that carries `call` out already.
+pub fn attached(call: &Call) -> Option<Lookup> {
+    let run = call.attached.clone()?;
+    Some(there_already(run))
+}
+
+const fn there_already(run: RunId) -> Lookup {
+    let is_new = false;
+    Lookup::Run(Child { run, is_new }, Vec::new())
+}
+
+/// A graph that `run` calls becomes a child run, which continues that of an earlier try. Nothing is committed and nothing begins here.
+pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call) -> Lookup {
+    let continues = match Earlier::of(services, call).await {
+        Ok(Earlier::Counts(child)) => return there_already(child),
+        Ok(Earlier::None) => None,
+        Ok(Earlier::Continues(earlier)) => Some(earlier),
+        Err(failure) => return refused(failure),
+    };
+    let nest = Nest {
+        parent: run,
+        item: &call.item,
+        params: call.params.clone(),
+        key: &call.key,
+        continues,
+    };
+    match services.runs().nest(nest).await {
+        Err(failure) => refused(failure),
+        Ok(Nested::Answer(value)) => Lookup::Answer(Box::new(answered(value))),
+        Ok(Nested::Create { run, spec, fault }) => {
+            let epoch = services.epoch;
+            let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started);
+            let creates = vec![Change::create(&run, spec), Change::event(&run, first)];
+            Lookup::Run(Child { run, is_new: true }, creates)
+        }
+    }
+}
+
+fn refused(failure: Failure) -> Lookup {
+    Lookup::Answer(Box::new(CallOutcome {
+        failure: Some(failure),
+        certainty: Certainty::NeverStarted,
+        ..answered(Value::Null)
+    }))
+}
+
+/// Waits for what `child` makes of the call of `parent`, and gives it its task before, if it is new.
+pub async fn carry_out(
+    services: &Arc<Services>,
+    parent: &RunId,
+    call: &Call,
+    child: Child,
+    stop: &Stop,
+) -> Ended {
+    if child.is_new {
+        services.runs().launch(child.run.clone()).await;
+    }
+    child_run(services, stop, parent, call, child.run).await
+}
+
+/// What a call came to that gave `result`.
+pub fn answered(result: impl Into<Arc<Value>>) -> CallOutcome {
+    CallOutcome {
+        result: result.into(),
+        failure: None,
+        certainty: Certainty::Known,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
+/// The child run that carried out an earlier try of a call.
+enum Earlier {
+    /// There is none, or none that can be continued.
+    None,
+    /// It has succeeded, or its parent does not wait for it: its result counts.
+    Counts(RunId),
+    /// It ended without success: its finished steps are not repeated.
+    Continues(Arc<Run>),
+}
+
+impl Earlier {
+    async fn of(services: &Arc<Services>, call: &Call) -> Result<Self, Failure> {
+        let Some(first) = &call.continues else {
+            return Ok(Self::None);
+        };
+        let gone = |error: Refusal| Failure::permanent("child_lost", error.message);
+        let first = services.runs().get(first.clone()).await.map_err(gone)?;
+        let same_call = first.spec.effect_scope.as_ref() == Some(&call.key);
+        if !same_call || first.spec.item != call.item.canonical() {
+            return Ok(Self::None);
+        }
+        if !first.spec.parent_end.waits() {
+            let begun = first.started_at.is_some();
+            return Ok(if begun {
+                Self::Counts(first.id.clone())
+            } else {
+                Self::None
+            });
+        }
+        let last = services
+            .runs()
+            .newest(first.id.clone())
+            .await
+            .map_err(gone)?;
+        match &last.life {
+            Life::Ended(outcome) => Ok(match &**outcome {
+                Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
+                    Self::Counts(last.id.clone())
+                }
+                Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
+                    let is_whole = !last.spec.is_single_step();
+                    if is_whole && last.resumption_node().is_some() {
+                        Self::Continues(last)
+                    } else if is_whole && last.steps() > 0 {
+                        let text = format!(
+                            "the run `{}` was ended when all its nodes were done: nothing of it is left to do, and what it did is not \
+                             done again; start a new run",
+                            last.id
+                        );
+                        return Err(Failure::permanent("child_over", text));
+                    } else {
+                        Self::None
+                    }
+                }
+            }),
+            Life::Created | Life::Running | Life::Suspended(_) => {
+                let text = format!(
+                    "the run `{}` continues what an earlier try began; wait until it has ended",
+                    last.id
+                );
+                Err(Failure::permanent("child_busy", text))
+            }
+        }
+    }
+}
+
+/// Waits for a child run, unless it is detached.
+///
+/// The supervisor stops a child run together with its parent; one that was created at that very moment is stopped here.
+async fn child_run(
+    services: &Arc<Services>,
+    stop: &Stop,
+    parent: &RunId,
+    call: &Call,
+    child: RunId,
+) -> Ended {
+    if let Some(answer) = detached(services, &child).await {
+        return Ended::Outcome(Box::new(answer));
+    }
+    let runs = services.runs();
+    let mut remaining = call.timeout;
+    let (mut overdue, mut told) = (false, false);
+    let settled = loop {
+        let cause = tokio::select! {
+            // First: a kill is more than a cancel, and must not leave one on the record of the child before its own end is.
+            biased;
+            () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
+            settled = runs.settled(child.clone()) => break settled,
+            () = task::sleep(remaining) => {
+                (overdue, remaining) = (true, None);
+                let seconds = call.timeout.unwrap_or_default().as_secs_f64();
+                format!("the timeout of its node, {seconds} s")
+            }
+            () = stop.at_least(Urgency::Cancel), if !told => {
+                told = true;
+                format!("its parent {parent}")
+            }
+        };
+        if let Err(error) = runs.cancel(child.clone(), cause).await {
+            tracing::debug!(%error, "a child run had ended before it was asked to");
+        }
+    };
+    let run = match settled {
+        Ok(run) => run,
+        Err(error) => {
+            let failure = Failure::permanent("child_lost", error.message);
+            return Ended::Outcome(Box::new(CallOutcome {
+                failure: Some(failure),
+                certainty: Certainty::UnknownBelow,
+                ..answered(Value::Null)
+            }));
+        }
+    };
+    if let Some(why) = run.suspension() {
+        return Ended::Suspended(why.child.clone().unwrap_or_else(|| run.id.clone()));
+    }
+    if stop.urgency() >= Urgency::Cancel && failure_of(&run).is_some() {
+        return Ended::Stopped(KillReceipt::default());
+    }
+    let failure = failure_of(&run).map(|failure| match call.timeout {
+        Some(timeout) if overdue => timed_out(timeout),
+        Some(_) | None => failure,
+    });
+    let certainty = if failure.is_some() && runs.has_unknown(Arc::clone(&run)).await {
+        Certainty::UnknownBelow
+    } else {
+        Certainty::Known
+    };
+    Ended::Outcome(Box::new(CallOutcome {
+        failure,
+        certainty,
+        ..answered(run.result())
+    }))
+}
+
+/// What is answered at once for a run that its parent does not wait for; `None` if it does.
+async fn detached(services: &Arc<Services>, child: &RunId) -> Option<CallOutcome> {
+    let run = services.runs().get(child.clone()).await.ok()?;
+    if run.spec.parent_end.waits() {
+        return None;
+    }
+    let failed = matches!(run.outcome(), Some(Outcome::Error { .. }));
+    let refused = failed && run.started_at.is_none();
+    if refused {
+        return Some(CallOutcome {
+            failure: failure_of(&run),
+            ..answered(run.result())
+        });
+    }
+    Some(answered(launched(&run)))
+}
+
+/// Why a run that ended did not succeed.
+pub fn failure_of(run: &Run) -> Option<Failure> {
+    match run.outcome()? {
+        Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
+        Outcome::Error { error } => Some(Failure {
+            node: None,
+            ..error.clone()
+        }),
+        Outcome::Cancelled { cause } => Some(Failure::permanent(
+            "child_cancelled",
+            format!("the run `{}` was cancelled by {cause}", run.id),
+        )),
+        Outcome::Killed { .. } => Some(Failure::permanent(
+            "child_killed",
+            format!("the run `{}` was killed", run.id),
+        )),
+    }
+}

@@ -1,0 +1,72 @@
+use rye_core::id::{ItemId, ItemKind};
+
+use super::*;
+use crate::node::tests::rig::Rig;
+
+/// A directive with these attributes and insides of `metadata`.
+fn file(name: &str, attributes: &str, metadata: &str) -> String {
+    format!(
+        "```xml\n<directive name=\"{name}\" version=\"1.0.0\"{attributes}>\n<metadata>\n<description>d</description>\
+         <author>me</author><category>t</category>\n{metadata}\n</metadata>\n</directive>\n```\nGo.\n"
+    )
+}
+
+#[tokio::test]
+async fn a_directive_is_checked_with_all_that_it_rests_on() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = rig.project("p", &[]);
+    let put = |name: &str, text: &str| {
+        let file = format!("t/{name}.md");
+        rig.item(&project, ItemKind::Directive, &file, text)
+    };
+    put("good", &file("good", "", ""));
+    put("broken", &file("broken", "", "<permission/>"));
+    put("orphan", &file("orphan", " extends=\"t/none\"", ""));
+    put("circle", &file("circle", " extends=\"t/circle\"", ""));
+    put(
+        "forgets",
+        &file("forgets", "", "<context><before>t/none</before></context>"),
+    );
+    put(
+        "wishes",
+        &file("wishes", "", "<model id=\"claude-haiku\"/>"),
+    );
+    put("rests", &file("rests", " extends=\"t/draft\"", ""));
+    let draft = put("draft", "");
+    std::fs::write(&draft, file("draft", "", "")).unwrap();
+    let check = async |name: &str| {
+        let item = ItemRef {
+            kind: ItemKind::Directive,
+            id: ItemId::new(format!("t/{name}")).unwrap(),
+        };
+        let inspector = daemon.supervisor.inspector();
+        inspector.validate(&item, &project).await
+    };
+    // The codes of errors, then of warnings; nobody needs a secret for this.
+    let table: [(&str, &[&str], &[&str]); 8] = [
+        ("good", &[], &[]),
+        ("draft", &[], &["unsigned"]),
+        ("broken", &["unknown_element"], &[]),
+        ("orphan", &["bad_lineage"], &[]),
+        ("circle", &["bad_lineage"], &[]),
+        ("forgets", &["item_refused"], &[]),
+        ("wishes", &["unknown_model"], &[]),
+        ("rests", &[], &["bad_lineage"]),
+    ];
+    let codes = |findings: &[Finding]| -> Vec<&str> {
+        findings.iter().map(|finding| finding.code).collect()
+    };
+    for (name, errors, warnings) in table {
+        let report = check(name).await.unwrap().report;
+        assert_eq!(codes(&report.errors), errors, "{name}: {report:?}");
+        assert_eq!(codes(&report.warnings), warnings, "{name}: {report:?}");
+    }
+    let broken = check("broken").await.unwrap();
+    assert!(broken.path.ends_with("t/broken.md"));
+    assert_eq!(broken.report.errors[0].line, 6, "the signature is a line");
+    assert_eq!(
+        check("nobody").await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+}

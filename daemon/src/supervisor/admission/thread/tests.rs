@@ -1,0 +1,439 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
+use rye_core::id::{ItemId, ItemKind, RunId};
+use rye_core::model::{Funding, ParentEnd};
+use rye_core::money::Usd;
+
+use super::*;
+use crate::node::tests::rig::{Daemon, Rig};
+use crate::supervisor::Lineage as Parent;
+
+/// The secret by which the shipped provider can be used.
+const KEY: (&str, &str) = ("ANTHROPIC_API_KEY", "sk-a-secret-of-the-daemon");
+
+/// A project with directives `t/…`, and a daemon that may admit them.
+struct World {
+    rig: Rig,
+    daemon: Daemon,
+    project: PathBuf,
+}
+
+impl World {
+    async fn new() -> Self {
+        Self::with(&[KEY]).await
+    }
+
+    async fn with(variables: &[(&str, &str)]) -> Self {
+        let rig = Rig::with_variables(variables);
+        let daemon = rig.start().await;
+        let project = rig.project("p", &[]);
+        Self {
+            rig,
+            daemon,
+            project,
+        }
+    }
+
+    fn directive(&self, name: &str, text: &str) -> PathBuf {
+        let file = format!("t/{name}.md");
+        self.rig
+            .item(&self.project, ItemKind::Directive, &file, text)
+    }
+
+    fn start(&self, name: &str) -> Start {
+        let id = ItemId::new(format!("t/{name}")).unwrap();
+        Start {
+            item: ItemRef {
+                kind: ItemKind::Directive,
+                id,
+            },
+            directory: self.project.clone(),
+            inputs: Object::new(),
+            text_inputs: BTreeMap::new(),
+            capabilities: None,
+            limits: Limits::default(),
+            model: None,
+            provider: None,
+            durability: None,
+            start_key: None,
+            caller: Layer {
+                source: "a test".to_owned(),
+                patterns: vec!["rye.*".to_owned()],
+            },
+            start_at: StartAt::Start,
+            lineage: None,
+        }
+    }
+
+    async fn admit(&self, start: Start) -> Result<Admitted, Error> {
+        let run = RunId::new("t-run-1767225600-abcdefghij").unwrap();
+        self.daemon.supervisor.admit(&run, start).await
+    }
+
+    async fn admitted(&self, name: &str) -> Admitted {
+        self.admit(self.start(name))
+            .await
+            .unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    /// The kind and the words of the refusal of `start`.
+    async fn refused(&self, start: Start) -> (ErrorKind, String) {
+        match self.admit(start).await {
+            Ok(admitted) => panic!("it was admitted: {:?}", admitted.spec),
+            Err(error) => (error.kind(), with_sources(&error)),
+        }
+    }
+}
+
+/// A directive with these insides of `metadata`, and what follows that.
+fn file(name: &str, attributes: &str, metadata: &str, rest: &str) -> String {
+    format!(
+        "# T\n```xml\n<directive name=\"{name}\" version=\"1.0.0\"{attributes}>\n<metadata>\n\
+         <description>d</description><author>me</author><category>t</category>\n{metadata}\n</metadata>\n\
+         {rest}\n</directive>\n```\nCount {{input:path}}.\n"
+    )
+}
+
+fn plain(name: &str) -> String {
+    file(name, "", "", "")
+}
+
+fn knowledge(name: &str) -> String {
+    format!("```yaml\nversion: \"1.0.0\"\ncategory: t\nname: {name}\n```\nWhat {name} knows.\n")
+}
+
+fn read(spec: &Spec) -> Contract {
+    serde_json::from_str(&spec.thread.as_ref().unwrap().contract).unwrap()
+}
+
+fn offered(contract: &Contract) -> Vec<&str> {
+    let tools = contract.offered.iter();
+    tools.map(|offered| offered.tool.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
+    let world = World::new().await;
+    let text = file(
+        "count",
+        "",
+        "<model tier=\"general\" effort=\"low\"/><limits turns=\"6\" spend=\"0.25\"/>\
+         <permissions><execute><tool>rye.bash</tool></execute></permissions>",
+        "<inputs><input name=\"path\" required=\"true\">P</input>\
+         <input name=\"most\" type=\"integer\" default=\"3\"/></inputs>\
+         <outputs><output name=\"words\" type=\"integer\" required=\"true\">W</output></outputs>",
+    );
+    world.directive("count", &text);
+    let mut start = world.start("count");
+    let given = [
+        ("path".to_owned(), "a.txt".to_owned()),
+        ("most".to_owned(), "5".to_owned()),
+    ];
+    start.text_inputs = BTreeMap::from(given);
+    let admitted = world.admit(start).await.unwrap();
+    assert_eq!(admitted.fault, None);
+    assert_eq!(admitted.warnings, Vec::<String>::new());
+    let spec = &admitted.spec;
+    assert_eq!((spec.kind, spec.depth), (RunKind::Thread, 0));
+    assert_eq!(json!(spec.inputs), json!({"path": "a.txt", "most": 5}));
+    assert_eq!(spec.limits.turns, Some(6));
+    let Funding::Open { limit, .. } = &spec.budget.funding else {
+        panic!("{:?}", spec.budget);
+    };
+    assert_eq!(*limit, Usd::parse("0.25").ok());
+    let layers: Vec<_> = spec
+        .layers
+        .iter()
+        .map(|layer| (&*layer.source, layer.patterns.join(" ")))
+        .collect();
+    let own = (
+        "permissions of directive:t/count",
+        "rye.execute.tool.rye.bash".to_owned(),
+    );
+    assert_eq!(layers, [("a test", "rye.*".to_owned()), own]);
+    let source = spec.thread.as_ref().unwrap();
+    assert!(source.text.ends_with(&text) && source.text.starts_with("<!-- rye:signed:"));
+    let contract = read(spec);
+    assert_eq!(offered(&contract), ["directive_return", "rye_execute"]);
+    assert_eq!(
+        (&*contract.model.provider, contract.max_retries),
+        ("anthropic", 3)
+    );
+    assert_eq!(
+        *source.contract,
+        canonical(&json!(contract)),
+        "it is read back as it was written"
+    );
+    assert!(!format!("{spec:?}").contains(KEY.1));
+}
+
+#[tokio::test]
+async fn the_caller_goes_before_the_directive_and_that_before_the_defaults() {
+    let world = World::new().await;
+    world.directive("bare", &plain("bare"));
+    let spec = world.admitted("bare").await.spec;
+    let defaults = Limits {
+        steps: None,
+        depth: Some(10),
+        spawns: Some(50),
+        turns: Some(25),
+        tokens: Some(200_000),
+        duration_ms: Some(1_800_000),
+        spend: None,
+    };
+    assert_eq!(spec.limits, defaults);
+    let Funding::Open { limit, .. } = spec.budget.funding else {
+        panic!("{:?}", spec.budget);
+    };
+    assert_eq!(limit, Usd::parse("1.00").ok(), "as for graphs");
+    let limits =
+        "<limits turns=\"2\" tokens=\"3\" spawns=\"4\" depth=\"5\" duration_seconds=\"6\"/>";
+    world.directive("strict", &file("strict", "", limits, ""));
+    let own = Limits {
+        depth: Some(5),
+        spawns: Some(4),
+        turns: Some(2),
+        tokens: Some(3),
+        duration_ms: Some(6_000),
+        ..defaults.clone()
+    };
+    assert_eq!(world.admitted("strict").await.spec.limits, own);
+    let asked = Limits {
+        turns: Some(9),
+        duration_ms: Some(10),
+        spend: Usd::parse("0.5").ok(),
+        ..Limits::default()
+    };
+    let mut start = world.start("strict");
+    start.limits = asked;
+    let spec = world.admit(start).await.unwrap().spec;
+    let expected = Limits {
+        turns: Some(9),
+        duration_ms: Some(10),
+        spend: Usd::parse("0.5").ok(),
+        ..own
+    };
+    assert_eq!(spec.limits, expected);
+}
+
+#[tokio::test]
+async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_own() {
+    let world = World::new().await;
+    world.directive("bare", &plain("bare"));
+    let spec = world.admitted("bare").await.spec;
+    assert_eq!(spec.layers.last().unwrap().patterns, Vec::<String>::new());
+    assert_eq!(offered(&read(&spec)), Vec::<&str>::new());
+    let permissions = "<permissions><execute><tool>*</tool></execute></permissions>";
+    let context = "<context><before>t/rules</before></context>";
+    world.directive(
+        "base",
+        &file("base", "", &format!("{permissions}{context}"), ""),
+    );
+    world.directive("leaf", &file("leaf", " extends=\"t/base\"", "", ""));
+    let rules = knowledge("rules");
+    world
+        .rig
+        .item(&world.project, ItemKind::Knowledge, "t/rules.md", &rules);
+    let spec = world.admitted("leaf").await.spec;
+    let contract = read(&spec);
+    assert_eq!(offered(&contract), ["rye_execute"]);
+    assert_eq!(contract.directive.parents.len(), 1);
+    assert_eq!(contract.directive.directive.context.before.len(), 1);
+    // Whoever starts it may leave it less.
+    let mut start = world.start("leaf");
+    start.capabilities = Some(vec!["rye.fetch.*".to_owned()]);
+    let contract = read(&world.admit(start).await.unwrap().spec);
+    assert_eq!(offered(&contract), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn what_a_directive_rests_on_must_be_there_and_be_what_was_signed() {
+    let world = World::new().await;
+    let spoil = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("1.0.0", "1.0.1")).unwrap();
+    };
+    spoil(world.directive("tampered", &plain("tampered")));
+    world.directive(
+        "of-tampered",
+        &file("of-tampered", " extends=\"t/tampered\"", "", ""),
+    );
+    world.directive("of-none", &file("of-none", " extends=\"t/none\"", "", ""));
+    world.directive("circle", &file("circle", " extends=\"t/circle\"", "", ""));
+    for (name, id) in [("lost", "t/none"), ("false", "t/false")] {
+        let context = format!("<context><system>{id}</system></context>");
+        world.directive(name, &file(name, "", &context, ""));
+    }
+    let context = "<context><system>t/false</system><suppress>t/false</suppress></context>";
+    world.directive("careful", &file("careful", "", context, ""));
+    let text = knowledge("false");
+    spoil(
+        world
+            .rig
+            .item(&world.project, ItemKind::Knowledge, "t/false.md", &text),
+    );
+    world.directive("broken", &file("broken", "", "<permission/>", ""));
+    let table = [
+        ("nobody", ErrorKind::NotFound, "directive:t/nobody"),
+        ("tampered", ErrorKind::Denied, "was changed after"),
+        ("of-tampered", ErrorKind::Denied, "directive:t/tampered"),
+        ("of-none", ErrorKind::NotFound, "directive:t/none"),
+        ("circle", ErrorKind::Invalid, "extends itself"),
+        ("lost", ErrorKind::NotFound, "knowledge:t/none"),
+        ("false", ErrorKind::Denied, "knowledge:t/false"),
+        ("broken", ErrorKind::Invalid, "t/broken.md:7:1: "),
+    ];
+    for (name, kind, words) in table {
+        let (found, text) = world.refused(world.start(name)).await;
+        assert_eq!(found, kind, "{name}: {text}");
+        assert!(text.contains(words), "{name}: {text}");
+    }
+    world.admitted("careful").await;
+}
+
+#[tokio::test]
+async fn inputs_that_do_not_fit_make_no_thread() {
+    let world = World::new().await;
+    let inputs = "<inputs><input name=\"path\" required=\"true\"/><input name=\"most\" type=\"integer\"/></inputs>";
+    world.directive("count", &file("count", "", "", inputs));
+    let table = [
+        (json!({}), "path"),
+        (json!({"path": "a", "most": "many"}), "most"),
+        (json!({"path": "a", "paht": "b"}), "did you mean `path`?"),
+    ];
+    for (inputs, words) in table {
+        let mut start = world.start("count");
+        start.inputs = serde_json::from_value(inputs).unwrap();
+        let (kind, text) = world.refused(start).await;
+        assert_eq!(kind, ErrorKind::Invalid);
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_model_is_chosen_when_the_thread_is_accepted() {
+    let world = World::new().await;
+    let wish = "<model id=\"claude-haiku-5-5\"/>";
+    world.directive("wish", &file("wish", "", wish, ""));
+    let spec = world.admitted("wish").await.spec;
+    assert_eq!(read(&spec).model.id, "claude-haiku-5-5");
+    let asked = async |model: &str, provider: &str| {
+        let given = |word: &str| Some(word.to_owned()).filter(|word| !word.is_empty());
+        let mut start = world.start("wish");
+        (start.model, start.provider) = (given(model), given(provider));
+        match world.admit(start).await {
+            Ok(admitted) => Ok(read(&admitted.spec).model.id),
+            Err(error) => Err((error.kind(), with_sources(&error))),
+        }
+    };
+    assert_eq!(
+        asked("anthropic/claude-opus-5-5", "").await.unwrap(),
+        "claude-opus-5-5"
+    );
+    assert_eq!(asked("high", "").await.unwrap(), "claude-opus-5-5");
+    let (kind, text) = asked("claude-haiku-5", "").await.unwrap_err();
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(text.contains("did you mean `claude-haiku-5-5`?"), "{text}");
+    assert_eq!(
+        asked("", "nobody").await.unwrap_err().0,
+        ErrorKind::NotFound
+    );
+    let (kind, text) = asked("gpt-6-luna", "").await.unwrap_err();
+    assert_eq!(kind, ErrorKind::Precondition);
+    assert!(text.contains("OPENAI_API_KEY"), "{text}");
+}
+
+#[tokio::test]
+async fn a_provider_file_of_a_project_is_given_the_secrets_of_the_project_only() {
+    let mine = ("MY_KEY", "a-secret-of-the-daemon");
+    let world = World::with(&[mine]).await;
+    let provider = "version: \"1.0.0\"\ncategory: agent/providers\nname: mine\napi: openai_chat\n\
+                    base_url: https://models.example\npath: /v1/chat/completions\n\
+                    auth: [{header: authorization, prefix: \"Bearer \", secret: MY_KEY}]\n\
+                    models: [{id: one, window: 100000, max_output: 8000, prices: free}]\n";
+    let file_name = "agent/providers/mine.yaml";
+    let put = |space: &Path| world.rig.item(space, ItemKind::Config, file_name, provider);
+    let wish = "<model id=\"one\"/>";
+    world.directive("wish", &file("wish", "", wish, ""));
+    let (kind, _) = world.refused(world.start("wish")).await;
+    assert_eq!(kind, ErrorKind::NotFound);
+    let of_user = put(world.rig.home());
+    let spec = world.admitted("wish").await.spec;
+    assert_eq!(read(&spec).model.provider, "mine");
+    // The project's file replaces it, and the variable of the daemon is not for it.
+    let of_project = put(&world.project);
+    let (kind, text) = world.refused(world.start("wish")).await;
+    assert_eq!(kind, ErrorKind::Precondition, "{text}");
+    std::fs::write(
+        world.project.join(".env"),
+        "MY_KEY=a-secret-of-the-project\n",
+    )
+    .unwrap();
+    let spec = world.admitted("wish").await.spec;
+    assert!(!format!("{spec:?}").contains("a-secret"), "names only");
+    // A file that is refused is not passed over.
+    let text = std::fs::read_to_string(&of_project).unwrap();
+    std::fs::write(&of_project, text.replace("models.example", "evil.example")).unwrap();
+    let (kind, text) = world.refused(world.start("wish")).await;
+    assert_eq!(kind, ErrorKind::Denied, "{text}");
+    std::fs::remove_file(of_project).unwrap();
+    std::fs::remove_file(of_user).unwrap();
+    let bad = provider.replace("window: 100000", "windo: 1");
+    world
+        .rig
+        .item(world.rig.home(), ItemKind::Config, file_name, &bad);
+    let (kind, text) = world.refused(world.start("wish")).await;
+    assert_eq!(kind, ErrorKind::Invalid);
+    assert!(text.contains("mine.yaml:9:"), "{text}");
+}
+
+#[tokio::test]
+async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
+    let world = World::new().await;
+    world.directive("bare", &plain("bare"));
+    let parent = world.admitted("bare").await.spec;
+    let child = Start {
+        lineage: Some(Parent {
+            parent: RunId::new("t-up-1767225600-abcdefghij").unwrap(),
+            spec: Arc::new(parent),
+            key: "k".to_owned(),
+            parent_end: ParentEnd::Wait,
+        }),
+        ..world.start("bare")
+    };
+    let step = Start {
+        start_at: StartAt::Node {
+            node: "n".to_owned(),
+            inject_state: Object::new(),
+            from: None,
+        },
+        ..world.start("bare")
+    };
+    let mut steps = world.start("bare");
+    steps.limits.steps = Some(1);
+    let echo = ItemRef::tool(ItemId::new("rye/core/echo").unwrap());
+    let mut turns = Start {
+        item: echo.clone(),
+        ..world.start("bare")
+    };
+    turns.limits.turns = Some(1);
+    let model = Start {
+        item: echo,
+        model: Some("fast".to_owned()),
+        ..world.start("bare")
+    };
+    let table = [
+        (child, "starts no threads from graphs and threads"),
+        (step, "only a graph can be stepped"),
+        (steps, "--limit turns=N"),
+        (turns, "`limits.turns` is for threads"),
+        (model, "`model` is for threads"),
+    ];
+    for (start, words) in table {
+        let (kind, text) = world.refused(start).await;
+        assert_eq!(kind, ErrorKind::Invalid);
+        assert!(text.contains(words), "{text}");
+    }
+}

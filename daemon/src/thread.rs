@@ -1,0 +1,257 @@
+//! What is special to threads: their machine is the [`ThreadMachine`], their steps are calls of a model, and what is said is kept as
+//! entries of a conversation.
+//!
+//! **Owns** the conversation of a live thread in memory ([`Talk`]), and its place at the provider. **Never** decides: what follows
+//! from what is the machine's word.
+//!
+//! **Order.** An entry is on disk before the commit that names it. A place at the provider is waited for before anything is held, so
+//! waiting costs nobody money; what is said is reported part by part, in the order of the stream, and the end of it last.
+//! **Failure.** An entry that is missing or damaged ends the thread, and names itself; nothing is sent then. Whatever happens to a
+//! call of the model is told to the machine with what it means ([`rye_core::provider::failure`]).
+
+mod compose;
+mod model_call;
+mod talk;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rye_core::conversation::{Entry, Message, Source};
+use rye_core::error::with_sources;
+use rye_core::machine::{Call, CallOutcome, Certainty};
+use rye_core::model::{Failure, Run, Slot};
+use rye_core::provider::Owner;
+use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine, shown};
+use rye_item::Library;
+use serde_json::Value;
+
+use self::talk::Talk;
+use crate::chain::dot_env;
+use crate::children::{self, Child, Lookup};
+use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
+use crate::journal::{self, Change};
+use crate::provider::{Place, ProjectEnv};
+use crate::services::{Envelope, Prepared, TraceMode};
+use crate::stop::{DriverExit, Stop};
+
+/// A thread.
+struct ThreadRun {
+    at: RunContext,
+    terms: Arc<Terms>,
+    talk: Talk,
+    /// The right to call the model, from when it is given until the call.
+    place: Mutex<Option<Place>>,
+}
+
+/// What a call is carried out by.
+enum Planned {
+    /// The model answers.
+    Model,
+    /// A tool does it.
+    Tool(Box<Prepared>),
+    /// A child run does it.
+    Child(Child),
+}
+
+/// Drives the thread `run` to its end, until it is suspended, or until the daemon stops.
+pub async fn drive(
+    at: RunContext,
+    run: &Arc<Run>,
+    stop: &Stop,
+) -> Result<DriverExit, journal::Error> {
+    let services = Arc::clone(&at.services);
+    let contract = run.spec.thread.as_ref().map(|thread| &*thread.contract);
+    let terms = match Terms::read(contract.unwrap_or_default()) {
+        Ok(terms) => Arc::new(terms),
+        Err(problem) => {
+            let text = format!("the record of the thread cannot be read: {problem}");
+            let failure = Failure::permanent("internal", text);
+            let journal = &services.journal;
+            let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
+            let ticket = journal.commit(vec![end]).await?.ticket;
+            journal.durable(ticket).await?;
+            return Ok(DriverExit::Ended);
+        }
+    };
+    let kind = ThreadRun {
+        talk: Talk::new(&services.journal),
+        at,
+        terms,
+        place: Mutex::default(),
+    };
+    drive::drive(&services, Arc::new(kind), run, stop).await
+}
+
+impl ThreadRun {
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the prompt together, and keeps the entry with which the conversation begins.
+    async fn compose(&self) -> Result<Answer, journal::Error> {
+        let contract = &self.terms.contract;
+        let prompt = match compose::compose(&self.at, contract).await {
+            Ok(prompt) => prompt,
+            Err(failure) => return Ok(Answer::Failed(failure)),
+        };
+        let root = contract.root(prompt.system.clone());
+        let first = Message::text(Source::Directive, prompt.message.clone());
+        let (head, bytes) = self.talk.begin(root, first, &contract.model).await?;
+        Ok(Answer::Composed(Box::new(Composed {
+            system: prompt.system,
+            message: prompt.message,
+            head,
+            bytes,
+            warnings: prompt.warnings,
+        })))
+    }
+
+    /// Waits for a place at the provider, and then looks what may be spent.
+    async fn funds(&self) -> Result<Funds, Failure> {
+        let services = &self.at.services;
+        let model = &self.terms.contract.model;
+        if self.place().is_none() {
+            let project = match model.endpoint.owner {
+                Owner::User => ProjectEnv::default(),
+                Owner::Project => self.project_env().await,
+            };
+            let entered = services.providers.enter(model, &project).await;
+            let refused = |error| Failure::permanent("model_unusable", with_sources(&error));
+            *self.place() = Some(entered.map_err(refused)?);
+        }
+        let account = &self.at.spec.budget.account;
+        let gone = || Failure::permanent("internal", "the account of the thread is gone");
+        let (next, left) = services.journal.spendable(account).ok_or_else(gone)?;
+        Ok(Funds {
+            next,
+            left,
+            meters: services.caps.in_force(services.journal.now()),
+        })
+    }
+
+    /// The variables that the project gives to providers of its own.
+    async fn project_env(&self) -> ProjectEnv {
+        let project = self.at.spec.project.clone();
+        let read = move |_: &Library| ProjectEnv::new(&project, dot_env(Path::new(&project)));
+        self.at
+            .project
+            .visit("read the variables of a project", read)
+            .await
+    }
+
+    /// Carries out the call of a tool.
+    async fn call_tool(&self, call: &Call, prepared: Prepared, stop: &Stop) -> Ended {
+        let caller = format!("turn {} {}", call.step, call.item);
+        let reply = match self.at.carry_out(call, prepared, stop, &caller).await {
+            Ok(reply) => reply,
+            Err(receipt) => return Ended::Stopped(receipt),
+        };
+        let Envelope { data, failure, .. } = reply.envelope;
+        Ended::Outcome(Box::new(outcome(data, failure, reply.certainty)))
+    }
+
+    /// What a call came to as the model is told of it: the whole of a long result is kept before.
+    async fn told(&self, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
+        let artifact = shown(&came_to.result, came_to.failure.as_ref()).artifact;
+        let Some(artifact) = artifact else {
+            return came_to;
+        };
+        match self.talk.keep(artifact.text).await {
+            Ok(_name) => came_to,
+            Err(error) => {
+                let text = format!(
+                    "the result was too long to be told, and could not be kept: {}",
+                    with_sources(&error)
+                );
+                let failure = Failure::permanent("storage", text);
+                Box::new(outcome(Value::Null, Some(failure), came_to.certainty))
+            }
+        }
+    }
+
+    /// Finds out what carries the call of a tool out: the tool itself, or a child run if it is a graph.
+    async fn look_up_tool(&self, run: &Run, call: &Call) -> Job<Planned> {
+        let found = if let Some(found) = children::attached(call) {
+            found
+        } else {
+            let prepared = self.at.prepare(call, TraceMode::Off).await;
+            if !prepared.is_graph() {
+                return begin(Planned::Tool(Box::new(prepared)));
+            }
+            children::nest(&self.at.services, run, call).await
+        };
+        let found = match found {
+            Lookup::Answer(answer) => Lookup::Answer(self.told(answer).await),
+            found @ Lookup::Run(..) => found,
+        };
+        found.job(None, Planned::Child)
+    }
+}
+
+/// A call that `plan` carries out, and no child run.
+const fn begin(plan: Planned) -> Job<Planned> {
+    Job::Begin {
+        plan,
+        child: None,
+        creates: Vec::new(),
+        node_input_hash: None,
+    }
+}
+
+fn outcome(result: Value, failure: Option<Failure>, certainty: Certainty) -> CallOutcome {
+    CallOutcome {
+        result: Arc::new(result),
+        failure,
+        certainty,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
+impl Kind for ThreadRun {
+    type Machine = ThreadMachine;
+    type Plan = Planned;
+
+    fn machine(&self, run: Arc<Run>) -> ThreadMachine {
+        ThreadMachine::new(Arc::clone(&self.terms), run)
+    }
+
+    async fn look_up(&self, run: &Run, call: &Call) -> Job<Planned> {
+        match call.slot {
+            Slot::Main | Slot::Hook(_) => begin(Planned::Model),
+            Slot::Part(_) => self.look_up_tool(run, call).await,
+        }
+    }
+
+    async fn answer(&self, _run: &Run, query: &Query) -> Result<Answer, journal::Error> {
+        match query {
+            Query::Compose => self.compose().await,
+            Query::Funds => Ok(self
+                .funds()
+                .await
+                .map_or_else(Answer::Failed, Answer::Funds)),
+            Query::Keep(entry) => Ok(Answer::Kept(self.talk.push(Entry::clone(entry)).await?)),
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        call: &Call,
+        plan: Planned,
+        stop: &Stop,
+        reports: &Reports<Heard>,
+    ) -> Ended {
+        let ended = match plan {
+            Planned::Model => return model_call::carry_out(self, call, stop, reports).await,
+            Planned::Tool(prepared) => self.call_tool(call, *prepared, stop).await,
+            Planned::Child(child) => {
+                let RunContext { services, run, .. } = &self.at;
+                children::carry_out(services, run, call, child, stop).await
+            }
+        };
+        match ended {
+            Ended::Outcome(came_to) => Ended::Outcome(self.told(came_to).await),
+            ended @ (Ended::Stopped(_) | Ended::Suspended(_)) => ended,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! One call of the model, from its body to its end.
+
+use rye_core::conversation::Message;
+use rye_core::error::with_sources;
+use rye_core::machine::{Call, Certainty};
+use rye_core::model::thread::Class;
+use rye_core::model::{Failure, KillReceipt};
+use rye_core::provider::failure::Charge;
+use rye_core::provider::stream::Signal;
+use rye_core::thread::{CallFailure, Heard};
+use serde_json::Value;
+
+use super::{ThreadRun, outcome};
+use crate::drive::{Ended, Reports};
+use crate::provider::{self, Trouble};
+use crate::stop::Stop;
+
+/// Calls the model, and reports what it says. A call that is stopped is cut: the provider sees its connection close.
+pub(super) async fn carry_out(
+    thread: &ThreadRun,
+    call: &Call,
+    stop: &Stop,
+    reports: &Reports<Heard>,
+) -> Ended {
+    let ended = Ended::Outcome(Box::new(outcome(Value::Null, None, Certainty::Known)));
+    let model = &thread.terms.contract.model;
+    let place = thread.place().take();
+    let body = body(thread).await;
+    let (place, body) = match (place, body) {
+        (Some(place), Ok(body)) => (place, body),
+        (None, Ok(_)) => {
+            let failure = Failure::permanent("internal", "the model was called without a place");
+            reports.tell(unsent(failure)).await;
+            return ended;
+        }
+        (_, Err(failure)) => {
+            reports.tell(unsent(failure)).await;
+            return ended;
+        }
+    };
+    let mut answer = place.call(model, call.step, body);
+    loop {
+        let heard = tokio::select! {
+            biased;
+            () = stop.due() => return Ended::Stopped(KillReceipt::default()),
+            heard = answer.next() => heard,
+        };
+        match heard {
+            Some(provider::Heard::Signal(signal)) => {
+                if let Some(heard) = complete(signal) {
+                    reports.tell(heard).await;
+                }
+            }
+            Some(provider::Heard::Message(message)) => {
+                let complete = Heard::Complete {
+                    ended: Box::new(message.ended),
+                    request_id: message.request_id,
+                };
+                reports.tell(complete).await;
+            }
+            Some(provider::Heard::Failed(failure)) => {
+                let jitter = jitter(thread);
+                reports.tell(failed(thread, &failure, jitter)).await;
+            }
+            None => return ended,
+        }
+    }
+}
+
+/// What is sent: all that was said, and what the model is told first in this turn.
+async fn body(thread: &ThreadRun) -> Result<String, Failure> {
+    let record = thread.at.services.journal.snapshot(&thread.at.run);
+    let state = record.as_ref().and_then(|record| record.thread());
+    let known = state.and_then(|state| state.head.as_ref().zip(state.turn()));
+    let (head, turn) = known.ok_or_else(|| Failure::permanent("internal", "no turn has begun"))?;
+    let told: Vec<Message> = turn
+        .texts
+        .iter()
+        .map(|told| Message::text(told.source, told.text.clone()))
+        .collect();
+    let model = &thread.terms.contract.model;
+    thread.talk.body(head, &told, model, turn.max_output).await
+}
+
+/// What the machine is told of a signal: parts that are complete.
+fn complete(signal: Signal) -> Option<Heard> {
+    match signal {
+        Signal::Block(part) => Some(Heard::Part(part)),
+        Signal::CallReady(call) => Some(Heard::Call(call)),
+        Signal::Begun { .. }
+        | Signal::Text(_)
+        | Signal::Thinking(_)
+        | Signal::CallBegun { .. }
+        | Signal::CallArgs { .. }
+        | Signal::Usage(_)
+        | Signal::Stopped(_)
+        | Signal::Ended(_)
+        | Signal::Broken(_) => None,
+    }
+}
+
+/// A share of the pause, in thousandths, so that many threads do not come back at once.
+fn jitter(thread: &ThreadRun) -> u16 {
+    u16::try_from(thread.at.services.journal.random() % 1001).unwrap_or_default()
+}
+
+fn failed(thread: &ThreadRun, failure: &provider::Failure, jitter: u16) -> Heard {
+    let record = thread.at.services.journal.snapshot(&thread.at.run);
+    let turn = record.as_ref().and_then(|record| record.thread()?.turn());
+    let before = turn.map_or(0, |turn| turn.retries);
+    let verdict = &failure.verdict;
+    let pause = verdict.pause(before.into(), jitter);
+    let told = Failure {
+        retryable: verdict.is_retryable(),
+        ..Failure::permanent(
+            code(&failure.trouble, verdict.class),
+            with_sources(&failure.trouble),
+        )
+    };
+    Heard::Failed(Box::new(CallFailure {
+        failure: told,
+        class: verdict.class,
+        charge: verdict.charge,
+        reported: failure.usage,
+        pause_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+    }))
+}
+
+/// What happened, for programs: the provider's own word, or the class of the failure.
+fn code(trouble: &Trouble, class: Class) -> &str {
+    match trouble {
+        Trouble::Told(error) if !error.kind.is_empty() => &error.kind,
+        Trouble::Told(_) | Trouble::Met(_) => match class {
+            Class::Transient | Class::Interrupted => "provider_unavailable",
+            Class::RateLimited => "rate_limited",
+            Class::Quota => "quota_exceeded",
+            Class::Context => "context_exhausted",
+            Class::Reasoning | Class::Permanent => "provider_error",
+        },
+    }
+}
+
+/// A call that was never sent.
+fn unsent(failure: Failure) -> Heard {
+    Heard::Failed(Box::new(CallFailure {
+        failure,
+        class: Class::Permanent,
+        charge: Charge::Nothing,
+        reported: None,
+        pause_ms: 0,
+    }))
+}

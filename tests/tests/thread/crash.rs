@@ -1,0 +1,329 @@
+//! SIGKILL at each place of a turn: no finished call runs twice, no turn is lost, and what was held is charged once.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
+
+use rye_tests::model_server::ModelServer;
+use rye_tests::{Daemon, World, transcript, until};
+use serde_json::Value;
+
+use super::{account, payloads, start};
+use crate::crash::rounds;
+
+/// May run the shell, and says what a second execution would mean.
+fn bash(effect: &str) -> String {
+    format!("<permissions><execute{effect}><tool>rye/bash</tool></execute></permissions>")
+}
+
+/// Notes that it ran, and then waits for the file `go`.
+const WAITS: &str = "echo x >> ran; until [ -e go ]; do sleep 0.01; done; echo done";
+
+fn world(server: &ModelServer, effect: &str) -> World {
+    let world = World::with_models(server);
+    world.directive("t/work", &bash(effect), "", "Work.");
+    world
+}
+
+/// Ends both processes of the daemon, as the power would.
+fn die(daemon: Daemon) {
+    daemon.kill_both();
+    let _status = daemon.ended();
+}
+
+fn runs(world: &World) -> usize {
+    world.read("ran").lines().count()
+}
+
+fn call(command: &str) -> String {
+    format!(
+        "{{name: rye_execute, input: {{item_id: rye/bash, parameters: {{command: '{command}'}}}}}}"
+    )
+}
+
+/// What was charged, call by call: whether it is an estimate, and why.
+fn charges(world: &World, run: &str) -> Vec<(bool, String)> {
+    let settled = payloads(world, run, "budget_settled");
+    let told = |settled: &Value| {
+        let because = settled["because"].as_str().unwrap_or_default().to_owned();
+        (settled["estimated"] == true, because)
+    };
+    settled.iter().map(told).collect()
+}
+
+fn completed(world: &World, run: &str) {
+    let record = world.settled(run);
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(account(world, run)["held"], "0.000000000");
+}
+
+#[test]
+fn before_anything_was_said_the_turn_begins_anew_and_the_hold_is_charged() {
+    let server =
+        ModelServer::start("[{when: {turn: 1}, reply: {slow_headers: gate, text: Done.}}]");
+    let world = world(&server, "");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    server.wait_for(|requests| requests.len() == 1);
+    die(daemon);
+    let _daemon = world.start("");
+    server.wait_for(|requests| requests.len() == 2);
+    server.release("gate");
+    completed(&world, &run);
+    assert_eq!(
+        charges(&world, &run),
+        [(true, "crash".into()), (false, "usage".into())]
+    );
+}
+
+#[test]
+fn in_the_stream_what_a_started_call_brought_along_is_the_message() {
+    let script = format!(
+        "
+- when: {{turn: 1}}
+  reply:
+    content: [{{text: I work.}}, {{call: {}}}, {{hold: rest}}, {{text: More.}}]
+- when: {{turn: 2, tool_result: unknown}}
+  reply: {{text: Done.}}
+",
+        call(WAITS)
+    );
+    let server = ModelServer::start(&script);
+    let world = world(&server, "");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    until("the call to run", || (runs(&world) == 1).then_some(()));
+    die(daemon);
+    let _daemon = world.start("");
+    completed(&world, &run);
+    assert_eq!(runs(&world), 1, "nobody declared that it may be repeated");
+    let said = payloads(&world, &run, "cognition_out");
+    assert_eq!(said[0]["message"]["partial"], true, "{said:?}");
+    assert_eq!(said[0]["text"], "I work.");
+    assert_eq!(charges(&world, &run)[0], (true, "crash".into()));
+}
+
+#[test]
+fn behind_the_message_the_money_is_exact_and_a_repeatable_call_runs_again() {
+    let script = format!(
+        "
+- when: {{turn: 1}}
+  reply: {{text: I work., calls: [{}], usage: {{input: 100, output: 10}}}}
+- when: {{turn: 2, tool_result: done}}
+  reply: {{text: Done., usage: {{input: 100, output: 10}}}}
+",
+        call(WAITS)
+    );
+    let server = ModelServer::start(&script);
+    let world = world(&server, " effect=\"idempotent\"");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    until("the message to be on record", || {
+        let said = payloads(&world, &run, "cognition_out");
+        (said.len() == 1 && runs(&world) == 1).then_some(())
+    });
+    die(daemon);
+    let _daemon = world.start("");
+    until("the call to run again", || {
+        (runs(&world) == 2).then_some(())
+    });
+    world.write("go", "");
+    completed(&world, &run);
+    assert_eq!(server.requests().len(), 2, "no turn is made twice");
+    let exact = (false, "usage".to_owned());
+    assert_eq!(charges(&world, &run), [exact.clone(), exact]);
+    let keys = payloads(&world, &run, "tool_call_start");
+    assert_eq!(keys[0]["key"], keys[1]["key"]);
+}
+
+#[test]
+fn a_call_whose_result_is_on_record_never_runs_again() {
+    let script = format!(
+        "
+- when: {{turn: 1}}
+  reply: {{calls: [{}]}}
+- when: {{turn: 2, tool_result: done}}
+  reply: {{slow_headers: gate, text: Done.}}
+",
+        call("echo x >> ran; echo done")
+    );
+    let server = ModelServer::start(&script);
+    let world = world(&server, " effect=\"idempotent\"");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    server.wait_for(|requests| requests.len() == 2);
+    die(daemon);
+    let _daemon = world.start("");
+    server.wait_for(|requests| requests.len() == 3);
+    server.release("gate");
+    completed(&world, &run);
+    assert_eq!(runs(&world), 1);
+}
+
+#[test]
+fn in_a_pause_it_waits_until_the_pause_is_over() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  times: 1
+  reply: {status: 529, retry_after: 1, error: {type: overloaded_error, message: Busy.}}
+- when: {turn: 1}
+  reply: {text: Done.}
+",
+    );
+    let world = world(&server, "");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    until("the pause", || {
+        (payloads(&world, &run, "turn_retry_scheduled").len() == 1).then_some(())
+    });
+    die(daemon);
+    let _daemon = world.start("");
+    completed(&world, &run);
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn a_call_that_must_not_be_repeated_waits_for_somebody_to_say_what_became_of_it() {
+    let script = format!(
+        "
+- when: {{turn: 1}}
+  reply: {{calls: [{}]}}
+- when: {{turn: 2, tool_result: done}}
+  reply: {{text: Done.}}
+",
+        call(WAITS)
+    );
+    let server = ModelServer::start(&script);
+    let world = world(&server, " effect=\"at_most_once\"");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    until("the call to run", || (runs(&world) == 1).then_some(()));
+    die(daemon);
+    let _daemon = world.start("");
+    let record = world.settled(&run);
+    assert_eq!(record["suspend"]["reason"], "uncertain", "{record}");
+
+    let _resumed = world
+        .ryectl("resume --detach")
+        .arg(&run)
+        .arg("--uncertain")
+        .arg("t/work[0]=done")
+        .ok();
+    completed(&world, &run);
+    assert_eq!(runs(&world), 1);
+}
+
+/// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
+const ROUNDS: usize = 8;
+/// Turns of the thread that lives through it.
+const TURNS: u32 = 400;
+
+/// Each turn calls a tool that notes its key; the last says how many there were.
+fn turns() -> String {
+    let mut script = String::new();
+    let command =
+        "echo $RYE_IDEMPOTENCY_KEY >> keys; sleep 0.01; [ -e stop ] && echo enough || echo more";
+    let _written = write!(
+        script,
+        "- when: {{tool_result: enough}}\n  reply: {{text: Done., usage: {{input: 10, output: 1}}}}\n"
+    );
+    for turn in 1..=TURNS {
+        let _written = write!(
+            script,
+            "- when: {{turn: {turn}}}\n  reply: {{text: Turn {turn}., calls: [{}], usage: {{input: 10, output: 1}}}}\n",
+            call(command)
+        );
+    }
+    script
+}
+
+fn keys(world: &World) -> HashMap<String, usize> {
+    let mut keys = HashMap::new();
+    for key in world.read("keys").lines() {
+        *keys.entry(key.to_owned()).or_default() += 1;
+    }
+    keys
+}
+
+/// The keys of the calls whose results are on record.
+fn on_record(world: &World, run: &str) -> Vec<String> {
+    let started = payloads(world, run, "tool_call_start");
+    let ended = payloads(world, run, "tool_call_result");
+    let has_ended = |id: &Value| ended.iter().any(|ended| ended["call_id"] == *id);
+    let keys = started
+        .iter()
+        .filter(|started| has_ended(&started["call_id"]));
+    keys.map(|started| started["key"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_thread_lives_through_deaths_at_random_instants_without_losing_a_turn_or_a_cent() {
+    let server = ModelServer::start(&turns());
+    let world = World::with_models(&server);
+    let limits = "<limits turns=\"1000\" tokens=\"10000000\" spend=\"100\"/>";
+    let metadata = format!("{limits}{}", bash(" effect=\"idempotent\""));
+    world.directive("t/long", &metadata, "", "Work on and on.");
+    let mut daemon = world.start("recovery: suspend");
+    let run = start(&world, "t/long");
+    let mut finished: HashMap<String, usize> = HashMap::new();
+    let mut seed: u64 = 0x5eed_0042;
+    for round in 0..rounds(ROUNDS) {
+        let before = keys(&world).len();
+        until("the thread to continue", || {
+            (keys(&world).len() > before + 1).then_some(())
+        });
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        thread::sleep(Duration::from_micros(seed % 60_000));
+        die(daemon);
+        daemon = world.start("recovery: suspend");
+        let ran = keys(&world);
+        for key in on_record(&world, &run) {
+            let times = ran.get(&key).copied().unwrap_or_default();
+            assert!(
+                times > 0,
+                "round {round}: {key} is on record and did not run"
+            );
+            let known = *finished.entry(key).or_insert(times);
+            assert_eq!(known, times, "round {round}: a finished call ran again");
+        }
+        let _resumed = world.ryectl("resume --detach").arg(&run).ok();
+    }
+    world.write("stop", "");
+    completed(&world, &run);
+    let spoken = payloads(&world, &run, "cognition_out");
+    let turns: Vec<u64> = spoken
+        .iter()
+        .filter_map(|said| said["turn"].as_u64())
+        .collect();
+    let expected: Vec<u64> = (1..).take(turns.len()).collect();
+    assert_eq!(turns, expected, "each turn came to one message");
+    let settled = payloads(&world, &run, "budget_settled");
+    let calls: Vec<u64> = settled
+        .iter()
+        .filter_map(|settled| settled["call"].as_u64())
+        .collect();
+    let held = payloads(&world, &run, "budget_held").len();
+    let numbers: Vec<u64> = (1..).take(held).collect();
+    assert_eq!(calls, numbers, "each call of the model is settled once");
+    let nanos = |value: &Value| {
+        let text = value.as_str().unwrap_or("0.000000000").replace('.', "");
+        text.parse::<u64>().unwrap()
+    };
+    let sum: u64 = settled
+        .iter()
+        .map(|settled| nanos(&settled["usage"]["usd"]))
+        .sum();
+    assert_eq!(
+        nanos(&account(&world, &run)["actual"]),
+        sum,
+        "no cent is forgotten"
+    );
+    let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+    transcript::check(&text, &run, &world.node_key()).unwrap();
+    drop(daemon);
+}

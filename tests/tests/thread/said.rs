@@ -1,0 +1,182 @@
+//! Threads whose limits are raised, and which are spoken to.
+
+use rye_tests::World;
+use rye_tests::model_server::{ModelServer, Request};
+use serde_json::Value;
+
+use super::{BASH, payloads, start};
+
+/// Looks twice, and is done.
+const LOOKS: &str = "
+- when: {turn: 1}
+  reply: {calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}]}
+- when: {turn: 2}
+  reply: {text: Done.}
+";
+
+/// A thread that is suspended at its limit of one turn.
+fn at_its_limit(world: &World) -> String {
+    world.directive(
+        "t/look",
+        &format!("<limits turns=\"1\"/>{BASH}"),
+        "",
+        "Look.",
+    );
+    let out = world.ryectl("thread run t/look --json").run().code(75);
+    let run = out.json();
+    assert_eq!(run["suspend"]["code"], "turns_exceeded", "{run}");
+    run["run_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_thread_at_its_limit_of_turns_is_raised_and_completed() {
+    let server = ModelServer::start(LOOKS);
+    let world = World::with_models(&server);
+    let daemon = world.start("");
+    let run = at_its_limit(&world);
+    let _shown = world
+        .ryectl("get")
+        .arg(&run)
+        .ok()
+        .tells(&["--raise turns=N"]);
+    let before = world.ryectl("events").arg(&run).ok().stdout();
+    let refused = |words: &str, told: &[&str]| {
+        let _out = world.ryectl(words).arg(&run).run().code(5).tells(told);
+    };
+    refused("resume", &["it has taken 1 turns", "more than 1"]);
+    refused("resume --raise turns=1", &["more than 1"]);
+    refused("resume --raise spend=0.50", &["more than 1"]);
+    refused("resume --raise steps=9", &["no limit of `steps`", "turns"]);
+    let after = world.ryectl("events").arg(&run).ok().stdout();
+    assert_eq!(after, before, "what is refused leaves nothing behind");
+    daemon.kill();
+    let _daemon = world.start("");
+    let _resumed = world.ryectl("resume --raise turns=2").arg(&run).ok();
+    assert_eq!(world.settled(&run)["status"], "completed");
+    assert_eq!(server.requests().len(), 2);
+}
+
+/// Whether a message of the request says `text`.
+fn says(request: &Request, text: &str) -> bool {
+    request.body["messages"].to_string().contains(text)
+}
+
+#[test]
+fn what_is_said_while_the_model_speaks_is_in_its_next_request_and_keeps_the_thread_going() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {text: I am done., hold: {name: story, before: 3}}
+- when: {turn: 2}
+  reply: {text: And now really.}
+",
+    );
+    let world = World::with_models(&server);
+    world.directive("t/story", BASH, "", "Tell a story.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/story");
+    server.wait_held("story");
+    for text in ["Make it short.", "And kind."] {
+        let say = world.ryectl("thread say").arg(&run).arg(text);
+        let _said = say.ok().prints(&["before its model is called again"]);
+    }
+    server.release("story");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!(record["result"], "And now really.", "{record}");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2, "the last word was not the last");
+    assert!(!says(&requests[0], "Make it short."));
+    assert!(says(&requests[1], "Make it short.") && says(&requests[1], "And kind."));
+    let told: Vec<Value> = payloads(&world, &run, "cognition_in");
+    let told = told.iter().filter(|told| told["source"] == "message");
+    let texts: Vec<&str> = told.filter_map(|told| told["text"].as_str()).collect();
+    assert_eq!(texts, ["Make it short.", "And kind."]);
+    let _refused = world
+        .ryectl("thread say")
+        .arg(&run)
+        .arg("Once more.")
+        .run()
+        .code(5)
+        .tells(&["has ended (completed)", "ryectl thread run t/story"]);
+}
+
+#[test]
+fn what_is_said_behind_results_is_told_after_a_crash_too() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}], hold: {name: gate, before: 3}}
+- when: {turn: 2}
+  reply: {text: Done.}
+",
+    );
+    let world = World::with_models(&server);
+    world.directive(
+        "t/look",
+        &format!("<limits turns=\"1\"/>{BASH}"),
+        "",
+        "Look.",
+    );
+    let daemon = world.start("");
+    let run = start(&world, "t/look");
+    server.wait_held("gate");
+    let _said = world.ryectl("thread say").arg(&run).arg("Hear me.").ok();
+    server.release("gate");
+    assert_eq!(world.settled(&run)["status"], "suspended");
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    let _resumed = world.ryectl("resume --raise turns=2").arg(&run).ok();
+    assert_eq!(world.settled(&run)["status"], "completed");
+    let requests = server.requests();
+    assert!(says(&requests[1], "Hear me."), "{:?}", requests[1].body);
+    assert_eq!(payloads(&world, &run, "message_queued").len(), 1);
+}
+
+#[test]
+fn a_suspended_thread_keeps_what_is_said_until_it_is_resumed() {
+    let server = ModelServer::start(LOOKS);
+    let world = World::with_models(&server);
+    let _daemon = world.start("");
+    let run = at_its_limit(&world);
+    let say = world.ryectl("thread say").arg(&run).arg("Look again.");
+    let _said = say
+        .ok()
+        .prints(&["is told when it is resumed"])
+        .tells(&["--raise turns=N"]);
+    assert_eq!(server.requests().len(), 1);
+    // What cannot be resumed is told nothing.
+    let resume = |words: &str| {
+        let resume = world.ryectl(words).arg(&run);
+        resume.arg("--message").arg("And once more.")
+    };
+    let _refused = resume("resume").run().code(5);
+    assert_eq!(payloads(&world, &run, "message_queued").len(), 1);
+    let _resumed = resume("resume --raise turns=2").ok();
+    assert_eq!(world.settled(&run)["status"], "completed");
+    let last = server.requests().pop().unwrap();
+    let body = last.body["messages"].to_string();
+    let (first, second) = (body.find("Look again."), body.find("And once more."));
+    assert!(first.is_some() && first < second, "{body}");
+}
+
+#[test]
+fn only_a_thread_is_spoken_to_and_only_with_a_message_that_fits() {
+    let server = ModelServer::start(LOOKS);
+    let world = World::with_models(&server);
+    let _daemon = world.start("");
+    let run = at_its_limit(&world);
+    let say = |run: &str, text: &str| world.ryectl("thread say").arg(run).arg(text).run();
+    let _empty = say(&run, " ").code(2).tells(&["empty"]);
+    let long = "x".repeat(64 * 1024 + 1);
+    let _long = say(&run, &long).code(2).tells(&["65537 bytes"]);
+    for _ in 0..64 {
+        let _said = say(&run, "Listen.").code(0);
+    }
+    let _full = say(&run, "Listen.").code(5).tells(&["64 messages wait"]);
+    let _unknown = say("t-look-1-abcdefghij", "Listen.").code(3);
+    world.graph("t/idle", "start: a\nnodes:\n  a: {type: return}");
+    let graph = world.start_run("t/idle");
+    let _graph = say(&graph, "Listen.").code(5).tells(&["only a thread"]);
+}
