@@ -1,8 +1,8 @@
 //! What is special to threads: their machine is the [`ThreadMachine`], their steps are calls of a model, and what is said is kept as
 //! entries of a conversation.
 //!
-//! **Owns** the conversation of a live thread in memory ([`Talk`]), and its place at the provider. **Never** decides: what follows
-//! from what is the machine's word.
+//! **Owns** the conversation of a live thread in memory, and its place at the provider. **Never** decides: what follows from what is the
+//! machine's word.
 //!
 //! **Order.** An entry is on disk before the commit that names it. A place at the provider is waited for before anything is held, so
 //! waiting costs nobody money; what is said is reported part by part, in the order of the stream, and the end of it last.
@@ -107,7 +107,7 @@ impl ThreadRun {
     }
 
     /// Waits for a place at the provider, and then looks what may be spent.
-    async fn funds(&self) -> Result<Funds, Failure> {
+    async fn funds(&self) -> Answer {
         let services = &self.at.services;
         let model = &self.terms.contract.model;
         if self.place().is_none() {
@@ -115,14 +115,20 @@ impl ThreadRun {
                 Owner::User => ProjectEnv::default(),
                 Owner::Project => self.project_env().await,
             };
-            let entered = services.providers.enter(model, &project).await;
-            let refused = |error| Failure::permanent("model_unusable", with_sources(&error));
-            *self.place() = Some(entered.map_err(refused)?);
+            match services.providers.enter(model, &project).await {
+                Ok(place) => *self.place() = Some(place),
+                Err(error) => {
+                    let text = with_sources(&error);
+                    return Answer::Unusable(Failure::permanent("model_unusable", text));
+                }
+            }
         }
         let account = &self.at.spec.budget.account;
-        let gone = || Failure::permanent("internal", "the account of the thread is gone");
-        let (next, left) = services.journal.spendable(account).ok_or_else(gone)?;
-        Ok(Funds {
+        let Some((next, left)) = services.journal.spendable(account) else {
+            let text = "the account of the thread is gone";
+            return Answer::Failed(Failure::permanent("internal", text));
+        };
+        Answer::Funds(Funds {
             next,
             left,
             meters: services.caps.in_force(services.journal.now()),
@@ -226,10 +232,7 @@ impl Kind for ThreadRun {
     async fn answer(&self, _run: &Run, query: &Query) -> Result<Answer, journal::Error> {
         match query {
             Query::Compose => self.compose().await,
-            Query::Funds => Ok(self
-                .funds()
-                .await
-                .map_or_else(Answer::Failed, Answer::Funds)),
+            Query::Funds => Ok(self.funds().await),
             Query::Keep(entry) => Ok(Answer::Kept(self.talk.push(Entry::clone(entry)).await?)),
         }
     }

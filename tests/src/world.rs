@@ -82,8 +82,13 @@ impl World {
     /// As [`World::new`], with daemons that call `server` when they call a model.
     pub fn with_models(server: &ModelServer) -> Self {
         let mut world = Self::new();
-        world.models = server.environment();
+        world.find_models(server);
         world
+    }
+
+    /// From now on daemons call `server` when they call a model.
+    pub fn find_models(&mut self, server: &ModelServer) {
+        self.models = server.environment();
     }
 
     /// From now on daemons find no model.

@@ -48,6 +48,7 @@ pub use self::contract::{Contract, Does, Offered, Target, Terms, offer};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 
+use self::before::because_of;
 use self::speaking::Speaking;
 
 /// What a thread asks before it goes on.
@@ -70,6 +71,8 @@ pub enum Answer {
     Funds(Funds),
     /// The name of the entry, which is on disk.
     Kept(Digest),
+    /// The model cannot be called as things are, and somebody can change that: a key is missing. The thread is suspended.
+    Unusable(Failure),
     /// It cannot be done; the thread fails.
     Failed(Failure),
 }
@@ -284,6 +287,12 @@ impl Machine for ThreadMachine {
                 Vec::new()
             }
             Answer::Kept(head) => self.kept(now.at, head),
+            Answer::Unusable(failure) => {
+                let mut events = Vec::new();
+                let why = because_of(SuspendReason::Error, failure);
+                self.rest(now.at, &mut events, RunEvent::RunSuspended(why).into());
+                events
+            }
             Answer::Failed(failure) => self.fail(now.at, failure),
         }
     }

@@ -58,7 +58,7 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
-    /// The folder holds more than [`MOST_ENTRIES`].
+    /// The folder holds too many entries to be a folder of items.
     #[error(
         "`{path}` holds more than {MOST_ENTRIES} entries, the most a folder that is listed may have"
     )]

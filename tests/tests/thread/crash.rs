@@ -215,6 +215,27 @@ fn a_call_that_must_not_be_repeated_waits_for_somebody_to_say_what_became_of_it(
     assert_eq!(runs(&world), 1);
 }
 
+#[test]
+fn a_daemon_that_comes_back_without_the_key_suspends_its_threads() {
+    let server =
+        ModelServer::start("[{when: {turn: 1}, reply: {slow_headers: gate, text: Done.}}]");
+    let mut world = world(&server, "");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    server.wait_for(|requests| requests.len() == 1);
+    die(daemon);
+    world.forget_models();
+    let daemon = world.start("");
+    let record = world.settled(&run);
+    assert_eq!(record["suspend"]["code"], "model_unusable", "{record}");
+    die(daemon);
+    world.find_models(&server);
+    let _daemon = world.start("");
+    server.release("gate");
+    let _resumed = world.ryectl("resume --detach").arg(&run).ok();
+    completed(&world, &run);
+}
+
 /// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
 const ROUNDS: usize = 8;
 /// Turns of the thread that lives through it.

@@ -233,7 +233,7 @@ fn at_limit(code: &str, current: String, max: String) -> Suspension {
 }
 
 /// Suspended because of `failure`.
-fn because_of(reason: SuspendReason, failure: Failure) -> Suspension {
+pub(super) fn because_of(reason: SuspendReason, failure: Failure) -> Suspension {
     Suspension {
         code: Some(failure.code.clone()),
         failure: Some(Box::new(failure)),

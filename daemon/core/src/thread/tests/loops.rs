@@ -389,6 +389,37 @@ fn without_money_for_the_least_answer_nothing_is_sent() {
 }
 
 #[test]
+fn a_model_that_cannot_be_called_for_now_suspends_the_thread() {
+    let mut stage = stage(ALL, "");
+    assert_eq!(stage.play(), Met::Model);
+    stage.crash();
+    loop {
+        match stage.machine.next(stage.now) {
+            Move::Note(events) => stage.log.extend(events),
+            Move::Query(_, query) => {
+                assert_eq!(*query, Query::Funds);
+                break;
+            }
+            other @ (Move::Call(..) | Move::Wait(..) | Move::Suspended(_) | Move::End(_)) => {
+                panic!("{other:?}")
+            }
+        }
+    }
+    let missing = Failure::permanent("model_unusable", "there is no key");
+    let events = stage.machine.answered(stage.now, Answer::Unusable(missing));
+    stage.log.extend(events);
+    assert_eq!(stage.play(), Met::Rests);
+    let why = stage.run().suspension().unwrap();
+    assert_eq!(
+        (why.reason, why.code.as_deref()),
+        (SuspendReason::Error, Some("model_unusable"))
+    );
+    stage.others(RunEvent::resumed(Epoch::default()));
+    assert_eq!(stage.play(), Met::Model, "with the key it goes on");
+    stage.assert_replay();
+}
+
+#[test]
 fn a_cancel_waits_for_what_is_in_flight_and_settles_the_call() {
     let mut stage = stage(ALL, "");
     stage.play();
