@@ -203,12 +203,22 @@ impl Contract {
 /// The item and the parameters that a call of `rye_execute` names.
 fn to_execute(input: &Object) -> Target {
     match read_execute(input) {
+        Ok((item, _)) if is_internal(&item) => Target::Refused {
+            code: "permission_denied",
+            message: format!("`{item}` is a tool of the daemon's own, and no model calls it"),
+        },
         Ok((item, params)) => Target::Execute { item, params },
         Err(message) => Target::Refused {
             code: "invalid_params",
             message,
         },
     }
+}
+
+/// Whether `item` is for hooks and the daemon itself: what answers a hook, or writes events into a record, is no means of a model,
+/// whatever its permissions are.
+fn is_internal(item: &ItemRef) -> bool {
+    item.id.as_str().split('/').any(|part| part == "internal")
 }
 
 fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {

@@ -213,6 +213,11 @@ fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
             json!({"item_id": "t/a", "parameters": 7}),
         ),
         ("c6", "rye_execute", json!({"item_id": "directive:t/d"})),
+        (
+            "c7",
+            "rye_execute",
+            json!({"item_id": "t/internal/emitter"}),
+        ),
     ];
     stage.say(says("", &calls));
     assert_eq!(stage.play(), Met::Model);
@@ -225,6 +230,7 @@ fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
         "sudo",
         "parameters",
         "is no tool",
+        "no model calls it",
     ];
     for ((_, text), word) in told.iter().zip(words) {
         assert!(text.contains(word), "{text}: {word}");
