@@ -97,8 +97,11 @@ impl Turns {
         else {
             return None;
         };
-        // What was refused before it began has no item.
+        // What was answered before it began has no item: a refusal, or outputs, which are shown at the end.
         let item = self.calls.remove(call_id);
+        if item.is_none() && !*is_error {
+            return None;
+        }
         let item = item.unwrap_or_else(|| "call refused".to_owned());
         let time = elapsed(*duration_ms);
         let head = self.head(*turn);
@@ -166,6 +169,8 @@ mod tests {
             let ended = shown(&mut turns, "tool_call_result", &result(id, is_error));
             assert_eq!(ended, Some(done(&line)));
         }
+        let returned = shown(&mut turns, "tool_call_result", &result("d", false));
+        assert_eq!(returned, None);
     }
 
     #[test]
