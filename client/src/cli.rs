@@ -374,7 +374,7 @@ pub(crate) struct Resume {
     /// Give it a new limit: `steps=N`, `turns=N`, `tokens=N`, `duration=TIME`, `spend=USD`.
     #[arg(long = "raise", value_name = "KEY=VALUE")]
     pub(crate) raises: Vec<Raise>,
-    /// Tell the model of a suspended thread something as it goes on.
+    /// Tell the model of a suspended thread something when it resumes.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) message: Option<String>,
     /// Say what became of an attempt whose outcome nobody knows: retry it, it is done, or it failed.

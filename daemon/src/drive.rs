@@ -24,6 +24,7 @@
 mod ahead;
 mod attempt;
 mod context;
+mod fail;
 mod line;
 mod plan;
 mod space;
@@ -48,6 +49,7 @@ use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
 use self::attempt::{Attempts, attempt};
 pub use self::context::RunContext;
+pub use self::fail::fail;
 use self::line::Line;
 use self::plan::{Plan, Then};
 use crate::journal::{self, Change, Committed, Refused, Ticket, Why};

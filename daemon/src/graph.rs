@@ -20,7 +20,7 @@ use rye_core::walker::Walker;
 use self::attend::Planned;
 use crate::cache;
 use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
-use crate::journal::{self, Change};
+use crate::journal;
 use crate::stop::{DriverExit, Stop};
 
 /// A graph run.
@@ -44,12 +44,7 @@ pub async fn drive(
     let journal = &services.journal;
     let graph = match services.graphs.of_run(&run.spec).await {
         Ok(graph) => graph,
-        Err(failure) => {
-            let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
-            let ticket = journal.commit(vec![end]).await?.ticket;
-            journal.durable(ticket).await?;
-            return Ok(DriverExit::Ended);
-        }
+        Err(failure) => return drive::fail(journal, run, failure).await,
     };
     let kind = GraphRun {
         cache: cache::Store::new(journal.signer()),

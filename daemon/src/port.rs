@@ -208,7 +208,7 @@ pub struct Resume {
     pub spend: Option<Usd>,
     /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
     pub verdicts: Vec<(String, Verdict)>,
-    /// What the run is told as it goes on, which is a thread then.
+    /// What the model of the run, which is a thread then, is told first.
     pub message: Option<String>,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,

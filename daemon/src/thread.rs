@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
-use rye_core::machine::{Call, CallOutcome, Certainty};
+use rye_core::machine::{Call, CallOutcome};
 use rye_core::model::{Failure, Run, Slot};
 use rye_core::provider::Owner;
 use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine, shown};
@@ -27,9 +27,9 @@ use serde_json::Value;
 
 use self::talk::Talk;
 use crate::chain::dot_env;
-use crate::children::{self, Child, Lookup};
+use crate::children::{self, Child, Lookup, answered};
 use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
-use crate::journal::{self, Change};
+use crate::journal;
 use crate::provider::{Place, ProjectEnv};
 use crate::services::{Envelope, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
@@ -66,11 +66,7 @@ pub async fn drive(
         Err(problem) => {
             let text = format!("the record of the thread cannot be read: {problem}");
             let failure = Failure::permanent("internal", text);
-            let journal = &services.journal;
-            let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
-            let ticket = journal.commit(vec![end]).await?.ticket;
-            journal.durable(ticket).await?;
-            return Ok(DriverExit::Ended);
+            return drive::fail(&services.journal, run, failure).await;
         }
     };
     let kind = ThreadRun {
@@ -153,7 +149,11 @@ impl ThreadRun {
             Err(receipt) => return Ended::Stopped(receipt),
         };
         let Envelope { data, failure, .. } = reply.envelope;
-        Ended::Outcome(Box::new(outcome(data, failure, reply.certainty)))
+        Ended::Outcome(Box::new(CallOutcome {
+            failure,
+            certainty: reply.certainty,
+            ..answered(data)
+        }))
     }
 
     /// What a call came to as the model is told of it: the whole of a long result is kept before.
@@ -169,8 +169,11 @@ impl ThreadRun {
                     "the result was too long to be told, and could not be kept: {}",
                     with_sources(&error)
                 );
-                let failure = Failure::permanent("storage", text);
-                Box::new(outcome(Value::Null, Some(failure), came_to.certainty))
+                Box::new(CallOutcome {
+                    failure: Some(Failure::permanent("storage", text)),
+                    certainty: came_to.certainty,
+                    ..answered(Value::Null)
+                })
             }
         }
     }
@@ -200,16 +203,6 @@ const fn begin(plan: Planned) -> Job<Planned> {
         plan,
         child: None,
         creates: Vec::new(),
-        node_input_hash: None,
-    }
-}
-
-fn outcome(result: Value, failure: Option<Failure>, certainty: Certainty) -> CallOutcome {
-    CallOutcome {
-        result: Arc::new(result),
-        failure,
-        certainty,
-        cached: false,
         node_input_hash: None,
     }
 }

@@ -31,7 +31,7 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// What an attempt in flight reports before it ends; [`std::convert::Infallible`] where nothing does.
     type Signal: Send + 'static;
 
-    /// What it asks before it goes on, and what has no effect; [`std::convert::Infallible`] where it asks nothing.
+    /// What it has to find out before its next move; asking has no effect. [`std::convert::Infallible`] where it asks nothing.
     type Query: Send + Sync + 'static;
 
     /// What it is answered.

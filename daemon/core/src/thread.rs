@@ -51,7 +51,7 @@ pub use self::speaking::{CallFailure, Heard};
 use self::before::because_of;
 use self::speaking::Speaking;
 
-/// What a thread asks before it goes on.
+/// What a thread has to find out before its next move.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
     /// To put its prompt together, and to keep the entry with which the conversation begins.

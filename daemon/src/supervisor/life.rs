@@ -9,7 +9,7 @@ use rye_core::error::with_sources;
 use rye_core::model::{Event, Failure, KillReceipt, Run, RunKind};
 
 use super::{Asker, Begin, Beginner, Supervisor};
-use crate::drive::RunContext;
+use crate::drive::{self, RunContext};
 use crate::journal::{self, Change};
 use crate::stop::{DriverExit, Stop, Urgency};
 use crate::{graph, task, thread, tool};
@@ -157,10 +157,7 @@ impl Supervisor {
             Ok(project) => project,
             Err(error) => {
                 let error = Failure::permanent("project_gone", with_sources(&error));
-                let end = Change::event(&run.id, run.end_by_failure(journal.now(), error));
-                let ticket = journal.commit(vec![end]).await?.ticket;
-                journal.durable(ticket).await?;
-                return Ok(DriverExit::Ended);
+                return drive::fail(journal, run, error).await;
             }
         };
         let at = RunContext::new(services, project, run);

@@ -2,7 +2,7 @@
 
 use rye_core::conversation::Message;
 use rye_core::error::with_sources;
-use rye_core::machine::{Call, Certainty};
+use rye_core::machine::Call;
 use rye_core::model::thread::Class;
 use rye_core::model::{Failure, KillReceipt};
 use rye_core::provider::failure::Charge;
@@ -10,7 +10,8 @@ use rye_core::provider::stream::Signal;
 use rye_core::thread::{CallFailure, Heard};
 use serde_json::Value;
 
-use super::{ThreadRun, outcome};
+use super::ThreadRun;
+use crate::children::answered;
 use crate::drive::{Ended, Reports};
 use crate::provider::{self, Trouble};
 use crate::stop::Stop;
@@ -22,7 +23,7 @@ pub(super) async fn carry_out(
     stop: &Stop,
     reports: &Reports<Heard>,
 ) -> Ended {
-    let ended = Ended::Outcome(Box::new(outcome(Value::Null, None, Certainty::Known)));
+    let ended = Ended::Outcome(Box::new(answered(Value::Null)));
     let model = &thread.terms.contract.model;
     let place = thread.place().take();
     let body = body(thread).await;

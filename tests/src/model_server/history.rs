@@ -1,7 +1,7 @@
-//! What was asked and answered before, and whether a request goes on with it.
+//! What was asked and answered before, and whether a request continues it.
 //!
 //! A conversation is known by all that stands before its first answer: the model, the system prompt, the first message. Of a request
-//! that goes on with a known one, everything before its last answer has to be a body that was seen, and the answer one that was sent
+//! that continues a known one, everything before its last answer has to be a body that was seen, and the answer one that was sent
 //! to it. So any number of threads may begin alike. One that begins otherwise is new, and may bring along what it likes.
 
 use std::collections::{HashMap, HashSet};
@@ -47,7 +47,7 @@ struct Sent {
 }
 
 impl History {
-    /// Checks that a request goes on with what was before.
+    /// Checks that a request continues what was before.
     pub(super) fn check(&self, asked: &Asked) -> Result<(), String> {
         let is_answer = |turn: &Turn| turn.blocks.is_some();
         let Some(last) = asked.messages.iter().rposition(is_answer) else {
@@ -148,7 +148,7 @@ impl Answer {
     }
 
     /// Whether `blocks` is what a client has of it. One that was cut off, or killed before it could keep all, has its beginning.
-    /// One that paused goes on in the same message.
+    /// One that paused continues in the same message.
     fn fits(&self, blocks: &[String]) -> bool {
         let sent = self.sent();
         if sent.blocks == blocks {

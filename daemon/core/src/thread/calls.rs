@@ -131,27 +131,35 @@ impl ThreadMachine {
         }
         let mut open: Vec<ItemRef> = Vec::new();
         for call in calls {
-            let Target::Execute { item, params } = self.contract().target(call.name, call.input)
-            else {
+            let Some(candidate) = self.to_execute(call.position, call.name, call.input) else {
                 continue;
             };
             if call.is_over {
                 continue;
             }
-            let is_pure = self.contract().effect(&item) == Some(Effect::Pure);
-            let is_free = is_pure || !open.contains(&item);
-            if !call.has_started && is_free && may_start(&item) {
-                return Some(Candidate {
-                    position: call.position,
-                    item,
-                    params,
-                });
+            let item = &candidate.item;
+            let is_pure = self.contract().effect(item) == Some(Effect::Pure);
+            let is_free = is_pure || !open.contains(item);
+            if !call.has_started && is_free && may_start(item) {
+                return Some(candidate);
             }
             if !call.by_a_run {
-                open.push(item);
+                open.push(candidate.item);
             }
         }
         None
+    }
+
+    /// What a call with that place carries out; `None` if it is answered without anything being done.
+    fn to_execute(&self, position: u32, name: &str, input: &Object) -> Option<Candidate> {
+        match self.contract().target(name, input) {
+            Target::Execute { item, params } => Some(Candidate {
+                position,
+                item,
+                params,
+            }),
+            Target::Return | Target::Refused { .. } => None,
+        }
     }
 
     /// The call of a tool, by the same key in every life of the daemon.
@@ -191,15 +199,7 @@ impl ThreadMachine {
         child: Option<RunId>,
     ) -> Option<Call> {
         let call = turn.call(position)?;
-        let Target::Execute { item, params } = self.contract().target(&call.name, &call.input)
-        else {
-            return None;
-        };
-        let candidate = Candidate {
-            position,
-            item,
-            params,
-        };
+        let candidate = self.to_execute(position, &call.name, &call.input)?;
         Some(self.tool_call(now, turn, candidate, attempt, child))
     }
 
@@ -211,15 +211,7 @@ impl ThreadMachine {
         }
         let mut asked = self.live.speaking.iter().flat_map(|said| &said.calls);
         let asked = asked.find(|asked| asked.position == position)?;
-        let Target::Execute { item, params } = self.contract().target(&asked.name, &asked.input)
-        else {
-            return None;
-        };
-        let candidate = Candidate {
-            position,
-            item,
-            params,
-        };
+        let candidate = self.to_execute(position, &asked.name, &asked.input)?;
         Some(self.tool_call(now, turn, candidate, 1, None))
     }
 
@@ -291,20 +283,16 @@ impl ThreadMachine {
         }
         let since = self.live.running.remove(&position);
         let duration = since.map(|since| now.up.since(since)).unwrap_or_default();
-        let call = self.state().turn().and_then(|turn| turn.call(position));
-        let Some((turn, call_id)) = self
-            .state()
-            .turn()
-            .map(|turn| turn.number)
-            .zip(call.map(|call| call.id.clone()))
-        else {
+        let turn = self.state().turn();
+        let call = turn.and_then(|turn| turn.call(position));
+        let Some((turn, call)) = turn.zip(call) else {
             return events;
         };
         let shown = shown(&outcome.result, outcome.failure.as_ref());
         let result = ThreadEvent::ToolCallResult {
-            turn,
+            turn: turn.number,
             position,
-            call_id,
+            call_id: call.id.clone(),
             is_error: outcome.failure.is_some(),
             code: outcome.failure.as_ref().map(|failure| failure.code.clone()),
             artifact: shown.artifact.map(|artifact| artifact.name),

@@ -241,26 +241,32 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Asks for a run of `item` in `directory`, and for nothing special about it; the caller may do anything.
+pub(crate) fn request(item: ItemRef, directory: &Path) -> Start {
+    Start {
+        item,
+        directory: directory.to_owned(),
+        inputs: Object::new(),
+        text_inputs: BTreeMap::new(),
+        capabilities: None,
+        limits: Limits::default(),
+        model: None,
+        provider: None,
+        durability: None,
+        start_key: None,
+        caller: Layer {
+            source: "a test".to_owned(),
+            patterns: vec!["rye.*".to_owned()],
+        },
+        start_at: StartAt::Start,
+        lineage: None,
+    }
+}
+
 impl Daemon {
     pub(crate) async fn run(&self, directory: &Path, item: &str) -> RunId {
-        let start = Start {
-            item: ItemRef::tool(ItemId::new(item).unwrap()),
-            directory: directory.to_owned(),
-            inputs: Object::new(),
-            text_inputs: BTreeMap::new(),
-            capabilities: None,
-            limits: Limits::default(),
-            model: None,
-            provider: None,
-            durability: None,
-            start_key: None,
-            caller: Layer {
-                source: "a test".to_owned(),
-                patterns: vec!["rye.*".to_owned()],
-            },
-            start_at: StartAt::Start,
-            lineage: None,
-        };
+        let item = ItemRef::tool(ItemId::new(item).unwrap());
+        let start = request(item, directory);
         self.supervisor.start(start).await.unwrap().run
     }
 

@@ -37,6 +37,15 @@ fn error_code(stage: &Stage) -> &str {
     }
 }
 
+/// A text, and a call of each of two tools.
+fn two_calls() -> Vec<Heard> {
+    let calls = [
+        ("c1", "rye_execute", execute("t/a", 1)),
+        ("c2", "rye_execute", execute("t/b", 2)),
+    ];
+    says("Looking.", &calls)
+}
+
 #[test]
 fn a_text_without_calls_is_the_result() {
     let mut stage = stage(ALL, "");
@@ -60,11 +69,7 @@ fn a_text_without_calls_is_the_result() {
 fn calls_start_while_the_model_speaks_and_are_told_in_the_order_of_the_message() {
     let mut stage = stage(ALL, "");
     stage.play();
-    let calls = [
-        ("c1", "rye_execute", execute("t/a", 1)),
-        ("c2", "rye_execute", execute("t/b", 2)),
-    ];
-    let mut heard = says("Looking.", &calls).into_iter();
+    let mut heard = two_calls().into_iter();
     stage.hear(heard.next().unwrap());
     stage.hear(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits);
@@ -293,11 +298,7 @@ fn what_each_class_of_failure_leads_to() {
 fn a_stream_that_breaks_behind_a_call_has_said_what_the_call_brought_along() {
     let mut stage = stage(ALL, "");
     stage.play();
-    let calls = [
-        ("c1", "rye_execute", execute("t/a", 1)),
-        ("c2", "rye_execute", execute("t/b", 2)),
-    ];
-    let mut heard = says("Looking.", &calls).into_iter();
+    let mut heard = two_calls().into_iter();
     stage.hear(heard.next().unwrap());
     stage.hear(heard.next().unwrap());
     stage.play();
@@ -421,7 +422,7 @@ fn a_model_that_cannot_be_called_for_now_suspends_the_thread() {
         (SuspendReason::Error, Some("model_unusable"))
     );
     stage.others(RunEvent::resumed(Epoch::default()));
-    assert_eq!(stage.play(), Met::Model, "with the key it goes on");
+    assert_eq!(stage.play(), Met::Model, "with the key it continues");
     stage.assert_replay();
 }
 

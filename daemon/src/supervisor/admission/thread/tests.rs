@@ -7,7 +7,7 @@ use rye_core::model::{Funding, ParentEnd};
 use rye_core::money::Usd;
 
 use super::*;
-use crate::node::tests::rig::{Daemon, Rig};
+use crate::node::tests::rig::{Daemon, Rig, request};
 use crate::supervisor::Lineage as Parent;
 
 /// The secret by which the shipped provider can be used.
@@ -44,27 +44,11 @@ impl World {
 
     fn start(&self, name: &str) -> Start {
         let id = ItemId::new(format!("t/{name}")).unwrap();
-        Start {
-            item: ItemRef {
-                kind: ItemKind::Directive,
-                id,
-            },
-            directory: self.project.clone(),
-            inputs: Object::new(),
-            text_inputs: BTreeMap::new(),
-            capabilities: None,
-            limits: Limits::default(),
-            model: None,
-            provider: None,
-            durability: None,
-            start_key: None,
-            caller: Layer {
-                source: "a test".to_owned(),
-                patterns: vec!["rye.*".to_owned()],
-            },
-            start_at: StartAt::Start,
-            lineage: None,
-        }
+        let item = ItemRef {
+            kind: ItemKind::Directive,
+            id,
+        };
+        request(item, &self.project)
     }
 
     async fn admit(&self, start: Start) -> Result<Admitted, Error> {
