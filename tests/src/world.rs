@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::command::Ryectl;
 use crate::daemon::Daemon;
-use crate::model_server::ModelServer;
+use crate::model_server::{ModelServer, SECRET};
 use crate::processes;
 
 /// Length of a log segment here. Each daemon zeroes three of them before it serves, and a run of the tests starts hundreds.
@@ -20,7 +20,8 @@ const SEGMENT_BYTES: &str = "262144";
 /// How long the daemon of a world may take to end when it is asked to.
 const STOP_PATIENCE: Duration = Duration::from_mins(1);
 
-/// Everything one test needs; nothing of it is shared with another test.
+/// Everything one test needs; nothing of it is shared with another test. When it is dropped, no process of it may be left, and no file
+/// may hold the secret by which its models are called.
 ///
 /// ```text
 /// <root>/state                the daemon's state directory, with its socket
@@ -88,7 +89,12 @@ impl World {
 
     /// From now on daemons call `server` when they call a model.
     pub fn find_models(&mut self, server: &ModelServer) {
-        self.models = server.environment();
+        self.find_models_by(server.environment());
+    }
+
+    /// From now on daemons find models by these variables.
+    pub fn find_models_by(&mut self, environment: Vec<(&'static str, String)>) {
+        self.models = environment;
     }
 
     /// From now on daemons find no model.
@@ -291,8 +297,32 @@ impl Drop for World {
                 left.is_empty(),
                 "processes outlived their daemon: {left:#?}"
             );
+            if !self.models.is_empty() {
+                let told = files_with(self.root(), SECRET.as_bytes());
+                assert!(told.is_empty(), "a secret stands in {told:?}");
+            }
         }
     }
+}
+
+/// The files below `directory` that hold `bytes`.
+fn files_with(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let kind = entry.file_type();
+            if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
+                open.push(entry.path());
+            } else if kind.is_ok_and(|kind| kind.is_file()) {
+                let text = fs::read(entry.path()).unwrap_or_default();
+                if text.windows(bytes.len()).any(|part| part == bytes) {
+                    found.push(entry.path());
+                }
+            }
+        }
+    }
+    found
 }
 
 /// The text of a graph file; see [`World::graph_with`].

@@ -7,6 +7,7 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
+use rye_tests::model_server::ModelServer;
 use rye_tests::{Ryectl, World, binaries, processes, until};
 use serde_json::{Value, json};
 
@@ -22,7 +23,15 @@ struct SmallDisk {
 impl SmallDisk {
     /// `None` where this user may not mount.
     fn new() -> Option<Self> {
-        let world = World::new();
+        Self::with(World::new(), Vec::new())
+    }
+
+    /// As [`SmallDisk::new`], with a daemon that calls `server` when it calls a model.
+    fn with_models(server: &ModelServer) -> Option<Self> {
+        Self::with(World::with_models(server), server.environment())
+    }
+
+    fn with(world: World, environment: Vec<(&'static str, String)>) -> Option<Self> {
         fs::create_dir_all(world.state()).unwrap();
         let script = r#"mount -t tmpfs -o "$1,mode=700" tmpfs "$2" && exec "$3" --state-dir "$2" --socket "$4""#;
         let daemon = in_clean_environment("unshare", &world.home(), world.root())
@@ -39,6 +48,7 @@ impl SmallDisk {
             .arg(world.state())
             .arg(binaries::ryed())
             .arg(world.root().join("ryed.sock"))
+            .envs(environment)
             .stdin(Stdio::null())
             .stderr(fs::File::create(world.root().join("ryed.log")).unwrap())
             .spawn();
@@ -158,4 +168,52 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
     assert_eq!(disk.storage(), "ok");
     assert_eq!(record(&before), before);
     let _runs = fill(1).run().code(1);
+}
+
+/// Says more than the log keeps for the end of what is in flight.
+fn speaks_at_length() -> String {
+    let text = "word ".repeat(400 << 10);
+    format!(
+        "- when: {{turn: 1}}\n  reply: {{content: [{{text: Begun.}}, {{hold: middle}}, {{text: {text:?}}}], usage: {{input: 1000, output: 100}}}}\n"
+    )
+}
+
+#[test]
+fn what_a_model_says_while_the_disk_is_full_is_kept_and_paid_for_once() {
+    let server = ModelServer::start(&speaks_at_length());
+    let Some(disk) = SmallDisk::with_models(&server) else {
+        return;
+    };
+    let world = &disk.world;
+    world.directive(
+        "t/speak",
+        "<model tier=\"general\"/>",
+        "",
+        "Speak at length.",
+    );
+    world.graph("t/fill", FILL);
+    world.write("in.json", json!({"text": "y".repeat(20 << 10)}).to_string());
+    let run = disk.ryectl("run --detach directive:t/speak").ok().line();
+    server.wait_held("middle");
+    disk.fill();
+    let _full = disk
+        .ryectl("run t/fill --quiet --json --input @in.json --limit steps=900")
+        .run()
+        .code(75);
+    server.release("middle");
+    let out = disk.ryectl("wait --timeout 60 --json").arg(&run).run();
+    let suspended = out.code(75).json();
+    assert_eq!(suspended[0]["suspend"]["reason"], "storage", "{suspended}");
+
+    fs::remove_file(disk.ballast()).unwrap();
+    let ended = until("the thread to resume by itself and to end", || {
+        let now = disk.ryectl("get --json").arg(&run).ok().json();
+        (!matches!(now["status"].as_str(), Some("running" | "suspended"))).then_some(now)
+    });
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert_eq!(server.requests().len(), 1, "the model is not asked again");
+    let shown = disk.ryectl("budget show --json").arg(&run).ok().json();
+    let account = &shown["path"][0];
+    assert_eq!(account["held"], "0.000000000", "{account}");
+    assert_ne!(account["actual"], "0.000000000", "{account}");
 }

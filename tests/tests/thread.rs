@@ -2,6 +2,7 @@
 
 mod children;
 mod crash;
+mod foreign;
 mod said;
 
 use nix::sys::signal::Signal;
@@ -161,22 +162,8 @@ fn the_key_of_the_provider_is_nowhere() {
     assert!(!record.to_string().contains(SECRET));
     let log = world.ryectl("events --json").arg(&run).ok().stdout();
     assert!(!log.contains(SECRET));
+    // That no file holds it either is looked at when the world is dropped.
     daemon.kill();
-    let mut files = vec![world.root().to_owned()];
-    while let Some(path) = files.pop() {
-        if path.is_dir() {
-            files.extend(
-                std::fs::read_dir(&path)
-                    .unwrap()
-                    .map(|entry| entry.unwrap().path()),
-            );
-        } else if let Ok(bytes) = std::fs::read(&path) {
-            let found = bytes
-                .windows(SECRET.len())
-                .any(|part| part == SECRET.as_bytes());
-            assert!(!found, "{} holds the key", path.display());
-        }
-    }
 }
 
 #[test]

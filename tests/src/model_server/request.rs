@@ -1,6 +1,8 @@
 //! What a request says, in words that are no api's own.
 
 use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use rye_core::expr::parse_json;
 use rye_core::provider::Api;
@@ -20,6 +22,17 @@ pub struct Request {
     pub turn: usize,
     /// Its body.
     pub body: Value,
+    /// When its headers were there.
+    pub arrived: Instant,
+    /// When the last of its answer was given to the connection.
+    pub(super) ended: Arc<OnceLock<Instant>>,
+}
+
+impl Request {
+    /// When the last of its answer was given to the connection; `None` before that.
+    pub fn ended(&self) -> Option<Instant> {
+        self.ended.get().copied()
+    }
 }
 
 /// A request whose body follows the rules of its api.

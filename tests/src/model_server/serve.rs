@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -89,6 +90,7 @@ async fn answer(
     shared: Arc<Shared>,
     wire: Link,
 ) -> Result<Response<Body>, Broken> {
+    let arrived = Instant::now();
     let watch = Watch::new(&shared);
     let Some(api) = api(&parts) else {
         let what = format!("{} {} is not served", parts.method, parts.uri.path());
@@ -109,6 +111,8 @@ async fn answer(
             directive: asked.directive.clone(),
             turn: asked.turn,
             body,
+            arrived,
+            ended: watch.ended(),
         };
         let place = place(&asked);
         let taken = shared.take(&asked, request);

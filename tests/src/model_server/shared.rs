@@ -1,7 +1,7 @@
 //! What the server and the test that asks it have in common.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -129,6 +129,7 @@ impl Shared {
 /// Notices an answer that nobody waits for any more: it is dropped before it is done.
 pub(super) struct Watch {
     shared: Arc<Shared>,
+    ended: Arc<OnceLock<Instant>>,
     is_done: bool,
 }
 
@@ -137,6 +138,7 @@ impl Watch {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
+            ended: Arc::default(),
             is_done: false,
         }
     }
@@ -146,8 +148,14 @@ impl Watch {
         &self.shared
     }
 
+    /// When the answer ended, as soon as it has.
+    pub(super) fn ended(&self) -> Arc<OnceLock<Instant>> {
+        Arc::clone(&self.ended)
+    }
+
     /// The answer ended, by itself.
     pub(super) fn done(&mut self) {
+        self.ended.get_or_init(Instant::now);
         self.is_done = true;
     }
 }
