@@ -2,6 +2,7 @@
 
 mod children;
 mod crash;
+mod offered;
 mod said;
 
 use nix::sys::signal::Signal;

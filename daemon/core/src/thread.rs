@@ -25,9 +25,11 @@
 //! the contract names. Any other ends it.
 
 mod after;
+mod artifact;
 mod before;
 mod calls;
 mod contract;
+mod offer;
 mod recovered;
 mod results;
 mod speaking;
@@ -37,14 +39,16 @@ use std::sync::Arc;
 
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::conversation::{Digest, Entry, Source};
-use crate::id::RunId;
+use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::thread::{At, State, ThreadEvent};
-use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
+use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
 use crate::state::Why;
 
+pub use self::artifact::Reading;
 pub use self::before::{Funds, Left};
-pub use self::contract::{Contract, Does, Offered, Target, Terms, offer};
+pub use self::contract::{Contract, Does, Offered, Target, Terms};
+pub use self::offer::{ItemTool, ItemTools, Offer, Wanted, may_be_offered, offer, ungranted};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 
@@ -60,6 +64,8 @@ pub enum Query {
     Funds,
     /// To keep the entry of a turn.
     Keep(Entry),
+    /// To read a part of a long result, for the call at that position.
+    Read(u32, Reading),
 }
 
 /// What it is answered.
@@ -71,6 +77,8 @@ pub enum Answer {
     Funds(Funds),
     /// The name of the entry, which is on disk.
     Kept(Digest),
+    /// The part of a long result, or why it cannot be read, for the call at that position.
+    Read(u32, Result<String, Failure>),
     /// The model cannot be called as things are, and somebody can change that: a key is missing. The thread is suspended.
     Unusable(Failure),
     /// It cannot be done; the thread fails.
@@ -114,6 +122,8 @@ struct Live {
     speaking: Option<Speaking>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
+    /// What a second execution of an item would mean, as was found when it was looked up last.
+    effects: BTreeMap<ItemRef, Effect>,
     /// The suspended child run that a call waits for.
     waits_for: Option<RunId>,
     /// When the pause is over.
@@ -135,6 +145,12 @@ impl ThreadMachine {
         self.run
             .thread()
             .expect("the run of this machine is a thread")
+    }
+
+    /// What a second execution of `item` would mean, as far as that is known.
+    fn effect(&self, item: &ItemRef) -> Option<Effect> {
+        let found = self.live.effects.get(item).copied();
+        self.contract().effect(item).or(found)
     }
 
     fn contract(&self) -> &Contract {
@@ -255,6 +271,16 @@ impl Machine for ThreadMachine {
         Move::End(events)
     }
 
+    /// A call that must not be made twice waits until the message is complete.
+    fn looked_up(&mut self, call: &Call) -> bool {
+        let is_tool = matches!(call.slot, Slot::Part(_));
+        if is_tool && !call.undeclared {
+            self.live.effects.insert(call.item.clone(), call.effect);
+        }
+        let speaks = matches!(self.state().at, At::Calling(_));
+        !(is_tool && speaks && call.effect == Effect::AtMostOnce)
+    }
+
     fn start(
         &mut self,
         now: Tick,
@@ -287,6 +313,7 @@ impl Machine for ThreadMachine {
                 Vec::new()
             }
             Answer::Kept(head) => self.kept(now.at, head),
+            Answer::Read(position, found) => self.have_read(now.at, position, found),
             Answer::Unusable(failure) => {
                 let mut events = Vec::new();
                 let why = because_of(SuspendReason::Error, failure);

@@ -13,6 +13,7 @@
 //! Calls of tools start while the model still speaks: `tool_call_start` brings along the parts of the message up to the call, so
 //! that a message which breaks off has said at least that much.
 
+mod artifacts;
 mod event;
 mod limits;
 mod queue;
@@ -29,6 +30,7 @@ use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Message, Source};
 use crate::id::RunId;
 
+pub use artifacts::{Artifacts, MOST_ARTIFACTS};
 pub use event::{Started, ThreadEvent};
 pub use limits::{Limits, Reached, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
@@ -53,6 +55,9 @@ pub struct State {
     /// What somebody said to it that it has not been told.
     #[serde(default, skip_serializing_if = "Queue::is_empty")]
     pub queue: Queue,
+    /// The long results that it can read again.
+    #[serde(default, skip_serializing_if = "Artifacts::is_empty")]
+    pub artifacts: Artifacts,
     /// How often the model was reminded of what it has to return.
     #[serde(default)]
     pub nudges: u8,

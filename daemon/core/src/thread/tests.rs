@@ -14,7 +14,9 @@ use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as Stre
 use crate::provider::{Agent, Asked as Wanted, Owner, Provider, ResolvedModel, Tokens, resolve};
 
 mod children;
+mod effects;
 mod loops;
+mod offer;
 mod raised;
 mod random;
 mod said;
@@ -73,10 +75,16 @@ fn terms(text: &str) -> Arc<Terms> {
         source: "test".into(),
         patterns: effective.permissions().patterns,
     }];
+    let model = model();
+    let items = ItemTools {
+        tools: Vec::new(),
+        most_tokens: 0,
+        token_size: model.token_size,
+    };
     let contract = Contract {
-        offered: offer(&effective, &layers).unwrap(),
+        offered: offer(&effective, &layers, &items).unwrap().tools,
         directive: effective,
-        model: model(),
+        model,
         max_retries: 3,
     };
     let text = serde_json::to_string(&contract).unwrap();

@@ -4,6 +4,8 @@
 //! knowledge that it names, the provider files and the model. What is refused, does not validate or cannot be used makes no run.
 //! Knowledge is read when the thread begins, and verified again then; here it must be there and be what was signed.
 
+mod tools;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,10 +17,11 @@ use rye_core::model::{Budget, Limits, Object, RunKind, Spec, ThreadSource};
 use rye_core::policy::Policy;
 use rye_core::provider::{Asked, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
-use rye_core::thread::{Contract, offer};
+use rye_core::thread::{Contract, ItemTools, offer, ungranted};
 use rye_item::{Item, Library, Space};
 use serde_json::json;
 
+use self::tools::LeftOut;
 use super::{Admission, Admitted, refused};
 use crate::models::Models;
 use crate::projects::Inside;
@@ -69,11 +72,19 @@ impl Admission {
         };
         let of_item = effective.directive.limits.spend;
         spec.budget.limit_by(of_item, policy.default_spend());
-        spec.layers.push(Layer {
+        let own = Layer {
             source: format!("permissions of {item}"),
             patterns: effective.permissions().patterns,
-        });
-        let contract = contract(effective, model, &spec.layers, &policy, &leaf)?;
+        };
+        warnings.extend(not_granted(&own, &spec.layers));
+        let layers = [spec.layers.as_slice(), &[own]].concat();
+        let terms = Offering {
+            library,
+            layers: &layers,
+            policy: &policy,
+        };
+        let contract = terms.contract(effective, model, &leaf, &mut warnings)?;
+        spec.layers = layers;
         spec.thread = Some(ThreadSource {
             text: Arc::clone(&leaf.text),
             contract: contract.into(),
@@ -175,34 +186,68 @@ fn limits(asked: &Limits, own: &directive::Limits) -> Limits {
     }
 }
 
-/// The text of what the thread goes by.
-fn contract(
-    directive: Effective,
-    model: ResolvedModel,
-    layers: &[Layer],
-    policy: &Policy,
-    leaf: &Item,
-) -> Result<String, Error> {
-    let offered = offer(&directive, layers).map_err(|problem| directives::Error::Invalid {
-        findings: format!("{}: {problem}", leaf.path.display()),
-    })?;
-    if let (false, Some(first)) = (model.tools, offered.first()) {
-        return Err(Error::NoModel(Unresolved::Unusable {
-            model: format!("{}/{}", model.provider, model.id),
-            lacks: format!(
-                "it calls no tools, and the directive needs `{}`; ask for another one",
-                first.tool.name
-            ),
-        }));
+/// What the layers above the permissions of the directive cannot grant of these, in one warning.
+fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
+    let told: Vec<String> = ungranted(&own.patterns, above)
+        .into_iter()
+        .map(|(pattern, layer)| format!("`{pattern}` by {}", layer.source))
+        .collect();
+    let text = format!(
+        "the {} are wider than what is granted: not granted are",
+        own.source
+    );
+    (!told.is_empty()).then(|| format!("{text} {}", told.join(", ")))
+}
+
+/// What a thread is offered by.
+struct Offering<'a> {
+    library: &'a Library,
+    layers: &'a [Layer],
+    policy: &'a Policy,
+}
+
+impl Offering<'_> {
+    /// The text of what the thread goes by.
+    fn contract(
+        &self,
+        directive: Effective,
+        model: ResolvedModel,
+        leaf: &Item,
+        warnings: &mut Vec<String>,
+    ) -> Result<String, Error> {
+        let mut left_out = LeftOut::default();
+        let permissions = directive.permissions().patterns;
+        let items = ItemTools {
+            tools: tools::find(self.library, &permissions, self.layers, &mut left_out),
+            most_tokens: self.policy.preload().most_tokens,
+            token_size: model.token_size,
+        };
+        let offer = offer(&directive, self.layers, &items).map_err(|problem| {
+            let findings = format!("{}: {problem}", leaf.path.display());
+            directives::Error::Invalid { findings }
+        })?;
+        for (item, why) in &offer.left_out {
+            left_out.add(item.id.as_str(), why);
+        }
+        if let (false, Some(first)) = (model.tools, offer.tools.first()) {
+            return Err(Error::NoModel(Unresolved::Unusable {
+                model: format!("{}/{}", model.provider, model.id),
+                lacks: format!(
+                    "it calls no tools, and the directive needs `{}`; ask for another one",
+                    first.tool.name
+                ),
+            }));
+        }
+        warnings.extend(left_out.warning());
+        let retries = self.policy.default_retries().unwrap_or(RETRIES);
+        let contract = Contract {
+            directive,
+            model,
+            offered: offer.tools,
+            max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
+        };
+        Ok(canonical(&json!(contract)))
     }
-    let retries = policy.default_retries().unwrap_or(RETRIES);
-    let contract = Contract {
-        directive,
-        model,
-        offered,
-        max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
-    };
-    Ok(canonical(&json!(contract)))
 }
 
 #[cfg(test)]

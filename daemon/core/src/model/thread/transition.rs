@@ -264,6 +264,7 @@ impl State {
             position,
             output,
             is_error,
+            artifact,
             ..
         } = event
         else {
@@ -278,6 +279,9 @@ impl State {
             is_error: *is_error,
         }));
         self.context.add(output.len());
+        if let Some(name) = artifact {
+            self.artifacts.add(name);
+        }
         true
     }
 

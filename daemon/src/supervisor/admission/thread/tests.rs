@@ -140,7 +140,13 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
     let source = spec.thread.as_ref().unwrap();
     assert!(source.text.ends_with(&text) && source.text.starts_with("<!-- rye:signed:"));
     let contract = read(spec);
-    assert_eq!(offered(&contract), ["directive_return", "rye_execute"]);
+    let tools = [
+        "directive_return",
+        "read_artifact",
+        "rye_bash",
+        "rye_execute",
+    ];
+    assert_eq!(offered(&contract), tools);
     assert_eq!(
         (&*contract.model.provider, contract.max_retries),
         ("anthropic", 3)
@@ -222,7 +228,7 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
         .item(&world.project, ItemKind::Knowledge, "t/rules.md", &rules);
     let spec = world.admitted("leaf").await.spec;
     let contract = read(&spec);
-    assert_eq!(offered(&contract), ["rye_execute"]);
+    assert_eq!(offered(&contract), ["read_artifact", "rye_execute"]);
     assert_eq!(contract.directive.parents.len(), 1);
     assert_eq!(contract.directive.directive.context.before.len(), 1);
     // Whoever starts it may leave it less.
@@ -230,6 +236,86 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
     start.capabilities = Some(vec!["rye.fetch.*".to_owned()]);
     let contract = read(&world.admit(start).await.unwrap().spec);
     assert_eq!(offered(&contract), Vec::<&str>::new());
+}
+
+/// A shell tool, with what else it says.
+fn shell_tool(category: &str, name: &str, more: &str) -> String {
+    format!(
+        "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: {category}\nname: {name}\n\
+         description: Does {name}\nconfig: {{script: \"true\"}}\n{more}"
+    )
+}
+
+#[tokio::test]
+async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
+    let world = World::new().await;
+    let tool = |file: &str, text: &str| {
+        let put = &world.rig;
+        put.item(&world.project, ItemKind::Tool, file, text)
+    };
+    let schema = "config_schema: {type: object, properties: {n: {type: integer}}}\n";
+    tool("t/one.yaml", &shell_tool("t", "one", schema));
+    tool("t/deep/two.yaml", &shell_tool("t/deep", "two", ""));
+    tool(
+        "t/internal/three.yaml",
+        &shell_tool("t/internal", "three", ""),
+    );
+    let four = tool("t/four.yaml", &shell_tool("t", "four", ""));
+    std::fs::write(&four, shell_tool("t", "four", "")).unwrap();
+    for number in 0..21 {
+        let name = format!("m{number}");
+        tool(&format!("many/{name}.yaml"), &shell_tool("many", &name, ""));
+    }
+    let permissions = "<permissions><execute><tool>t/*</tool><tool>many/*</tool><tool>many/m7</tool>\
+                       <tool>rye/core/*</tool><tool>gone</tool></execute></permissions>";
+    world.directive("calls", &file("calls", "", permissions, ""));
+    let admitted = world.admitted("calls").await;
+    let contract = read(&admitted.spec);
+    let tools = offered(&contract);
+    for name in ["t_one", "t_deep_two", "many_m7", "rye_core_echo"] {
+        assert!(tools.contains(&name), "{name}: {tools:?}");
+    }
+    for name in [
+        "t_internal",
+        "t_four",
+        "many_m1",
+        "rye_core_runtimes",
+        "rye_core_primitives",
+    ] {
+        let is_there = tools.iter().any(|tool| tool.starts_with(name));
+        assert!(!is_there, "{name}: {tools:?}");
+    }
+    let one = contract
+        .offered
+        .iter()
+        .find(|tool| tool.tool.name == "t_one");
+    let told = &one.unwrap().tool;
+    assert_eq!(told.description, "Does one");
+    assert_eq!(told.schema["properties"]["n"]["type"], "integer");
+    let warnings = admitted.warnings;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    for words in [
+        "`t/four` (its signature",
+        "`many/*` (it holds more than 20",
+        "`gone` (it is not there",
+    ] {
+        assert!(warnings[0].contains(words), "{warnings:?}");
+    }
+    // A caller that grants less is named, and what it does not grant is not read.
+    let mut start = world.start("calls");
+    start.capabilities = Some(vec!["rye.execute.tool.t.one".to_owned()]);
+    let admitted = world.admit(start).await.unwrap();
+    let contract = read(&admitted.spec);
+    assert_eq!(
+        offered(&contract),
+        ["read_artifact", "rye_execute", "t_one"]
+    );
+    let told = &admitted.warnings[0];
+    assert!(
+        told.contains("`rye.execute.tool.many.*` by the caller's capabilities"),
+        "{told}"
+    );
+    assert!(!told.contains("`rye.execute.tool.t.*`"), "{told}");
 }
 
 #[tokio::test]
