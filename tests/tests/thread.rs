@@ -2,6 +2,7 @@
 
 mod children;
 mod crash;
+mod limits;
 mod offered;
 mod said;
 

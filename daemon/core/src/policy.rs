@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
 use crate::expr::nearest;
-use crate::model::{Failure, Object};
+use crate::model::{Failure, Limits, Object};
 use crate::money::Usd;
 
 pub use self::classify::Classification;
 use self::classify::Classifier;
-pub use self::resilience::Preload;
+pub use self::resilience::{OnExceed, Preload};
 use self::resilience::{RESILIENCE, Resilience};
 
 /// The key under which the merge of the configuration notes from which space an entry of a list came.
@@ -88,7 +88,27 @@ impl Policy {
 
     /// The most a run may spend with whose account there is nothing above, if neither it nor its item says; `None`: no limit.
     pub const fn default_spend(&self) -> Option<Usd> {
-        self.resilience.spend
+        self.resilience.limits.spend
+    }
+
+    /// The limits of a thread for which neither its start nor its directive says any.
+    pub const fn default_limits(&self) -> &Limits {
+        &self.resilience.limits
+    }
+
+    /// What becomes of a thread that has reached a limit.
+    pub const fn on_exceed(&self) -> OnExceed {
+        self.resilience.on_exceed
+    }
+
+    /// How often in a row a model may make the same call, that it makes once more, before it is refused; 0 is without end.
+    pub const fn repeated_calls(&self) -> u32 {
+        self.resilience.repeated_calls
+    }
+
+    /// What the configuration says that decides nothing.
+    pub fn ignored(&self) -> &[String] {
+        &self.resilience.ignored
     }
 
     /// How much room there is for tools that a model is told of by name.

@@ -29,6 +29,7 @@ mod artifact;
 mod before;
 mod calls;
 mod contract;
+mod exceeded;
 mod offer;
 mod recovered;
 mod results;
@@ -36,6 +37,7 @@ mod speaking;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::conversation::{Digest, Entry, Source};
@@ -128,6 +130,10 @@ struct Live {
     waits_for: Option<RunId>,
     /// When the pause is over.
     due: Option<Uptime>,
+    /// The clock as it was last read.
+    up: Uptime,
+    /// When the time of the thread is over, if its turn goes on until then; and since when that is so.
+    deadline: Option<(Timestamp, Uptime)>,
 }
 
 impl ThreadMachine {
@@ -155,6 +161,28 @@ impl ThreadMachine {
 
     fn contract(&self) -> &Contract {
         &self.terms.contract
+    }
+
+    /// Looks how much time is left. Only the time of turns counts, so ahead of a turn it is always the same.
+    fn look(&mut self, now: Tick) {
+        self.live.up = now.up;
+        let state = self.state();
+        let since = state.turn().map_or(now.at, |turn| turn.since);
+        if self.live.deadline.is_some_and(|(known, _)| known == since) && state.turn().is_some() {
+            return;
+        }
+        let left = state.limits.duration_ms.map(|most| {
+            let used = state.used.active_ms.saturating_add(now.at.ms_since(since));
+            let left = most.saturating_sub(used);
+            // The clock of the record may be slower than the one that waits, and what is cut must be over for both.
+            Duration::from_millis(left.saturating_add(left.div_ceil(1000)))
+        });
+        self.live.deadline = left.map(|left| (since, now.up.plus(left)));
+    }
+
+    /// Whether the time of the thread is over, in the middle of a turn.
+    fn is_late(&self) -> bool {
+        self.time_left().is_some_and(|left| left.is_zero())
     }
 
     fn is_busy(&self) -> bool {
@@ -253,7 +281,12 @@ impl Machine for ThreadMachine {
         self.held.get_or_insert(why);
     }
 
+    fn time_left(&self) -> Option<Duration> {
+        self.live.deadline.map(|(_, at)| at.since(self.live.up))
+    }
+
     fn next(&mut self, now: Tick) -> Move<Query> {
+        self.look(now);
         match &self.run.life {
             Life::Running => {}
             Life::Suspended(_) => return Move::Suspended(Vec::new()),

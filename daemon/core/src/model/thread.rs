@@ -17,6 +17,7 @@ mod artifacts;
 mod event;
 mod limits;
 mod queue;
+mod repeated;
 mod transition;
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::work::WorkState;
-use super::{Attempt, Event, Failure, Object, Outcome, Raised, Slot, Spec};
+use super::{Attempt, Event, Failure, Object, Outcome, Raised, Slot, Spec, Suspension};
 use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Message, Source};
 use crate::id::RunId;
@@ -34,6 +35,7 @@ pub use artifacts::{Artifacts, MOST_ARTIFACTS};
 pub use event::{Started, ThreadEvent};
 pub use limits::{Limits, Reached, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
+pub use repeated::Repeated;
 
 /// Where a thread stands, and what its turns came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub struct State {
     /// The long results that it can read again.
     #[serde(default, skip_serializing_if = "Artifacts::is_empty")]
     pub artifacts: Artifacts,
+    /// The last call of the turns that are over, and how often it was made in a row.
+    #[serde(default, skip_serializing_if = "Repeated::is_none")]
+    pub repeated: Repeated,
     /// How often the model was reminded of what it has to return.
     #[serde(default)]
     pub nudges: u8,
@@ -174,7 +179,7 @@ pub enum Class {
     Reasoning,
     /// The same call fails again.
     Permanent,
-    /// The daemon went down meanwhile. That counts as no try.
+    /// The daemon went down meanwhile, or the time of the thread was over. That counts as no try.
     Interrupted,
 }
 
@@ -189,6 +194,8 @@ pub struct Turn {
     pub retries: u8,
     /// When it began.
     pub now: Timestamp,
+    /// Since when its time is not yet counted: since it began, or the thread was resumed.
+    pub since: Timestamp,
     /// What the model was told first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<Told>,
@@ -303,6 +310,16 @@ impl State {
         }
     }
 
+    /// Counts the time of the turn in hand up to now.
+    fn count_time(&mut self, now: Timestamp) {
+        let Some(turn) = self.turn_mut() else {
+            return;
+        };
+        let passed = now.ms_since(turn.since);
+        turn.since = now;
+        self.used.active_ms = self.used.active_ms.saturating_add(passed);
+    }
+
     fn turn_mut(&mut self) -> Option<&mut Turn> {
         match &mut self.at {
             At::Calling(turn) | At::Acting(turn) => Some(turn),
@@ -361,9 +378,17 @@ impl WorkState for State {
         self.result.as_ref()
     }
 
+    /// While it is suspended, no time of it passes.
+    fn suspend(&mut self, at: Timestamp, _why: &Suspension) {
+        self.count_time(at);
+    }
+
     /// Who resumes a thread behind a failure wants another try.
-    fn resume(&mut self, raised: &Raised) {
+    fn resume(&mut self, at: Timestamp, raised: &Raised) {
         self.limits.raise(raised);
+        if let Some(turn) = self.turn_mut() {
+            turn.since = at;
+        }
         if let At::Failed(failed) = &self.at {
             let next = Before {
                 retries: 0,

@@ -41,7 +41,7 @@ impl ThreadMachine {
             return Move::Note(self.take_up(now.at, turn));
         };
         let waits = self.contract().model.start == CallStart::Message;
-        if waits || self.is_to_rest() {
+        if waits || self.is_to_rest() || self.is_late() {
             return Move::Wait(Vec::new(), None);
         }
         let known = speaking.calls.iter().map(|asked| {
@@ -118,6 +118,19 @@ impl ThreadMachine {
         }
     }
 
+    /// How often in a row the model has made each call of the turn.
+    pub(super) fn repeats(&self, turn: &Turn) -> Vec<u32> {
+        let mut repeated = self.state().repeated.clone();
+        let count = |call: &ToolCall| repeated.count(&call.name, &call.input);
+        turn.calls.iter().map(count).collect()
+    }
+
+    /// Whether a call that was made so often in a row is not carried out any more.
+    fn is_repeated(&self, times: u32) -> bool {
+        let most = self.terms.contract.repeated_calls;
+        most > 0 && times >= most
+    }
+
     /// Whether the thread is to be suspended before it begins anything more.
     const fn is_to_rest(&self) -> bool {
         self.held.is_some() || self.live.waits_for.is_some()
@@ -135,7 +148,11 @@ impl ThreadMachine {
             return None;
         }
         let mut open: Vec<ItemRef> = Vec::new();
+        let mut repeated = self.state().repeated.clone();
         for call in calls {
+            if self.is_repeated(repeated.count(call.name, call.input)) {
+                continue;
+            }
             let Some(candidate) = self.to_execute(call.position, call.name, call.input) else {
                 continue;
             };
@@ -350,17 +367,26 @@ impl ThreadMachine {
     fn answer_at_once(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
         let mut events = Vec::new();
         let is_refusal = is_refusal(turn);
-        for call in turn
-            .calls
-            .iter()
-            .filter(|call| matches!(call.at, CallAt::Ready))
-        {
+        let repeats = self.repeats(turn);
+        let calls = turn.calls.iter().zip(&repeats);
+        for (call, times) in calls.filter(|(call, _)| matches!(call.at, CallAt::Ready)) {
             if is_refusal {
                 let text = "the model refused to answer, so its calls are not carried out";
                 self.refuse(now, &mut events, &call.id, "refused", text);
                 continue;
             }
+            if self.is_repeated(*times) {
+                let text = format!(
+                    "you have made this very call {times} times in a row, and it is not carried out again; do something else"
+                );
+                self.refuse(now, &mut events, &call.id, "repeated_calls", &text);
+                continue;
+            }
             match self.contract().target(&call.name, &call.input) {
+                Target::Execute { .. } if self.is_late() => {
+                    let text = "the time of the thread was over before this call began";
+                    self.refuse(now, &mut events, &call.id, "timeout", text);
+                }
                 Target::Execute { .. } => {}
                 Target::Read(reading) if self.state().artifacts.holds(&reading.artifact) => {}
                 Target::Read(_) => {

@@ -12,6 +12,7 @@ use crate::error::excerpt;
 use crate::expr::parse_json;
 use crate::id::{ItemKind, ItemRef};
 use crate::model::{Effect, Object};
+use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
 
 /// The name of the tool by which a model carries out items.
@@ -30,6 +31,10 @@ pub struct Contract {
     pub offered: Vec<Offered>,
     /// How often a failed call is tried again in one turn.
     pub max_retries: u8,
+    /// What becomes of the thread when it has reached a limit.
+    pub on_exceed: OnExceed,
+    /// How often in a row the model may make the same call before it is refused: that often less one. 0 is without end.
+    pub repeated_calls: u32,
 }
 
 /// A contract that is ready to be worked under.

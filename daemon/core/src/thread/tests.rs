@@ -10,11 +10,13 @@ use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::ledger::CallNo;
 use crate::model::{Budget, Object, RunKind, Spec, Status};
 use crate::money::Usd;
+use crate::policy::OnExceed;
 use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart};
 use crate::provider::{Agent, Asked as Wanted, Owner, Provider, ResolvedModel, Tokens, resolve};
 
 mod children;
 mod effects;
+mod limits;
 mod loops;
 mod offer;
 mod raised;
@@ -86,6 +88,8 @@ fn terms(text: &str) -> Arc<Terms> {
         directive: effective,
         model,
         max_retries: 3,
+        on_exceed: OnExceed::Escalate,
+        repeated_calls: 6,
     };
     let text = serde_json::to_string(&contract).unwrap();
     Arc::new(Terms::read(&text).unwrap())

@@ -29,19 +29,6 @@ use crate::provider::ProjectEnv;
 use crate::supervisor::{Error, Start, StartAt};
 use crate::{chain, directives};
 
-/// Turns of a thread that nobody limited.
-const TURNS: u32 = 25;
-/// Tokens of such a thread.
-const TOKENS: u64 = 200_000;
-/// Child runs that it may start.
-const SPAWNS: u32 = 50;
-/// Levels of child runs below it.
-const DEPTH: u32 = 10;
-/// Milliseconds that its turns may take together.
-const DURATION_MS: u64 = 1_800_000;
-/// How often a failed call of its model is tried again, if nobody says.
-const RETRIES: u32 = 3;
-
 impl Admission {
     /// Verifies and reads the directive `item`, and fixes everything about the thread that works on it.
     pub(super) fn admit_thread(
@@ -62,12 +49,17 @@ impl Admission {
         let snapshot = library.snapshot().map_err(|source| of_item(item, source))?;
         let policy = self.services.projects.read_policy(&snapshot.policy)?;
         warnings.extend(snapshot.ignored.iter().cloned());
+        warnings.extend(policy.ignored().iter().cloned());
         let project = &inside.project.directory;
         let model = self.choose(library, project, &effective, request, &mut warnings)?;
         let spec = self.spec(inside, RunKind::Thread, &leaf, budget, request);
         let mut spec = Spec {
             inputs,
-            limits: limits(&request.limits, &effective.directive.limits),
+            limits: limits(
+                &request.limits,
+                &effective.directive.limits,
+                policy.default_limits(),
+            ),
             ..spec
         };
         let of_item = effective.directive.limits.spend;
@@ -173,15 +165,18 @@ fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
     })
 }
 
-/// The limits asked for, else those of the directive, else the ones of every thread. What may be spent is the limit of the account.
-fn limits(asked: &Limits, own: &directive::Limits) -> Limits {
+/// The limits asked for, else those of the directive, else those of the configuration. What may be spent is the limit of the account.
+fn limits(asked: &Limits, own: &directive::Limits, default: &Limits) -> Limits {
     Limits {
         steps: None,
-        depth: asked.depth.or(own.depth).or(Some(DEPTH)),
-        spawns: asked.spawns.or(own.spawns).or(Some(SPAWNS)),
-        turns: asked.turns.or(own.turns).or(Some(TURNS)),
-        tokens: asked.tokens.or(own.tokens).or(Some(TOKENS)),
-        duration_ms: asked.duration_ms.or(own.duration_ms).or(Some(DURATION_MS)),
+        depth: asked.depth.or(own.depth).or(default.depth),
+        spawns: asked.spawns.or(own.spawns).or(default.spawns),
+        turns: asked.turns.or(own.turns).or(default.turns),
+        tokens: asked.tokens.or(own.tokens).or(default.tokens),
+        duration_ms: asked
+            .duration_ms
+            .or(own.duration_ms)
+            .or(default.duration_ms),
         spend: asked.spend,
     }
 }
@@ -239,12 +234,14 @@ impl Offering<'_> {
             }));
         }
         warnings.extend(left_out.warning());
-        let retries = self.policy.default_retries().unwrap_or(RETRIES);
+        let retries = self.policy.default_retries().unwrap_or_default();
         let contract = Contract {
             directive,
             model,
             offered: offer.tools,
             max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
+            on_exceed: self.policy.on_exceed(),
+            repeated_calls: self.policy.repeated_calls(),
         };
         Ok(canonical(&json!(contract)))
     }

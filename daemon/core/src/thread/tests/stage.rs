@@ -20,7 +20,7 @@ pub(super) struct Stage {
     pub(super) begun: Vec<Call>,
     pub(super) conversation: Option<Conversation>,
     /// Long results.
-    kept: BTreeMap<Digest, String>,
+    pub(super) kept: BTreeMap<Digest, String>,
     /// Child runs that were created.
     children: u32,
     first: Run,
@@ -94,6 +94,7 @@ impl Stage {
                     if !self.machine.looked_up(&call) {
                         continue;
                     }
+                    self.check_start(&call);
                     let child = self.child_of(&call);
                     let events = self.machine.start(self.now, &call, child, None);
                     self.log.extend(events);
@@ -119,6 +120,20 @@ impl Stage {
             }
         }
         panic!("it comes to no end: {:?}", self.log);
+    }
+
+    /// Nothing begins when the time is over, and what must not happen twice begins when the message is complete.
+    fn check_start(&self, call: &Call) {
+        let speaks = matches!(self.run().thread().unwrap().at, At::Calling(_));
+        assert_ne!(self.machine.time_left(), Some(Duration::ZERO), "{call:?}");
+        assert!(!speaks || call.effect != Effect::AtMostOnce, "{call:?}");
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, ms: u64) {
+        let pause = Duration::from_millis(ms);
+        self.now.at = self.now.at.plus(pause);
+        self.now.up = self.now.up.plus(pause);
     }
 
     /// The run that carries `call` out: of `t/graph` there is one for each call.

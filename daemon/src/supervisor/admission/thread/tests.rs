@@ -5,6 +5,7 @@ use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::{Funding, ParentEnd};
 use rye_core::money::Usd;
+use rye_core::policy::OnExceed;
 
 use super::*;
 use crate::node::tests::rig::{Daemon, Rig, request};
@@ -316,6 +317,45 @@ async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
         "{told}"
     );
     assert!(!told.contains("`rye.execute.tool.t.*`"), "{told}");
+}
+
+#[tokio::test]
+async fn limits_come_from_the_configuration_which_a_project_only_lowers() {
+    let world = World::new().await;
+    world.directive("bare", &plain("bare"));
+    let put = |space: &Path, body: &str| {
+        let text = format!("version: \"1.0.0\"\ncategory: agent\nname: resilience\n{body}\n");
+        world
+            .rig
+            .item(space, ItemKind::Config, "agent/resilience.yaml", &text)
+    };
+    put(
+        world.rig.home(),
+        "limits: {defaults: {turns: 30, depth: none}}",
+    );
+    let limits = world.admitted("bare").await.spec.limits;
+    assert_eq!((limits.turns, limits.depth), (Some(30), None));
+    let body = "limits: {defaults: {turns: 9, tokens: 900000}, repeated_calls: 0, enforcement: {on_exceed: fail}}\n\
+                checkpoint: {}";
+    put(&world.project, body);
+    let admitted = world.admitted("bare").await;
+    let limits = admitted.spec.limits.clone();
+    assert_eq!((limits.turns, limits.tokens), (Some(9), Some(200_000)));
+    let contract = read(&admitted.spec);
+    let rules = (contract.on_exceed, contract.repeated_calls);
+    assert_eq!(rules, (OnExceed::Fail, 6));
+    let told = admitted.warnings.join("\n");
+    for words in [
+        "limits.defaults.tokens: 900000` is ignored",
+        "limits.repeated_calls: 0` is ignored",
+        "`checkpoint` has no effect",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    put(&world.project, "limits: null");
+    let admitted = world.admitted("bare").await;
+    assert_eq!(admitted.spec.limits.turns, Some(30));
+    assert!(admitted.warnings[0].contains("`limits: null` is ignored"));
 }
 
 #[tokio::test]
