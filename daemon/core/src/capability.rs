@@ -210,6 +210,11 @@ pub fn may_meet(one: &str, other: &str) -> bool {
     }
 }
 
+/// Whether `wide` covers every action that `narrow` does, as far as a match of the one on the text of the other tells.
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    matches(wide, narrow)
+}
+
 /// Whether a pattern can cover any capability, as far as its text before the first wildcard tells.
 pub fn can_match(pattern: &str) -> bool {
     let literal = literal(pattern);

@@ -11,6 +11,7 @@
 
 mod classify;
 mod resilience;
+mod risk;
 
 use serde_json::Value;
 
@@ -23,6 +24,7 @@ pub use self::classify::Classification;
 use self::classify::Classifier;
 pub use self::resilience::{OnExceed, Preload};
 use self::resilience::{RESILIENCE, Resilience};
+pub use self::risk::{CAPABILITY_RISK, Gate, Risk, Risks};
 
 /// The key under which the merge of the configuration notes from which space an entry of a list came.
 pub const ORIGIN: &str = "_space";

@@ -12,19 +12,19 @@ use std::sync::Arc;
 use rye_core::capability::Layer;
 use rye_core::definition;
 use rye_core::directive::{self, Directive, Effective};
-use rye_core::id::ItemRef;
+use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{Budget, Limits, Object, RunKind, Spec, ThreadSource};
-use rye_core::policy::Policy;
+use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
 use rye_core::provider::{Asked, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
 use rye_core::thread::{Contract, ItemTools, offer, ungranted};
 use rye_item::{Item, Library, Space};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::tools::LeftOut;
 use super::{Admission, Admitted, refused};
 use crate::models::Models;
-use crate::projects::Inside;
+use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
 use crate::supervisor::{Error, Start, StartAt};
 use crate::{chain, directives};
@@ -45,6 +45,7 @@ impl Admission {
         let directive = directives::read(&leaf, &mut warnings)?;
         let effective = directives::lay_over(library, item, leaf.space, directive, &mut warnings)?;
         check_knowledge(library, &effective)?;
+        warnings.extend(gate(library, item, &effective)?);
         let inputs = inputs(&effective.directive, request)?;
         let snapshot = library.snapshot().map_err(|source| of_item(item, source))?;
         let policy = self.services.projects.read_policy(&snapshot.policy)?;
@@ -150,6 +151,36 @@ fn check_knowledge(library: &Library, effective: &Effective) -> Result<(), Error
         find(library, &item)?;
     }
     Ok(())
+}
+
+/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning. A project does
+/// not decide what is risky.
+fn gate(library: &Library, item: &ItemRef, effective: &Effective) -> Result<Option<String>, Error> {
+    let table = ItemRef {
+        kind: ItemKind::Config,
+        id: ItemId::new(format!("agent/{CAPABILITY_RISK}")).expect("it is a plain word"),
+    };
+    let config = library.own_config(&table);
+    let config = config.map_err(|source| of_item(&table, source))?;
+    let risks = Risks::read(&Value::Object(config));
+    let risks = risks.map_err(|problem| Error::Project(projects::Error::Policy { problem }))?;
+    let directive = &effective.directive;
+    let gate = risks.gate(&effective.permissions().patterns, &directive.acknowledged);
+    if !gate.refused.is_empty() {
+        return Err(Error::Denied {
+            message: format!(
+                "`{item}` may do everything by `{}`; name what it needs, or write \
+                 <acknowledge risk=\"unrestricted\">why</acknowledge> beside its permissions",
+                gate.refused.join("`, `")
+            ),
+        });
+    }
+    let told = format!(
+        "`{item}` takes a risk by `{}`; if that is meant, write <acknowledge risk=\"elevated\">why</acknowledge> \
+         beside its permissions",
+        gate.told.join("`, `")
+    );
+    Ok((!gate.told.is_empty()).then_some(told))
 }
 
 /// The inputs, with those given as text read as the directive declares them.

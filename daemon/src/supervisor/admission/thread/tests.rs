@@ -105,7 +105,8 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
         "count",
         "",
         "<model tier=\"general\" effort=\"low\"/><limits turns=\"6\" spend=\"0.25\"/>\
-         <permissions><execute><tool>rye.bash</tool></execute></permissions>",
+         <permissions><execute><tool>rye.bash</tool></execute>\
+         <acknowledge risk=\"elevated\">it counts</acknowledge></permissions>",
         "<inputs><input name=\"path\" required=\"true\">P</input>\
          <input name=\"most\" type=\"integer\" default=\"3\"/></inputs>\
          <outputs><output name=\"words\" type=\"integer\" required=\"true\">W</output></outputs>",
@@ -317,6 +318,66 @@ async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
         "{told}"
     );
     assert!(!told.contains("`rye.execute.tool.t.*`"), "{told}");
+}
+
+#[tokio::test]
+async fn risks_that_nobody_acknowledged_are_told_or_refused_and_no_project_says_otherwise() {
+    let world = World::new().await;
+    let put = |name: &str, inside: &str| {
+        let permissions = format!("<permissions>{inside}</permissions>");
+        world.directive(name, &file(name, "", &permissions, ""));
+    };
+    let known = |risk: &str| format!("<acknowledge risk=\"{risk}\">meant</acknowledge>");
+    put("all", "*");
+    put("all-known", &format!("*{}", known("unrestricted")));
+    put("all-told", &format!("*{}", known("elevated")));
+    put("shell", "<execute><tool>rye/bash</tool></execute>");
+    put("team", "<execute><tool>t/*</tool></execute>");
+    world.directive("heir", &file("heir", " extends=\"t/all-known\"", "", ""));
+    for name in ["all", "all-told"] {
+        let (kind, text) = world.refused(world.start(name)).await;
+        assert_eq!(kind, ErrorKind::Denied);
+        assert!(
+            text.contains("`rye.*`") && text.contains("<acknowledge"),
+            "{text}"
+        );
+    }
+    for (name, told) in [("all-known", 0), ("heir", 0), ("shell", 1), ("team", 0)] {
+        let warnings = world.admitted(name).await.warnings;
+        let risks = warnings.iter().filter(|text| text.contains("takes a risk"));
+        assert_eq!(risks.count(), told, "{name}: {warnings:?}");
+    }
+    let mild = "version: \"1.0.0\"\ncategory: agent\nname: capability_risk\n\
+                risks: [{id: everything, pattern: \"rye.*\", risk: safe}]\n";
+    let config = "agent/capability_risk.yaml";
+    world
+        .rig
+        .item(&world.project, ItemKind::Config, config, mild);
+    let (kind, _) = world.refused(world.start("all")).await;
+    assert_eq!(kind, ErrorKind::Denied, "a project does not judge itself");
+    let of_user = world
+        .rig
+        .item(world.rig.home(), ItemKind::Config, config, mild);
+    let warnings = world.admitted("all").await.warnings;
+    assert_eq!(warnings.len(), 1, "it reaches the shell: {warnings:?}");
+    std::fs::write(of_user, mild).unwrap();
+    let (kind, text) = world.refused(world.start("team")).await;
+    assert_eq!(
+        kind,
+        ErrorKind::Denied,
+        "what is not signed lets nothing begin"
+    );
+    assert!(
+        text.contains("ryectl sign config:agent/capability_risk"),
+        "{text}"
+    );
+    let odd = mild.replace("risk: safe", "risk: mild");
+    world
+        .rig
+        .item(world.rig.home(), ItemKind::Config, config, &odd);
+    let (kind, text) = world.refused(world.start("team")).await;
+    assert_eq!(kind, ErrorKind::Invalid);
+    assert!(text.contains("`risk` is one of"), "{text}");
 }
 
 #[tokio::test]
