@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rye_core::definition::Inputs;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{InvalidId, ItemId, ItemRef, RunId};
-use rye_core::model::{Failure, Object, Spec};
+use rye_core::model::{Effect, Failure, Object, Spec};
 use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
@@ -315,6 +315,11 @@ impl Chain {
         self.elements
             .iter()
             .map(|element| element.content_hash.as_str())
+    }
+
+    /// What a second execution of the tool means, if it says so.
+    pub fn effect(&self) -> Option<Effect> {
+        self.tool().metadata.effect
     }
 
     /// The tool's `config_schema`.

@@ -40,7 +40,7 @@ use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{
-    Durability, Event, KillReceipt, Life, Run, RunEvent, Slot, SuspendReason, Suspension,
+    Durability, Effect, Event, KillReceipt, Life, Run, RunEvent, Slot, SuspendReason, Suspension,
 };
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
@@ -82,6 +82,11 @@ pub trait Kind: Send + Sync + 'static {
 
     /// Finds out what `call` needs. Nothing is committed and nothing begins here. Cancel safe.
     fn look_up(&self, run: &Run, call: &Call) -> impl Future<Output = Job<Self::Plan>> + Send;
+
+    /// What a second execution of a call would mean, as that says which carries it out; `None` if it does not.
+    fn effect(_plan: &Self::Plan) -> Option<Effect> {
+        None
+    }
 
     /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept
     /// twice. Cancel safe.

@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome};
-use rye_core::model::{Failure, Run, Slot};
+use rye_core::model::{Effect, Failure, Run, Slot};
 use rye_core::provider::Owner;
 use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine, shown};
 use rye_item::Library;
 use serde_json::Value;
 
 use self::talk::Talk;
-use crate::chain::dot_env;
+use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup, answered};
 use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
 use crate::journal;
@@ -222,11 +222,22 @@ impl Kind for ThreadRun {
         }
     }
 
+    fn effect(plan: &Planned) -> Option<Effect> {
+        match plan {
+            Planned::Tool(prepared) => prepared.chain.as_ref().and_then(Chain::effect),
+            Planned::Model | Planned::Child(_) => None,
+        }
+    }
+
     async fn answer(&self, _run: &Run, query: &Query) -> Result<Answer, journal::Error> {
         match query {
             Query::Compose => self.compose().await,
             Query::Funds => Ok(self.funds().await),
             Query::Keep(entry) => Ok(Answer::Kept(self.talk.push(Entry::clone(entry)).await?)),
+            Query::Read(position, reading) => {
+                let part = self.talk.part(reading.clone()).await;
+                Ok(Answer::Read(*position, part))
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 mod children;
 mod crash;
 mod foreign;
+mod limits;
+mod offered;
 mod said;
 
 use nix::sys::signal::Signal;
@@ -238,6 +240,8 @@ fn what_cannot_begin_says_why_and_makes_no_run() {
     refused("thread run t/ok --model nope", 3, &["nope"]);
     refused("thread run t/ok --provider nope", 3, &["nope"]);
     refused("thread run t/bad", 4, &["t/bad"]);
+    world.directive("t/all", "<permissions>*</permissions>", "", "Do it.");
+    refused("thread run t/all", 4, &["t/all", "unrestricted"]);
     assert!(unsigned.exists());
     daemon.signal(Signal::SIGTERM);
     let _status = daemon.ended();

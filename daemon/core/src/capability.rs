@@ -76,6 +76,46 @@ fn prefixes() -> impl Iterator<Item = (Primary, ItemKind, String)> {
         .flat_map(|primary| ItemKind::ALL.map(|kind| (primary, kind, prefix(primary, kind))))
 }
 
+/// The parts of the name of an action: what is done, the kind of item, and its id as capabilities write it.
+fn parts(name: &str) -> Option<(Primary, ItemKind, &str)> {
+    prefixes().find_map(|(primary, kind, prefix)| {
+        let id = name.strip_prefix(&prefix)?;
+        Some((primary, kind, id))
+    })
+}
+
+/// The id that capabilities write so.
+fn id_of(text: &str) -> Result<ItemId, InvalidId> {
+    let id = text.replace('.', "/").replace("%2E", ".");
+    ItemId::new(id.replace("%25", "%"))
+}
+
+/// What a pattern says in so many words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named {
+    /// This item.
+    Item(ItemRef),
+    /// Every item of the kind in this folder, and in those below it.
+    Below(ItemKind, ItemId),
+}
+
+impl Named {
+    /// What `pattern` names for `primary`; `None` if it says something else, or does not name it.
+    pub fn of(pattern: &str, primary: Primary) -> Option<Self> {
+        let (done, kind, id) = parts(pattern)?;
+        let folder = id.strip_suffix(".*");
+        let id = folder.unwrap_or(id);
+        if done != primary || is_open(id) {
+            return None;
+        }
+        let id = id_of(id).ok()?;
+        Some(match folder {
+            Some(_) => Self::Below(kind, id),
+            None => Self::Item(ItemRef { kind, id }.canonical()),
+        })
+    }
+}
+
 impl FromStr for Capability {
     type Err = InvalidId;
 
@@ -87,7 +127,7 @@ impl FromStr for Capability {
             what: "an action",
             reason,
         };
-        if text.contains(['*', '?', '[']) {
+        if is_open(text) {
             return Err(invalid("it is a pattern; name one action"));
         }
         if text.contains(':') {
@@ -95,15 +135,10 @@ impl FromStr for Capability {
             return Ok(Self::of(Primary::Execute, &item.canonical()));
         }
         let name = normalise(text);
-        let named = prefixes().find_map(|(primary, kind, prefix)| {
-            let id = name.strip_prefix(&prefix)?;
-            Some((primary, kind, id))
-        });
-        let (primary, kind, id) = named.ok_or_else(|| {
+        let (primary, kind, id) = parts(&name).ok_or_else(|| {
             invalid("write it as tool:a/b, or as rye.execute.tool.a.b with execute, fetch or sign and the type of the item")
         })?;
-        let id = id.replace('.', "/").replace("%2E", ".");
-        let id = ItemId::new(id.replace("%25", "%"))?;
+        let id = id_of(id)?;
         Ok(Self::of(primary, &ItemRef { kind, id }.canonical()))
     }
 }
@@ -153,9 +188,36 @@ pub fn normalise(pattern: &str) -> String {
     pattern.to_owned()
 }
 
+/// Whether `text` holds what stands for other text.
+fn is_open(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// The text of a pattern before the first wildcard.
+fn literal(pattern: &str) -> &str {
+    pattern.split(['*', '?', '[']).next().unwrap_or_default()
+}
+
+/// Whether both patterns may cover one action, as far as their texts before the first wildcard tell.
+pub fn may_meet(one: &str, other: &str) -> bool {
+    match (is_open(one), is_open(other)) {
+        (false, _) => matches(other, one),
+        (true, false) => matches(one, other),
+        (true, true) => {
+            let (one, other) = (literal(one), literal(other));
+            one.starts_with(other) || other.starts_with(one)
+        }
+    }
+}
+
+/// Whether `wide` covers every action that `narrow` does, as far as a match of the one on the text of the other tells.
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    matches(wide, narrow)
+}
+
 /// Whether a pattern can cover any capability, as far as its text before the first wildcard tells.
 pub fn can_match(pattern: &str) -> bool {
-    let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
+    let literal = literal(pattern);
     let is_whole = literal.len() == pattern.len();
     // Ids are written with dots.
     !literal.contains('/')
@@ -332,6 +394,43 @@ mod tests {
         ] {
             let error = text.parse::<Capability>().unwrap_err().to_string();
             assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_names_an_item_or_a_folder_or_neither() {
+        let item = |id: &str| Some(Named::Item(ItemRef::tool(ItemId::new(id).unwrap())));
+        let below = |id: &str| Some(Named::Below(ItemKind::Tool, ItemId::new(id).unwrap()));
+        for (pattern, named) in [
+            ("rye.execute.tool.rye.bash", item("rye/bash")),
+            ("rye.execute.tool.rye.bash.bash", item("rye/bash")),
+            ("rye.execute.tool.a%2Eb.c", item("a.b/c")),
+            ("rye.execute.tool.rye.*", below("rye")),
+            ("rye.execute.tool.a%2Eb.c.*", below("a.b/c")),
+            ("rye.execute.tool.*", None),
+            ("rye.execute.tool.rye.b*", None),
+            ("rye.execute.tool.r?e.*", None),
+            ("rye.execute.*", None),
+            ("rye.*", None),
+            ("rye.fetch.tool.rye.bash", None),
+        ] {
+            assert_eq!(Named::of(pattern, Primary::Execute), named, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn patterns_that_meet_nowhere_are_told_apart() {
+        for (one, other, meet) in [
+            ("rye.execute.tool.a", "rye.execute.tool.a", true),
+            ("rye.execute.tool.a", "rye.execute.tool.b", false),
+            ("rye.execute.tool.a", "rye.execute.*", true),
+            ("rye.execute.tool.a.*", "rye.execute.tool.*", true),
+            ("rye.execute.tool.a.*", "rye.execute.tool.b.*", false),
+            ("rye.execute.tool.a.*", "rye.fetch.*", false),
+            ("rye.execute.tool.*.b", "rye.execute.tool.a.*", true),
+        ] {
+            assert_eq!(may_meet(one, other), meet, "{one} and {other}");
+            assert_eq!(may_meet(other, one), meet, "{other} and {one}");
         }
     }
 

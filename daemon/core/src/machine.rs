@@ -5,7 +5,7 @@
 //! knows of the attempts in flight. **Never** acts, waits or reads a clock: the driver commits the events, carries out each call
 //! and reports its outcome.
 //!
-//! **Order.** After [`Move::Call`] the driver calls [`Machine::start`], or [`Machine::conclude`] for a call that needs no effect,
+//! **Order.** After [`Move::Call`] the driver calls [`Machine::looked_up`] and [`Machine::start`], or [`Machine::conclude`] for a call that needs no effect,
 //! before it asks for the next move. Events of one call of a method belong into one commit.
 //!
 //! **Copies.** The driver plans on a copy of the machine, which takes the place of the original when the plan is committed; a plan that
@@ -54,6 +54,12 @@ pub trait Machine: Clone + Send + Sync + 'static {
 
     /// The next move.
     fn next(&mut self, now: Tick) -> Move<Self::Query>;
+
+    /// Takes in what was found out about a call that it offered: what a second execution would mean. `false` if the call cannot start
+    /// here after all; it is offered again when it can.
+    fn looked_up(&mut self, _call: &Call) -> bool {
+        true
+    }
 
     /// Announces a call that is about to be carried out by the run `child`, or by no run. The events are to be durable
     /// before it is.
@@ -117,6 +123,8 @@ pub struct Call {
     pub key: String,
     /// What running it a second time would mean.
     pub effect: Effect,
+    /// Whether nobody has said so: then what its item says of itself counts, once it is looked up.
+    pub undeclared: bool,
     /// Whether a result of the same inputs may stand in for it.
     pub caching: Caching,
     /// Longest time it may take, if the node says.
@@ -144,6 +152,7 @@ impl Call {
             params,
             key: String::new(),
             effect: Effect::Idempotent,
+            undeclared: false,
             caching: Caching::Off,
             timeout: None,
             authority: Authority::Run,

@@ -10,16 +10,21 @@
 //! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the fix.
 
 mod classify;
+mod resilience;
+mod risk;
 
 use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
 use crate::expr::nearest;
-use crate::model::{Failure, Object};
+use crate::model::{Failure, Limits, Object};
 use crate::money::Usd;
 
 pub use self::classify::Classification;
 use self::classify::Classifier;
+pub use self::resilience::{OnExceed, Preload};
+use self::resilience::{RESILIENCE, Resilience};
+pub use self::risk::{CAPABILITY_RISK, Gate, Risk, Risks};
 
 /// The key under which the merge of the configuration notes from which space an entry of a list came.
 pub const ORIGIN: &str = "_space";
@@ -29,7 +34,6 @@ pub const SYSTEM: &str = "system";
 
 const HOOKS: &str = "hook_conditions";
 const CLASSIFICATION: &str = "error_classification";
-const RESILIENCE: &str = "resilience";
 
 /// The lists of hooks, and the layer of each.
 const LAYERS: [(&str, u8); 2] = [("builtin_hooks", 2), ("infra_hooks", 3)];
@@ -46,20 +50,6 @@ const ITEM_KEYS: [&str; 6] = [
 
 /// Keys of `hook_conditions` that concern threads only.
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
-
-/// Keys of `resilience` that concern threads only.
-const RESILIENCE_THREAD_KEYS: [&str; 2] = ["child_policy", "concurrency"];
-
-/// Keys of `limits.defaults` in `resilience`; all but `spend` concern threads only.
-const DEFAULT_LIMITS: [&str; 7] = [
-    "spend",
-    "spend_currency",
-    "turns",
-    "tokens",
-    "spawns",
-    "depth",
-    "duration_seconds",
-];
 
 /// Events that only threads have.
 const THREAD_EVENTS: [&str; 8] = [
@@ -78,31 +68,54 @@ const THREAD_EVENTS: [&str; 8] = [
 pub struct Policy {
     hooks: Vec<Hook>,
     classifier: Classifier,
-    default_spend: Option<Usd>,
-    retries: Option<u32>,
+    resilience: Resilience,
 }
 
 impl Policy {
     /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
     /// says what is wrong, where, and how to fix it.
     pub fn from_config(config: &Value) -> Result<Self, String> {
-        let (retries, default_spend) = resilience(&config[RESILIENCE])?;
+        let resilience = Resilience::read(&config[RESILIENCE])?;
         Ok(Self {
-            hooks: hooks(&config[HOOKS], retries)?,
+            hooks: hooks(&config[HOOKS], resilience.retries)?,
             classifier: Classifier::read(&config[CLASSIFICATION])?,
-            default_spend,
-            retries,
+            resilience,
         })
     }
 
     /// How often what failed is tried again, if nobody says otherwise.
     pub const fn default_retries(&self) -> Option<u32> {
-        self.retries
+        self.resilience.retries
     }
 
     /// The most a run may spend with whose account there is nothing above, if neither it nor its item says; `None`: no limit.
     pub const fn default_spend(&self) -> Option<Usd> {
-        self.default_spend
+        self.resilience.limits.spend
+    }
+
+    /// The limits of a thread for which neither its start nor its directive says any.
+    pub const fn default_limits(&self) -> &Limits {
+        &self.resilience.limits
+    }
+
+    /// What becomes of a thread that has reached a limit.
+    pub const fn on_exceed(&self) -> OnExceed {
+        self.resilience.on_exceed
+    }
+
+    /// How often in a row a model may make the same call, that it makes once more, before it is refused; 0 is without end.
+    pub const fn repeated_calls(&self) -> u32 {
+        self.resilience.repeated_calls
+    }
+
+    /// What the configuration says that decides nothing.
+    pub fn ignored(&self) -> &[String] {
+        &self.resilience.ignored
+    }
+
+    /// How much room there is for tools that a model is told of by name.
+    pub const fn preload(&self) -> Preload {
+        self.resilience.preload
     }
 
     /// The built-in hooks (layer 2), then those of the infrastructure (layer 3).
@@ -160,71 +173,6 @@ fn unknown_key<'k>(map: &Object, known: impl Iterator<Item = &'k str> + Clone) -
     let hint =
         nearest(key, known).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
     Some(format!("unknown key `{key}`{hint}"))
-}
-
-/// The numbers in `resilience`: what `retry.max_retries` and `limits.defaults.spend` say.
-fn resilience(config: &Value) -> Result<(Option<u32>, Option<Usd>), String> {
-    let Some(map) = section(RESILIENCE, config)? else {
-        return Ok((None, None));
-    };
-    let known = ["retry", "limits"]
-        .into_iter()
-        .chain(RESILIENCE_THREAD_KEYS);
-    if let Some(problem) = unknown_key(map, known.chain(ITEM_KEYS)) {
-        return Err(fault(RESILIENCE, None, &problem));
-    }
-    Ok((default_retries(map)?, default_spend(map)?))
-}
-
-/// The map `key` of `map`, which is found at `path` in `resilience` and knows only these keys; null and absent are none.
-fn part<'c>(
-    map: &'c Object,
-    key: &str,
-    path: &str,
-    known: &[&str],
-) -> Result<Option<&'c Object>, String> {
-    let part = match map.get(key) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Object(part)) => part,
-        Some(other) => {
-            let problem = format!("`{path}` is a map with {}, not {other}", known.join(", "));
-            return Err(fault(RESILIENCE, None, &problem));
-        }
-    };
-    match unknown_key(part, known.iter().copied()) {
-        Some(problem) => Err(fault(RESILIENCE, None, &format!("`{path}`: {problem}"))),
-        None => Ok(Some(part)),
-    }
-}
-
-/// `retry.max_retries`, if it is set.
-fn default_retries(map: &Object) -> Result<Option<u32>, String> {
-    let retry = part(map, "retry", "retry", &["max_retries"])?;
-    let given = retry.and_then(|retry| retry.get("max_retries"));
-    let Some(given) = given.filter(|given| !given.is_null()) else {
-        return Ok(None);
-    };
-    let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
-    number.map(Some).ok_or_else(|| {
-        let problem = format!("`retry.max_retries` is a whole number from 0, not {given}");
-        fault(RESILIENCE, None, &problem)
-    })
-}
-
-/// `limits.defaults.spend`; `none` is no limit.
-fn default_spend(map: &Object) -> Result<Option<Usd>, String> {
-    let defaults = match part(map, "limits", "limits", &["defaults"])? {
-        Some(limits) => part(limits, "defaults", "limits.defaults", &DEFAULT_LIMITS)?,
-        None => None,
-    };
-    let given = defaults.and_then(|defaults| defaults.get("spend"));
-    let Some(given) = given.filter(|given| !given.is_null() && **given != "none") else {
-        return Ok(None);
-    };
-    Usd::from_json(given).map(Some).map_err(|error| {
-        let problem = format!("`limits.defaults.spend`: {error}, and `none` is no limit");
-        fault(RESILIENCE, None, &problem)
-    })
 }
 
 fn hooks(config: &Value, retries: Option<u32>) -> Result<Vec<Hook>, String> {

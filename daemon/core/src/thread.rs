@@ -25,26 +25,32 @@
 //! the contract names. Any other ends it.
 
 mod after;
+mod artifact;
 mod before;
 mod calls;
 mod contract;
+mod exceeded;
+mod offer;
 mod recovered;
 mod results;
 mod speaking;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::conversation::{Digest, Entry, Source};
-use crate::id::RunId;
+use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::thread::{At, State, ThreadEvent};
-use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
+use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
 use crate::state::Why;
 
+pub use self::artifact::Reading;
 pub use self::before::{Funds, Left};
-pub use self::contract::{Contract, Does, Offered, Target, Terms, offer};
+pub use self::contract::{Contract, Does, Offered, Target, Terms};
+pub use self::offer::{ItemTool, ItemTools, Offer, Wanted, may_be_offered, offer, ungranted};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 
@@ -60,6 +66,8 @@ pub enum Query {
     Funds,
     /// To keep the entry of a turn.
     Keep(Entry),
+    /// To read a part of a long result, for the call at that position.
+    Read(u32, Reading),
 }
 
 /// What it is answered.
@@ -71,6 +79,8 @@ pub enum Answer {
     Funds(Funds),
     /// The name of the entry, which is on disk.
     Kept(Digest),
+    /// The part of a long result, or why it cannot be read, for the call at that position.
+    Read(u32, Result<String, Failure>),
     /// The model cannot be called as things are, and somebody can change that: a key is missing. The thread is suspended.
     Unusable(Failure),
     /// It cannot be done; the thread fails.
@@ -114,10 +124,16 @@ struct Live {
     speaking: Option<Speaking>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
+    /// What a second execution of an item would mean, as was found when it was looked up last.
+    effects: BTreeMap<ItemRef, Effect>,
     /// The suspended child run that a call waits for.
     waits_for: Option<RunId>,
     /// When the pause is over.
     due: Option<Uptime>,
+    /// The clock as it was last read.
+    up: Uptime,
+    /// When the time of the thread is over, if its turn goes on until then; and since when that is so.
+    deadline: Option<(Timestamp, Uptime)>,
 }
 
 impl ThreadMachine {
@@ -137,8 +153,36 @@ impl ThreadMachine {
             .expect("the run of this machine is a thread")
     }
 
+    /// What a second execution of `item` would mean, as far as that is known.
+    fn effect(&self, item: &ItemRef) -> Option<Effect> {
+        let found = self.live.effects.get(item).copied();
+        self.contract().effect(item).or(found)
+    }
+
     fn contract(&self) -> &Contract {
         &self.terms.contract
+    }
+
+    /// Looks how much time is left. Only the time of turns counts, so ahead of a turn it is always the same.
+    fn look(&mut self, now: Tick) {
+        self.live.up = now.up;
+        let state = self.state();
+        let since = state.turn().map_or(now.at, |turn| turn.since);
+        if self.live.deadline.is_some_and(|(known, _)| known == since) && state.turn().is_some() {
+            return;
+        }
+        let left = state.limits.duration_ms.map(|most| {
+            let used = state.used.active_ms.saturating_add(now.at.ms_since(since));
+            let left = most.saturating_sub(used);
+            // The clock of the record may be slower than the one that waits, and what is cut must be over for both.
+            Duration::from_millis(left.saturating_add(left.div_ceil(1000)))
+        });
+        self.live.deadline = left.map(|left| (since, now.up.plus(left)));
+    }
+
+    /// Whether the time of the thread is over, in the middle of a turn.
+    fn is_late(&self) -> bool {
+        self.time_left().is_some_and(|left| left.is_zero())
     }
 
     fn is_busy(&self) -> bool {
@@ -237,7 +281,12 @@ impl Machine for ThreadMachine {
         self.held.get_or_insert(why);
     }
 
+    fn time_left(&self) -> Option<Duration> {
+        self.live.deadline.map(|(_, at)| at.since(self.live.up))
+    }
+
     fn next(&mut self, now: Tick) -> Move<Query> {
+        self.look(now);
         match &self.run.life {
             Life::Running => {}
             Life::Suspended(_) => return Move::Suspended(Vec::new()),
@@ -253,6 +302,16 @@ impl Machine for ThreadMachine {
         let end = self.run.end_by_cancel(now.at, &cause);
         self.rest(now.at, &mut events, end);
         Move::End(events)
+    }
+
+    /// A call that must not be made twice waits until the message is complete.
+    fn looked_up(&mut self, call: &Call) -> bool {
+        let is_tool = matches!(call.slot, Slot::Part(_));
+        if is_tool && !call.undeclared {
+            self.live.effects.insert(call.item.clone(), call.effect);
+        }
+        let speaks = matches!(self.state().at, At::Calling(_));
+        !(is_tool && speaks && call.effect == Effect::AtMostOnce)
     }
 
     fn start(
@@ -287,6 +346,7 @@ impl Machine for ThreadMachine {
                 Vec::new()
             }
             Answer::Kept(head) => self.kept(now.at, head),
+            Answer::Read(position, found) => self.have_read(now.at, position, found),
             Answer::Unusable(failure) => {
                 let mut events = Vec::new();
                 let why = because_of(SuspendReason::Error, failure);

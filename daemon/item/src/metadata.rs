@@ -10,6 +10,7 @@ mod script;
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
+use rye_core::model::Effect;
 use rye_core::yaml;
 use serde_json::{Map, Value};
 
@@ -84,6 +85,8 @@ pub struct Metadata {
     pub name: Option<String>,
     /// What it is for.
     pub description: Option<String>,
+    /// What a second execution means; `None` if it does not say.
+    pub effect: Option<Effect>,
     /// JSON schema of its parameters.
     pub config_schema: Option<Value>,
     /// Interpreter and environment.
@@ -96,13 +99,14 @@ pub struct Metadata {
 }
 
 /// Keys that are read, in every notation.
-const READ: [&str; 9] = [
+const READ: [&str; 10] = [
     "version",
     "tool_type",
     "executor_id",
     "category",
     "name",
     "description",
+    "effect",
     "config_schema",
     "env_config",
     "config",
@@ -144,6 +148,7 @@ impl Metadata {
     /// From the fields of a tool, under their YAML names.
     fn of_tool(fields: &Map<String, Value>) -> Result<Self, Error> {
         let mut metadata = Self {
+            effect: effect(fields)?,
             config_schema: fields
                 .get("config_schema")
                 .filter(|v| !v.is_null())
@@ -216,6 +221,17 @@ fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Strin
             })
         }
     }
+}
+
+fn effect(fields: &Map<String, Value>) -> Result<Option<Effect>, Error> {
+    let Some(word) = fields.get("effect").filter(|word| !word.is_null()) else {
+        return Ok(None);
+    };
+    let effect: Option<Effect> = serde_json::from_value(word.clone()).ok();
+    effect.map(Some).ok_or(Error::WrongType {
+        field: "effect",
+        expected: "one of the words `pure`, `idempotent` and `at_most_once`",
+    })
 }
 
 fn object(

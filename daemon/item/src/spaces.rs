@@ -26,6 +26,9 @@ pub const FOLDER: &str = ".ai";
 /// Most entries of a folder that is listed.
 const MOST_ENTRIES: usize = 1000;
 
+/// Most folders and other entries below a folder that is listed with them.
+const MOST_FOLDERS: usize = 1000;
+
 /// Largest item in bytes.
 pub const MAX_SIZE: u64 = 8 * 1024 * 1024;
 
@@ -286,10 +289,7 @@ impl Spaces {
 
     /// Whether the folder that `item` would lie in is in `space`.
     pub(crate) fn has_category(&self, item: &ItemRef, space: Space) -> Result<bool, Error> {
-        let opened = match self.root(space) {
-            Some(root) => Root::open(space, root)?,
-            None => None,
-        };
+        let opened = self.opened(space)?;
         opened.map_or(Ok(false), |opened| opened.has_category(item))
     }
 
@@ -300,17 +300,48 @@ impl Spaces {
         category: &str,
         space: Space,
     ) -> Result<Vec<ItemId>, Error> {
-        let opened = match self.root(space) {
-            Some(root) => Root::open(space, root)?,
-            None => None,
-        };
-        let names = opened.map(|opened| opened.names(&Path::new(kind.folder()).join(category)));
-        let id = |name: &String| {
-            let (stem, extension) = name.rsplit_once('.')?;
-            let is_known = kind.extensions().contains(&extension);
-            is_known.then(|| ItemId::new(format!("{category}/{stem}")).ok())?
-        };
+        let names = self
+            .opened(space)?
+            .map(|opened| opened.names(&Path::new(kind.folder()).join(category)));
+        let id = |name: &String| item_id(kind, category, name);
         Ok(names.transpose()?.iter().flatten().filter_map(id).collect())
+    }
+
+    /// The same with those in the folders below; `None` if there are more than `most`, or more folders than anybody keeps items in.
+    pub(crate) fn ids_below(
+        &self,
+        kind: ItemKind,
+        category: &str,
+        space: Space,
+        most: usize,
+    ) -> Result<Option<Vec<ItemId>>, Error> {
+        let Some(opened) = self.opened(space)? else {
+            return Ok(Some(Vec::new()));
+        };
+        let mut folders = vec![category.to_owned()];
+        let (mut ids, mut looked_at) = (Vec::new(), 0);
+        while let Some(folder) = folders.pop() {
+            looked_at += 1;
+            for name in opened.names(&Path::new(kind.folder()).join(&folder))? {
+                match item_id(kind, &folder, &name) {
+                    Some(id) => ids.push(id),
+                    None => folders.push(format!("{folder}/{name}")),
+                }
+            }
+            // What is no folder has no names in it, and is not told apart before.
+            folders.retain(|folder| ItemId::new(folder.as_str()).is_ok());
+            if ids.len() > most || looked_at + folders.len() > MOST_FOLDERS {
+                return Ok(None);
+            }
+        }
+        Ok(Some(ids))
+    }
+
+    fn opened(&self, space: Space) -> Result<Option<Root>, Error> {
+        match self.root(space) {
+            Some(root) => Root::open(space, root),
+            None => Ok(None),
+        }
     }
 
     /// The first file of `item` in `space`, in the order of extensions, with its content.
@@ -342,6 +373,13 @@ impl Spaces {
         }
         Ok(None)
     }
+}
+
+/// The id of the item of `kind` that a file of this name in the folder `category` is, if it is one.
+fn item_id(kind: ItemKind, category: &str, name: &str) -> Option<ItemId> {
+    let (stem, extension) = name.rsplit_once('.')?;
+    let is_known = kind.extensions().contains(&extension);
+    is_known.then(|| ItemId::new(format!("{category}/{stem}")).ok())?
 }
 
 /// An opened `.ai` folder.
@@ -387,7 +425,10 @@ impl Root {
                 return Err(Error::TooMany { path });
             }
             let entry = entry.map_err(failed)?;
-            names.push(entry.file_name().to_string_lossy().into_owned());
+            let name = entry.file_name().to_string_lossy();
+            if name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
         }
         Ok(names)
     }

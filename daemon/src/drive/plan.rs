@@ -65,8 +65,18 @@ impl<K: Kind> Plan<K> {
         self.changes.extend(changes);
     }
 
-    /// Adds a call that was looked up: its announcement, or its end if it needs no effect.
-    pub(super) fn admit(&mut self, now: Tick, call: Box<Call>, job: Job<K::Plan>) {
+    /// Adds a call that was looked up: its announcement, or its end if it needs no effect. A call that cannot start here, as it turned
+    /// out, is left out.
+    pub(super) fn admit(&mut self, now: Tick, mut call: Box<Call>, job: Job<K::Plan>) {
+        if let Job::Begin { plan, .. } = &job {
+            let found = K::effect(plan).filter(|_| call.undeclared);
+            if let Some(effect) = found {
+                (call.effect, call.undeclared) = (effect, false);
+            }
+            if !self.machine.looked_up(&call) {
+                return;
+            }
+        }
         match job {
             Job::Known(outcome, announced) => {
                 if announced {

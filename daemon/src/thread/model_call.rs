@@ -40,10 +40,23 @@ pub(super) async fn carry_out(
         }
     };
     let mut answer = place.call(model, call.step, body);
+    let clock = &thread.at.services.clock;
+    let due = call.timeout.map(|left| clock.up().plus(left));
+    let late = async {
+        match due {
+            Some(due) => clock.sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut late = std::pin::pin!(late);
     loop {
         let heard = tokio::select! {
             biased;
             () = stop.due() => return Ended::Stopped(KillReceipt::default()),
+            () = &mut late => {
+                reports.tell(cut()).await;
+                return ended;
+            }
             heard = answer.next() => heard,
         };
         match heard {
@@ -139,6 +152,18 @@ fn code(trouble: &Trouble, class: Class) -> &str {
             Class::Reasoning | Class::Permanent => "provider_error",
         },
     }
+}
+
+/// A call that was cut because the time of the thread is over.
+fn cut() -> Heard {
+    let text = "the time of the thread was over before the answer was complete";
+    Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("timeout", text),
+        class: Class::Interrupted,
+        charge: Charge::Hold,
+        reported: None,
+        pause_ms: 0,
+    }))
 }
 
 /// A call that was never sent.

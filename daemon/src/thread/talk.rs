@@ -8,6 +8,7 @@ use rye_core::conversation::{Conversation, Digest, Entry, Message, Root, walk};
 use rye_core::error::with_sources;
 use rye_core::model::Failure;
 use rye_core::provider::{ResolvedModel, Wire};
+use rye_core::thread::Reading;
 
 use crate::journal::{self, Journal};
 use crate::task;
@@ -110,6 +111,23 @@ impl Talk {
         let name = Digest::of(&text);
         self.journal.keep(text).await?;
         Ok(name)
+    }
+
+    /// The part of a long result that `reading` asks for, as the model is told of it.
+    pub(super) async fn part(&self, reading: Reading) -> Result<String, Failure> {
+        let journal = Arc::clone(&self.journal);
+        let read = move || {
+            let lost = |problem: String| Failure::permanent("data_loss", problem);
+            let name = &reading.artifact;
+            let object = name.as_str().parse();
+            let object = object.map_err(|error| lost(format!("{error}")))?;
+            match journal.kept(&object) {
+                Ok(Some(text)) => Ok(reading.part_of(&text)),
+                Ok(None) => Err(lost(format!("the result `{name}` is gone"))),
+                Err(error) => Err(lost(with_sources(&error))),
+            }
+        };
+        task::blocking("read a long result", read).await
     }
 
     /// Reads the conversation from its newest entry.

@@ -138,6 +138,41 @@ fn behind_the_message_the_money_is_exact_and_a_repeatable_call_runs_again() {
 }
 
 #[test]
+fn a_tool_that_says_itself_that_it_may_be_repeated_runs_again() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {calls: [{name: t_again, input: {}}]}
+- when: {turn: 2, tool_result: done}
+  reply: {text: Done.}
+",
+    );
+    let world = World::with_models(&server);
+    let head =
+        "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\n";
+    let tool = format!("{head}effect: idempotent\nconfig: {{script: '{WAITS}'}}\n");
+    world.tool("t/again.yaml", &tool);
+    let permissions = "<permissions><execute><tool>t/again</tool></execute></permissions>";
+    world.directive("t/work", permissions, "", "Work.");
+    let daemon = world.start("");
+    let run = start(&world, "t/work");
+    until("the call to run", || (runs(&world) == 1).then_some(()));
+    die(daemon);
+    let _daemon = world.start("");
+    until("the call to run again", || {
+        (runs(&world) == 2).then_some(())
+    });
+    world.write("go", "");
+    completed(&world, &run);
+    let started = payloads(&world, &run, "tool_call_start");
+    assert_eq!(
+        (started.len(), &started[0]["effect"]),
+        (2, &"idempotent".into())
+    );
+    assert_eq!(started[0]["key"], started[1]["key"]);
+}
+
+#[test]
 fn a_call_whose_result_is_on_record_never_runs_again() {
     let script = format!(
         "

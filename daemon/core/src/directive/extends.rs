@@ -124,7 +124,7 @@ impl<S: Copy + Ord> Lineage<S> {
     }
 
     /// Lays the directives over each other. Lists of knowledge are joined, those of the root first; permissions are those of the
-    /// nearest directive that has some. Nothing else is taken over.
+    /// nearest directive that has some, with the risks that are acknowledged there. Nothing else is taken over.
     pub fn effective(self) -> Effective {
         let mut context = Context::default();
         for (_, _, directive) in self.members.iter().rev() {
@@ -141,6 +141,7 @@ impl<S: Copy + Ord> Lineage<S> {
             parents.push(item);
             if directive.permissions.is_none() {
                 directive.permissions = parent.permissions;
+                directive.acknowledged = parent.acknowledged;
             }
         }
         directive.context = context;

@@ -372,7 +372,7 @@ impl Run {
                 self.life = Life::Running;
             }
             RunEvent::RunSuspended(why) => {
-                self.work.state_mut().suspend(why);
+                self.work.state_mut().suspend(at, why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
             }
             RunEvent::RunResumed { epoch, raised } => {
@@ -380,7 +380,7 @@ impl Run {
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
-                self.work.state_mut().resume(raised);
+                self.work.state_mut().resume(at, raised);
                 self.life = Life::Running;
             }
             RunEvent::CancelRequested { cause } => {

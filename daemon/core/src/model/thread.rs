@@ -13,9 +13,11 @@
 //! Calls of tools start while the model still speaks: `tool_call_start` brings along the parts of the message up to the call, so
 //! that a message which breaks off has said at least that much.
 
+mod artifacts;
 mod event;
 mod limits;
 mod queue;
+mod repeated;
 mod transition;
 
 use std::sync::Arc;
@@ -24,14 +26,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::work::WorkState;
-use super::{Attempt, Event, Failure, Object, Outcome, Raised, Slot, Spec};
+use super::{Attempt, Event, Failure, Object, Outcome, Raised, Slot, Spec, Suspension};
 use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Message, Source};
 use crate::id::RunId;
 
+pub use artifacts::{Artifacts, MOST_ARTIFACTS};
 pub use event::{Started, ThreadEvent};
 pub use limits::{Limits, Reached, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
+pub use repeated::Repeated;
 
 /// Where a thread stands, and what its turns came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +57,12 @@ pub struct State {
     /// What somebody said to it that it has not been told.
     #[serde(default, skip_serializing_if = "Queue::is_empty")]
     pub queue: Queue,
+    /// The long results that it can read again.
+    #[serde(default, skip_serializing_if = "Artifacts::is_empty")]
+    pub artifacts: Artifacts,
+    /// The last call of the turns that are over, and how often it was made in a row.
+    #[serde(default, skip_serializing_if = "Repeated::is_none")]
+    pub repeated: Repeated,
     /// How often the model was reminded of what it has to return.
     #[serde(default)]
     pub nudges: u8,
@@ -169,7 +179,7 @@ pub enum Class {
     Reasoning,
     /// The same call fails again.
     Permanent,
-    /// The daemon went down meanwhile. That counts as no try.
+    /// The daemon went down meanwhile, or the time of the thread was over. That counts as no try.
     Interrupted,
 }
 
@@ -184,6 +194,8 @@ pub struct Turn {
     pub retries: u8,
     /// When it began.
     pub now: Timestamp,
+    /// Since when its time is not yet counted: since it began, or the thread was resumed.
+    pub since: Timestamp,
     /// What the model was told first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<Told>,
@@ -298,6 +310,16 @@ impl State {
         }
     }
 
+    /// Counts the time of the turn in hand up to now.
+    fn count_time(&mut self, now: Timestamp) {
+        let Some(turn) = self.turn_mut() else {
+            return;
+        };
+        let passed = now.ms_since(turn.since);
+        turn.since = now;
+        self.used.active_ms = self.used.active_ms.saturating_add(passed);
+    }
+
     fn turn_mut(&mut self) -> Option<&mut Turn> {
         match &mut self.at {
             At::Calling(turn) | At::Acting(turn) => Some(turn),
@@ -356,9 +378,17 @@ impl WorkState for State {
         self.result.as_ref()
     }
 
+    /// While it is suspended, no time of it passes.
+    fn suspend(&mut self, at: Timestamp, _why: &Suspension) {
+        self.count_time(at);
+    }
+
     /// Who resumes a thread behind a failure wants another try.
-    fn resume(&mut self, raised: &Raised) {
+    fn resume(&mut self, at: Timestamp, raised: &Raised) {
         self.limits.raise(raised);
+        if let Some(turn) = self.turn_mut() {
+            turn.since = at;
+        }
         if let At::Failed(failed) = &self.at {
             let next = Before {
                 retries: 0,

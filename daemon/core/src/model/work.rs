@@ -15,7 +15,6 @@ use crate::id::RunId;
 /// What a run does, by its kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "most runs are graph runs")]
 pub enum Work {
     /// It walks a graph.
     Graph(graph::State),
@@ -69,10 +68,10 @@ pub(super) trait WorkState {
     }
 
     /// The run is suspended.
-    fn suspend(&mut self, _why: &Suspension) {}
+    fn suspend(&mut self, _at: Timestamp, _why: &Suspension) {}
 
     /// The run is resumed, perhaps with other limits.
-    fn resume(&mut self, _raised: &Raised) {}
+    fn resume(&mut self, _at: Timestamp, _raised: &Raised) {}
 
     /// The run has ended where it stands.
     fn end(&mut self) {}

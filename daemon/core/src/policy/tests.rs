@@ -500,7 +500,7 @@ fn a_bad_file_is_named_with_the_fix() {
         (json!({RESILIENCE: {"bogus": 1}}), "unknown key `bogus`"),
         (
             json!({RESILIENCE: {"limits": 5}}),
-            "`limits` is a map with defaults, not 5",
+            "`limits` is a map with defaults, enforcement, repeated_calls, not 5",
         ),
         (
             json!({RESILIENCE: {"limits": {"spend": 5}}}),
@@ -569,6 +569,105 @@ fn what_a_run_may_spend_by_default_stands_in_resilience() {
     assert_eq!(spend(json!(0)), Some(Usd::ZERO));
     assert_eq!(spend(json!("none")), None);
     assert_eq!(spend(Value::Null), None);
+}
+
+#[test]
+fn what_threads_may_use_by_default_stands_in_resilience() {
+    let of = |limits: Value| policy(&json!({RESILIENCE: {"limits": limits}}));
+    let shipped = policy(&shipped());
+    let limits = shipped.default_limits();
+    let numbers = (limits.turns, limits.tokens, limits.spawns, limits.depth);
+    assert_eq!(numbers, (Some(25), Some(200_000), Some(50), Some(10)));
+    assert_eq!(limits.duration_ms, Some(1_800_000));
+    assert_eq!(shipped.on_exceed(), OnExceed::Escalate);
+    assert_eq!(shipped.repeated_calls(), 6);
+    assert_eq!(shipped.preload().most_tokens, 2000);
+    assert_eq!(shipped.ignored(), [""; 0]);
+    let none = json!({"defaults": {"turns": "none", "tokens": null}});
+    assert_eq!(*of(none).default_limits(), Limits::default());
+    for (word, becomes) in [
+        ("escalate", OnExceed::Escalate),
+        ("suspend", OnExceed::Suspend),
+        ("fail", OnExceed::Fail),
+        ("abort", OnExceed::Fail),
+    ] {
+        let policy = of(json!({"enforcement": {"on_exceed": word}}));
+        assert_eq!(policy.on_exceed(), becomes);
+    }
+    assert_eq!(of(json!({"repeated_calls": 0})).repeated_calls(), 0);
+    let preload = json!({RESILIENCE: {"tool_preload": {"enabled": false, "max_tokens": 9}}});
+    assert_eq!(policy(&preload).preload(), Preload::default());
+}
+
+#[test]
+fn what_other_programs_read_in_resilience_is_told_and_what_nobody_knows_refused() {
+    let read = |resilience: Value| Policy::from_config(&json!({RESILIENCE: resilience}));
+    let foreign = json!({
+        "checkpoint": {"triggers": {}},
+        "coordination": {"fail_fast": false},
+        "retry": {"policies": {}},
+        "limits": {"enforcement": {"check_before_turn": true, "check_after_turn": true}},
+    });
+    let policy = read(foreign).unwrap();
+    let told = ["`checkpoint`", "`coordination`", "`retry.policies`"]
+        .into_iter()
+        .chain([
+            "`limits.enforcement.check_before_turn`",
+            "`limits.enforcement.check_after_turn`",
+        ]);
+    assert_eq!(policy.ignored().len(), 5);
+    for (told, ignored) in told.zip(policy.ignored()) {
+        assert!(
+            ignored.contains(told) && ignored.contains("no_effect"),
+            "{ignored}"
+        );
+    }
+    for (resilience, told) in [
+        (json!({"limit": {}}), "did you mean `limits`?"),
+        (
+            json!({"limits": {"default": {}}}),
+            "did you mean `defaults`?",
+        ),
+        (
+            json!({"limits": {"defaults": {"turns": -1}}}),
+            "`limits.defaults.turns` is a whole number",
+        ),
+        (
+            json!({"limits": {"defaults": {"turns": 1.5}}}),
+            "`limits.defaults.turns` is a whole number",
+        ),
+        (
+            json!({"limits": {"defaults": {"depth": "deep"}}}),
+            "`limits.defaults.depth`",
+        ),
+        (
+            json!({"limits": {"repeated_calls": true}}),
+            "`limits.repeated_calls`",
+        ),
+        (
+            json!({"limits": {"enforcement": {"on_exceed": "ask"}}}),
+            "escalate, suspend, fail or abort",
+        ),
+        (
+            json!({"limits": {"enforcement": 1}}),
+            "`limits.enforcement` is a map",
+        ),
+        (
+            json!({"tool_preload": {"enabled": "no"}}),
+            "`tool_preload.enabled` is true or false",
+        ),
+        (
+            json!({"tool_preload": {"tokens": 1}}),
+            "`tool_preload`: unknown key",
+        ),
+    ] {
+        let problem = read(resilience).unwrap_err();
+        assert!(problem.contains(told), "{problem}");
+        assert!(
+            problem.contains("ryectl sign config:agent/resilience"),
+            "{problem}"
+        );
+    }
 }
 
 #[test]

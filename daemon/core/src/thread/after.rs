@@ -82,6 +82,9 @@ impl ThreadMachine {
         if let Some(returned) = &self.state().returned {
             return Next::End(outcome_of(returned));
         }
+        if let Some(end) = self.goes_round(turn) {
+            return end;
+        }
         if !turn.calls.is_empty() {
             return Next::Turn;
         }
@@ -104,6 +107,14 @@ impl ThreadMachine {
                 self.last_word(turn)
             }
         }
+    }
+
+    /// The end of a model that makes one call for ever, although it is told not to.
+    fn goes_round(&self, turn: &Turn) -> Option<Next> {
+        let most = self.contract().repeated_calls.saturating_mul(2);
+        let times = self.repeats(turn).into_iter().max()?;
+        let text = format!("the model made the same call {times} times in a row");
+        (most > 0 && times >= most).then(|| fail("repeated_calls", &text))
     }
 
     /// The model has nothing more to do, unless somebody has said something. What it was to return may be missing.

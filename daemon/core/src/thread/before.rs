@@ -11,8 +11,10 @@ use crate::model::{
     Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
 };
 use crate::money::Usd;
+use crate::policy::OnExceed;
 use crate::provider::{Ahead, Size, TooSmall};
 
+use super::exceeded::Exceeded;
 use super::{Query, Speaking, ThreadMachine};
 
 /// What may be spent on the next call.
@@ -51,14 +53,15 @@ impl ThreadMachine {
                 return Move::Wait(Vec::new(), Some(due));
             }
         }
-        if let Some(why) = self.limit_reached() {
-            return self.suspend(now.at, why);
+        if let Some(reached) = self.limit_reached() {
+            return self.exceed(now.at, reached);
         }
         if !self.state().queue.is_empty() {
             return Move::Note(self.tell_queued(now.at, before.turn));
         }
         if let Some(failure) = self.live.unpaid.take() {
-            return self.suspend(now.at, because_of(SuspendReason::Budget, failure));
+            let why = because_of(SuspendReason::Budget, failure);
+            return self.exceed(now.at, Exceeded::of(why));
         }
         if self.live.funds.is_none() {
             return Move::Query(Vec::new(), Box::new(Query::Funds));
@@ -66,9 +69,9 @@ impl ThreadMachine {
         match self.size() {
             Ok(_) => Move::Call(Vec::new(), Box::new(self.model_call(now, before))),
             Err(small) => {
-                let why = self.too_small(small);
+                let reached = self.too_small(small);
                 self.live.funds = None;
-                self.suspend(now.at, why)
+                self.exceed(now.at, reached)
             }
         }
     }
@@ -89,9 +92,26 @@ impl ThreadMachine {
     }
 
     /// The limit of the chain that leaves nothing for another turn.
-    fn limit_reached(&self) -> Option<Suspension> {
+    fn limit_reached(&self) -> Option<Exceeded> {
         let Reached { limit, used, max } = self.state().limit_reached()?;
-        Some(at_limit(limit.code(), used.to_string(), max.to_string()))
+        Some(Exceeded::number(limit.code(), used, max))
+    }
+
+    /// There is nothing left for another turn: what becomes of the thread is said in the contract.
+    fn exceed(&mut self, now: Timestamp, reached: Exceeded) -> Move<Query> {
+        let mut events = Vec::new();
+        match self.contract().on_exceed {
+            OnExceed::Fail => return Move::End(self.fail(now, reached.failure())),
+            OnExceed::Suspend => {}
+            OnExceed::Escalate => {
+                if let Some(request) = reached.request() {
+                    self.record(now, &mut events, request);
+                }
+            }
+        }
+        self.held = None;
+        self.rest(now, &mut events, RunEvent::RunSuspended(reached.why).into());
+        Move::Suspended(events)
     }
 
     /// The size of the next call, by what is known of the money.
@@ -113,7 +133,7 @@ impl ThreadMachine {
         })
     }
 
-    fn too_small(&self, small: TooSmall) -> Suspension {
+    fn too_small(&self, small: TooSmall) -> Exceeded {
         let left = self
             .live
             .funds
@@ -122,29 +142,22 @@ impl ThreadMachine {
         match (small, left) {
             (TooSmall::Tokens { .. }, _) => {
                 let (used, limits) = (self.state().used, self.state().limits);
-                at_limit(
-                    Raisable::Tokens.code(),
-                    used.tokens.to_string(),
-                    limits.tokens.unwrap_or_default().to_string(),
-                )
+                let max = limits.tokens.unwrap_or_default();
+                Exceeded::number(Raisable::Tokens.code(), used.tokens, max)
             }
             (TooSmall::Money { .. }, Some(left))
                 if left.account == self.run.spec.budget.account =>
             {
-                at_limit(
-                    "spend_exceeded",
-                    left.used.to_string(),
-                    left.limit.to_string(),
-                )
+                Exceeded::money("spend_exceeded", left.used, left.limit)
             }
             (TooSmall::Money { .. }, Some(left)) => {
                 let text = format!("the account `{}` has too little: {small}", left.account);
                 let failure = Failure::permanent("hierarchical_budget_exceeded", text);
-                because_of(SuspendReason::Budget, failure)
+                Exceeded::of(because_of(SuspendReason::Budget, failure))
             }
             (TooSmall::Money { .. } | TooSmall::Cost, _) => {
                 let failure = Failure::permanent("spend_exceeded", small.to_string());
-                because_of(SuspendReason::Limit, failure)
+                Exceeded::of(because_of(SuspendReason::Limit, failure))
             }
         }
     }
@@ -219,16 +232,6 @@ impl ThreadMachine {
         };
         self.record(now, &mut events, scheduled);
         Move::Note(events)
-    }
-}
-
-/// Suspended at a limit that somebody may raise.
-fn at_limit(code: &str, current: String, max: String) -> Suspension {
-    Suspension {
-        code: Some(code.to_owned()),
-        current: Some(current),
-        max: Some(max),
-        ..Suspension::new(SuspendReason::Limit)
     }
 }
 

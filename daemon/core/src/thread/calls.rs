@@ -7,8 +7,10 @@ use crate::conversation::{Message, Stop};
 use crate::directive::CallStart;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Move, idempotency_key};
-use crate::model::thread::{At, CallAt, ReturnStatus, Started, ThreadEvent, ToolCall, Turn};
-use crate::model::{Effect, Event, Object, Slot, SuspendReason, Suspension};
+use crate::model::thread::{
+    At, CallAt, MOST_ARTIFACTS, ReturnStatus, Started, ThreadEvent, ToolCall, Turn,
+};
+use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
 
 use super::results::shown;
 use super::{Query, Target, ThreadMachine, suspended_for};
@@ -39,7 +41,7 @@ impl ThreadMachine {
             return Move::Note(self.take_up(now.at, turn));
         };
         let waits = self.contract().model.start == CallStart::Message;
-        if waits || self.is_to_rest() {
+        if waits || self.is_to_rest() || self.is_late() {
             return Move::Wait(Vec::new(), None);
         }
         let known = speaking.calls.iter().map(|asked| {
@@ -53,7 +55,7 @@ impl ThreadMachine {
                 by_a_run: call.is_some_and(is_by_a_run),
             }
         });
-        let is_early = |item: &ItemRef| self.contract().effect(item) != Some(Effect::AtMostOnce);
+        let is_early = |item: &ItemRef| self.effect(item) != Some(Effect::AtMostOnce);
         match self.candidate(known, is_early) {
             Some(candidate) => {
                 let call = self.tool_call(now, turn, candidate, 1, None);
@@ -68,6 +70,9 @@ impl ThreadMachine {
         let events = self.answer_at_once(now.at, turn);
         if !events.is_empty() {
             return Move::Note(events);
+        }
+        if let Some(query) = self.to_read(turn) {
+            return Move::Query(Vec::new(), Box::new(query));
         }
         if let Some(next) = self.take_up_calls(now, turn) {
             return next;
@@ -113,6 +118,19 @@ impl ThreadMachine {
         }
     }
 
+    /// How often in a row the model has made each call of the turn.
+    pub(super) fn repeats(&self, turn: &Turn) -> Vec<u32> {
+        let mut repeated = self.state().repeated.clone();
+        let count = |call: &ToolCall| repeated.count(&call.name, &call.input);
+        turn.calls.iter().map(count).collect()
+    }
+
+    /// Whether a call that was made so often in a row is not carried out any more.
+    fn is_repeated(&self, times: u32) -> bool {
+        let most = self.terms.contract.repeated_calls;
+        most > 0 && times >= most
+    }
+
     /// Whether the thread is to be suspended before it begins anything more.
     const fn is_to_rest(&self) -> bool {
         self.held.is_some() || self.live.waits_for.is_some()
@@ -130,7 +148,11 @@ impl ThreadMachine {
             return None;
         }
         let mut open: Vec<ItemRef> = Vec::new();
+        let mut repeated = self.state().repeated.clone();
         for call in calls {
+            if self.is_repeated(repeated.count(call.name, call.input)) {
+                continue;
+            }
             let Some(candidate) = self.to_execute(call.position, call.name, call.input) else {
                 continue;
             };
@@ -138,7 +160,7 @@ impl ThreadMachine {
                 continue;
             }
             let item = &candidate.item;
-            let is_pure = self.contract().effect(item) == Some(Effect::Pure);
+            let is_pure = self.effect(item) == Some(Effect::Pure);
             let is_free = is_pure || !open.contains(item);
             if !call.has_started && is_free && may_start(item) {
                 return Some(candidate);
@@ -158,8 +180,41 @@ impl ThreadMachine {
                 item,
                 params,
             }),
-            Target::Return | Target::Refused { .. } => None,
+            Target::Return | Target::Read(_) | Target::Refused { .. } => None,
         }
+    }
+
+    /// The first part of a long result that is asked for.
+    fn to_read(&self, turn: &Turn) -> Option<Query> {
+        let mut ready = turn
+            .calls
+            .iter()
+            .filter(|call| matches!(call.at, CallAt::Ready));
+        ready.find_map(
+            |call| match self.contract().target(&call.name, &call.input) {
+                Target::Read(reading) => Some(Query::Read(call.position, reading)),
+                Target::Execute { .. } | Target::Return | Target::Refused { .. } => None,
+            },
+        )
+    }
+
+    /// A part of a long result was read, or could not be.
+    pub(super) fn have_read(
+        &mut self,
+        now: Timestamp,
+        position: u32,
+        found: Result<String, Failure>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        let call = self.state().turn().and_then(|turn| turn.call(position));
+        let Some(id) = call.map(|call| call.id.clone()) else {
+            return events;
+        };
+        match found {
+            Ok(part) => self.answer(now, &mut events, &id, part, None),
+            Err(failure) => self.refuse(now, &mut events, &id, &failure.code, &failure.message),
+        }
+        events
     }
 
     /// The call of a tool, by the same key in every life of the daemon.
@@ -178,29 +233,34 @@ impl ThreadMachine {
         } = candidate;
         let scope = self.run.spec.effect_scope();
         let place = format!("turn/{}.{}", turn.number, turn.attempt);
+        let declared = self.contract().effect(&item);
         Call {
             step: turn.number,
             node: item.id.as_str().to_owned(),
             attempt,
             key: idempotency_key(scope, &place, 0, Some(position), None),
-            effect: self.contract().effect(&item).unwrap_or_default(),
+            effect: declared.unwrap_or_default(),
+            undeclared: declared.is_none(),
             attached,
             ..Call::new(Slot::Part(position), item, params, now.at)
         }
     }
 
-    /// Another attempt of a call that was in flight.
+    /// Another attempt of `call`, which was in flight as `before`: what was said of its effect then still counts.
     pub(super) fn call_again(
         &self,
         now: Tick,
         turn: &Turn,
-        position: u32,
-        attempt: u32,
+        call: &ToolCall,
+        before: &Attempt,
         child: Option<RunId>,
     ) -> Option<Call> {
-        let call = turn.call(position)?;
-        let candidate = self.to_execute(position, &call.name, &call.input)?;
-        Some(self.tool_call(now, turn, candidate, attempt, child))
+        let candidate = self.to_execute(call.position, &call.name, &call.input)?;
+        Some(Call {
+            effect: before.effect,
+            undeclared: false,
+            ..self.tool_call(now, turn, candidate, before.id.number + 1, child)
+        })
     }
 
     /// A call that the model has asked for and that is not on record, for the model still speaks.
@@ -255,7 +315,7 @@ impl ThreadMachine {
             input,
             attempt: call.attempt,
             effect: call.effect,
-            undeclared: child.is_none() && self.contract().effect(&call.item).is_none(),
+            undeclared: child.is_none() && call.undeclared,
             key: call.key.clone(),
             child,
             parts: unlogged,
@@ -307,18 +367,34 @@ impl ThreadMachine {
     fn answer_at_once(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
         let mut events = Vec::new();
         let is_refusal = is_refusal(turn);
-        for call in turn
-            .calls
-            .iter()
-            .filter(|call| matches!(call.at, CallAt::Ready))
-        {
+        let repeats = self.repeats(turn);
+        let calls = turn.calls.iter().zip(&repeats);
+        for (call, times) in calls.filter(|(call, _)| matches!(call.at, CallAt::Ready)) {
             if is_refusal {
                 let text = "the model refused to answer, so its calls are not carried out";
                 self.refuse(now, &mut events, &call.id, "refused", text);
                 continue;
             }
+            if self.is_repeated(*times) {
+                let text = format!(
+                    "you have made this very call {times} times in a row, and it is not carried out again; do something else"
+                );
+                self.refuse(now, &mut events, &call.id, "repeated_calls", &text);
+                continue;
+            }
             match self.contract().target(&call.name, &call.input) {
+                Target::Execute { .. } if self.is_late() => {
+                    let text = "the time of the thread was over before this call began";
+                    self.refuse(now, &mut events, &call.id, "timeout", text);
+                }
                 Target::Execute { .. } => {}
+                Target::Read(reading) if self.state().artifacts.holds(&reading.artifact) => {}
+                Target::Read(_) => {
+                    let text = format!(
+                        "this thread was not told of a result of that name, or of {MOST_ARTIFACTS} others since"
+                    );
+                    self.refuse(now, &mut events, &call.id, "unknown_artifact", &text);
+                }
                 Target::Return => self.return_outputs(now, &mut events, &call.id, &call.input),
                 Target::Refused { code, message } => {
                     self.refuse(now, &mut events, &call.id, code, &message);

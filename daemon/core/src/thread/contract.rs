@@ -1,21 +1,24 @@
-//! What is fixed about a thread at its start, and what the model may call under it.
+//! What is fixed about a thread at its start, and what a call of its model comes down to.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::capability::{Capability, Layer, Primary, can_match};
+use super::artifact::Reading;
+use super::offer::is_internal;
+use crate::capability::{Capability, Layer, Primary};
 use crate::conversation::{Root, Tool, ToolMode};
 use crate::directive::{Effective, Returns};
 use crate::error::excerpt;
 use crate::expr::parse_json;
 use crate::id::{ItemKind, ItemRef};
 use crate::model::{Effect, Object};
+use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
 
 /// The name of the tool by which a model carries out items.
-const EXECUTE: &str = "rye_execute";
+pub(super) const EXECUTE: &str = "rye_execute";
 /// The name of the tool by which it returns its outputs.
-const RETURN: &str = "directive_return";
+pub(super) const RETURN: &str = "directive_return";
 
 /// What a thread goes by. It is data, and part of its record: no edit of a file changes a thread that has begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +31,10 @@ pub struct Contract {
     pub offered: Vec<Offered>,
     /// How often a failed call is tried again in one turn.
     pub max_retries: u8,
+    /// What becomes of the thread when it has reached a limit.
+    pub on_exceed: OnExceed,
+    /// How often in a row the model may make the same call before it is refused: that often less one. 0 is without end.
+    pub repeated_calls: u32,
 }
 
 /// A contract that is ready to be worked under.
@@ -63,8 +70,12 @@ pub struct Offered {
 pub enum Does {
     /// It carries out the item that its arguments name.
     Execute,
+    /// It carries out this item, whose parameters its arguments are.
+    Item(ItemRef),
     /// It returns the outputs of the thread.
     Return,
+    /// It reads a part of a long result.
+    Read,
 }
 
 /// What a call of a model comes down to.
@@ -79,6 +90,8 @@ pub enum Target {
     },
     /// The outputs are returned.
     Return,
+    /// A part of a long result is read.
+    Read(Reading),
     /// Nothing, for it cannot be carried out.
     Refused {
         /// Why, for programs.
@@ -86,59 +99,6 @@ pub enum Target {
         /// Why, for the model.
         message: String,
     },
-}
-
-/// The tools that a model may call under `layers`. The error says which output cannot be described.
-pub fn offer(directive: &Effective, layers: &[Layer]) -> Result<Vec<Offered>, String> {
-    let mut offered = Vec::new();
-    if may_execute(layers) {
-        offered.push(Offered {
-            tool: execute(),
-            does: Does::Execute,
-        });
-    }
-    if let Some(returns) = Returns::of(&directive.directive.outputs)? {
-        offered.push(Offered {
-            tool: Tool {
-                name: RETURN.to_owned(),
-                description: "Returns the outputs of this directive and ends it.".to_owned(),
-                schema: returns.schema().clone(),
-            },
-            does: Does::Return,
-        });
-    }
-    offered.sort_by(|one, other| one.tool.name.cmp(&other.tool.name));
-    Ok(offered)
-}
-
-/// Whether each layer has a pattern that may cover the execution of a tool.
-fn may_execute(layers: &[Layer]) -> bool {
-    let prefix = "rye.execute.tool.";
-    let covers = |pattern: &String| {
-        let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
-        can_match(pattern) && (literal.starts_with(prefix) || prefix.starts_with(literal))
-    };
-    let allows = |layer: &Layer| layer.patterns.iter().any(covers);
-    !layers.is_empty() && layers.iter().all(allows)
-}
-
-fn execute() -> Tool {
-    Tool {
-        name: EXECUTE.to_owned(),
-        description: "Carries out a signed item and answers with its result. What may be carried out is said under \
-                      `permissions`."
-            .to_owned(),
-        schema: json!({
-            "type": "object",
-            "properties": {
-                "item_type": {"type": "string", "enum": ["tool"], "description": "The kind of the item."},
-                "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
-                "parameters": {"type": "object", "description": "The parameters of the item."},
-            },
-            "required": ["item_id"],
-            "additionalProperties": false,
-        }),
-    }
 }
 
 impl Contract {
@@ -165,7 +125,18 @@ impl Contract {
             .find(|offered| offered.tool.name == name);
         match offered.map(|offered| &offered.does) {
             Some(Does::Execute) => to_execute(input),
+            Some(Does::Item(item)) => Target::Execute {
+                item: item.clone(),
+                params: input.clone(),
+            },
             Some(Does::Return) => Target::Return,
+            Some(Does::Read) => match Reading::of(input) {
+                Ok(reading) => Target::Read(reading),
+                Err(message) => Target::Refused {
+                    code: "invalid_params",
+                    message,
+                },
+            },
             None => {
                 let known: Vec<&str> = self.offered.iter().map(|o| o.tool.name.as_str()).collect();
                 let known = if known.is_empty() {
@@ -213,12 +184,6 @@ fn to_execute(input: &Object) -> Target {
             message,
         },
     }
-}
-
-/// Whether `item` is for hooks and the daemon itself: what answers a hook, or writes events into a record, is no means of a model,
-/// whatever its permissions are.
-fn is_internal(item: &ItemRef) -> bool {
-    item.id.as_str().split('/').any(|part| part == "internal")
 }
 
 fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {

@@ -49,8 +49,7 @@ impl ThreadMachine {
             if self.live.running.contains_key(&call.position) {
                 continue;
             }
-            let again =
-                |child| self.call_again(now, turn, call.position, attempt.id.number + 1, child);
+            let again = |child| self.call_again(now, turn, call, attempt, child);
             match (&attempt.child, attempt.verdict) {
                 // Its result is that of the run.
                 (Some(_), _) if self.live.waits_for.is_some() => {}

@@ -10,11 +10,15 @@ use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::ledger::CallNo;
 use crate::model::{Budget, Object, RunKind, Spec, Status};
 use crate::money::Usd;
+use crate::policy::OnExceed;
 use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart};
 use crate::provider::{Agent, Asked as Wanted, Owner, Provider, ResolvedModel, Tokens, resolve};
 
 mod children;
+mod effects;
+mod limits;
 mod loops;
+mod offer;
 mod raised;
 mod random;
 mod said;
@@ -73,11 +77,19 @@ fn terms(text: &str) -> Arc<Terms> {
         source: "test".into(),
         patterns: effective.permissions().patterns,
     }];
+    let model = model();
+    let items = ItemTools {
+        tools: Vec::new(),
+        most_tokens: 0,
+        token_size: model.token_size,
+    };
     let contract = Contract {
-        offered: offer(&effective, &layers).unwrap(),
+        offered: offer(&effective, &layers, &items).unwrap().tools,
         directive: effective,
-        model: model(),
+        model,
         max_retries: 3,
+        on_exceed: OnExceed::Escalate,
+        repeated_calls: 6,
     };
     let text = serde_json::to_string(&contract).unwrap();
     Arc::new(Terms::read(&text).unwrap())

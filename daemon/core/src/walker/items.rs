@@ -250,6 +250,7 @@ impl Walker {
                 params,
                 key: self.key(&step.node, step.visit, Some(item), None),
                 effect: node.effect,
+                undeclared: false,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

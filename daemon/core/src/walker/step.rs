@@ -78,6 +78,7 @@ impl Walker {
                 params,
                 key: self.key(&step.node, step.visit, None, None),
                 effect: node.effect,
+                undeclared: false,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

@@ -32,4 +32,31 @@ impl Library {
             .map(|item| self.resolve(&item, Space::Project))
             .collect()
     }
+
+    /// The ids of the items of `kind` in the folder `category` and below it, as a project sees them; `None` if there are more than
+    /// `most`. None of them has been verified.
+    pub fn below(
+        &self,
+        kind: ItemKind,
+        category: &ItemId,
+        most: usize,
+    ) -> Result<Option<BTreeSet<ItemId>>, Error> {
+        let start = format!("{category}/");
+        let of_system = self.built_in.keys().filter(|item| item.kind == kind);
+        let of_system = of_system.filter(|item| item.id.as_str().starts_with(&start));
+        let mut ids: BTreeSet<ItemId> = of_system.map(|item| item.id.clone()).collect();
+        for space in [Space::User, Space::Project] {
+            let found = self.spaces.ids_below(kind, category.as_str(), space, most);
+            let found = found.map_err(|source| Error::Unreadable {
+                item: ItemRef {
+                    kind,
+                    id: category.clone(),
+                },
+                source,
+            })?;
+            let Some(found) = found else { return Ok(None) };
+            ids.extend(found);
+        }
+        Ok((ids.len() <= most).then_some(ids))
+    }
 }

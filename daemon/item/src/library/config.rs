@@ -123,6 +123,12 @@ impl Library {
         Ok(self.merged(item, upper.iter().flatten())?.0)
     }
 
+    /// The same without the files of projects, for what a project must not decide about itself.
+    pub fn own_config(&self, item: &ItemRef) -> Result<Map<String, Value>, Error> {
+        let of_user = self.config_file(item, Space::User)?;
+        Ok(self.merged(item, of_user.iter())?.0)
+    }
+
     /// The configuration that decides about runs. Merged again only when a file has changed; otherwise it costs a look
     /// for the files, and a read of those that are there.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {

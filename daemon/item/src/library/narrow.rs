@@ -4,47 +4,84 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// The part of `resilience` that holds the limits of runs which nobody limits.
-const PATH: [&str; 2] = ["limits", "defaults"];
+/// The part of `resilience` that holds limits.
+const LIMITS: &str = "limits";
+/// Below that, the limits of runs which nobody limits.
+const DEFAULTS: &str = "defaults";
+/// Below `limits`, how often a model may make one call in a row: 0 is no limit.
+const REPEATED: &str = "repeated_calls";
 
-/// Takes out of `file`, which a project lays over `below`, every default limit that is higher than the one below it, or none where there
+/// Takes out of `file`, which a project lays over `below`, every limit that is higher than the one below it, or none where there
 /// is one. Answers with what to say about each.
 pub(super) fn narrow(
     below: &Map<String, Value>,
     file: &mut Map<String, Value>,
     path: &Path,
 ) -> Vec<String> {
-    let Some(before) = defaults(below) else {
+    let Some(before) = below.get(LIMITS).and_then(Value::as_object) else {
         return Vec::new();
     };
-    let Some(given) = file
-        .get_mut(PATH[0])
-        .and_then(|limits| limits.get_mut(PATH[1]))
-    else {
-        return Vec::new();
+    let mut narrowed = Narrowed {
+        path,
+        ignored: Vec::new(),
     };
-    let Some(given) = given.as_object_mut() else {
-        return Vec::new();
-    };
-    let mut ignored = Vec::new();
-    given.retain(|key, value| {
-        let Some(limit) = before.get(key).filter(|limit| limit.is_number()) else {
-            return true;
-        };
-        if !is_higher(value, limit) {
-            return true;
+    narrowed.keep_whole(file, LIMITS, LIMITS);
+    if let Some(given) = file.get_mut(LIMITS).and_then(Value::as_object_mut) {
+        narrowed.retain(before, given, LIMITS, |key, limit, value| {
+            let is_limited = key == REPEATED && limit.as_u64() != Some(0);
+            is_limited && (value.as_u64() == Some(0) || is_higher(value, limit))
+        });
+        if let Some(before) = before.get(DEFAULTS).and_then(Value::as_object) {
+            let name = format!("{LIMITS}.{DEFAULTS}");
+            narrowed.keep_whole(given, DEFAULTS, &name);
+            if let Some(given) = given.get_mut(DEFAULTS).and_then(Value::as_object_mut) {
+                narrowed.retain(before, given, &name, |_, limit, value| {
+                    is_higher(value, limit)
+                });
+            }
         }
-        ignored.push(format!(
-            "{}: `limits.defaults.{key}: {value}` is ignored: a project may only lower this limit, which is {limit}",
-            path.display()
-        ));
-        false
-    });
-    ignored
+    }
+    narrowed.ignored
 }
 
-fn defaults(resilience: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    resilience.get(PATH[0])?.get(PATH[1])?.as_object()
+/// What does not count.
+struct Narrowed<'a> {
+    path: &'a Path,
+    ignored: Vec<String>,
+}
+
+impl Narrowed<'_> {
+    /// Keeps a project from taking all limits of a part away at once.
+    fn keep_whole(&mut self, map: &mut Map<String, Value>, key: &str, name: &str) {
+        if map.get(key).is_some_and(Value::is_null) {
+            map.shift_remove(key);
+            self.ignored.push(format!(
+                "{}: `{name}: null` is ignored: a project may only lower limits",
+                self.path.display()
+            ));
+        }
+    }
+
+    /// Keeps of `given` what does not raise a limit of `before`.
+    fn retain(
+        &mut self,
+        before: &Map<String, Value>,
+        given: &mut Map<String, Value>,
+        name: &str,
+        raises: impl Fn(&str, &Value, &Value) -> bool,
+    ) {
+        given.retain(|key, value| {
+            let limit = before.get(key).filter(|limit| limit.is_number());
+            let Some(limit) = limit.filter(|limit| raises(key, limit, value)) else {
+                return true;
+            };
+            self.ignored.push(format!(
+                "{}: `{name}.{key}: {value}` is ignored: a project may only lower this limit, which is {limit}",
+                self.path.display()
+            ));
+            false
+        });
+    }
 }
 
 /// Whether `value` allows more than the number `limit`. What is no limit at all is left for those who read it to refuse.
@@ -91,5 +128,38 @@ mod tests {
         let unlimited = map(json!({"limits": {"defaults": {"spend": "none"}}}));
         let mut file = map(json!({"limits": {"defaults": {"spend": 5}}}));
         assert!(narrow(&unlimited, &mut file, Path::new("p")).is_empty());
+    }
+
+    #[test]
+    fn limits_are_not_taken_away_and_repeated_calls_not_allowed() {
+        let below = map(json!({"limits": {"defaults": {"turns": 25}, "repeated_calls": 6}}));
+        let table = [
+            (json!({"limits": null}), json!({})),
+            (json!({"limits": {"defaults": null}}), json!({"limits": {}})),
+            (
+                json!({"limits": {"repeated_calls": 0}}),
+                json!({"limits": {}}),
+            ),
+            (
+                json!({"limits": {"repeated_calls": 7}}),
+                json!({"limits": {}}),
+            ),
+            (
+                json!({"limits": {"repeated_calls": null}}),
+                json!({"limits": {}}),
+            ),
+        ];
+        for (given, kept) in table {
+            let mut file = map(given.clone());
+            let ignored = narrow(&below, &mut file, Path::new("p"));
+            assert_eq!(ignored.len(), 1, "{given}");
+            assert_eq!(json!(file), kept);
+        }
+        let fewer = json!({"limits": {"repeated_calls": 3, "enforcement": {"on_exceed": "fail"}}});
+        let mut file = map(fewer.clone());
+        assert_eq!(narrow(&below, &mut file, Path::new("p")), [""; 0]);
+        assert_eq!(json!(file), fewer);
+        let off = map(json!({"limits": {"repeated_calls": 0}}));
+        assert_eq!(narrow(&off, &mut file, Path::new("p")), [""; 0]);
     }
 }

@@ -495,3 +495,35 @@ fn a_folder_with_too_many_files_is_refused() {
         .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
 }
+
+#[test]
+fn the_ids_below_a_folder_are_those_of_all_spaces_unless_there_are_too_many() {
+    let world = World::new();
+    let below = |folder: &str, most| {
+        let folder = ItemId::new(folder).unwrap();
+        let found = world.library.below(ItemKind::Tool, &folder, most).unwrap();
+        found.map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(below("team", 20), Some(Vec::new()));
+    world.write("project/.ai/tools/team/a.py", "");
+    world.write("project/.ai/tools/team/deep/down/b.yaml", "");
+    world.write("home/.ai/tools/team/a.yaml", "");
+    world.write("home/.ai/tools/team/c.py", "");
+    world.write("home/.ai/tools/teammate/d.py", "");
+    world.write("home/.ai/tools/team/notes.txt", "");
+    let all = ["team/a", "team/c", "team/deep/down/b"].map(str::to_owned);
+    assert_eq!(below("team", 3), Some(all.to_vec()));
+    assert_eq!(below("team", 2), None);
+    let shipped = below("rye/core/processes", 20).unwrap();
+    assert_eq!(shipped.len(), 4, "{shipped:?}");
+    // A folder without an end.
+    let project = world.root.path().join("project/.ai/tools/round");
+    fs::create_dir_all(&project).unwrap();
+    std::os::unix::fs::symlink(".", project.join("again")).unwrap();
+    let folder = ItemId::new("round").unwrap();
+    let refused = world.library.below(ItemKind::Tool, &folder, 20);
+    assert!(
+        matches!(refused, Err(Error::Unreadable { .. })),
+        "{refused:?}"
+    );
+}

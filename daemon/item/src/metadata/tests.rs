@@ -157,3 +157,28 @@ fn markdown_has_fenced_metadata() {
     .unwrap();
     assert_eq!(config.category.as_deref(), Some("x"));
 }
+
+#[test]
+fn what_a_second_execution_means_is_one_of_three_words() {
+    let yaml = |word: &str| tool("yaml", &format!("effect: {word}\n"));
+    for (read, effect) in [
+        (yaml("pure"), Some(Effect::Pure)),
+        (yaml("idempotent"), Some(Effect::Idempotent)),
+        (yaml("at_most_once"), Some(Effect::AtMostOnce)),
+        (yaml("null"), None),
+        (tool("py", "__effect__ = 'pure'\n"), Some(Effect::Pure)),
+        (
+            tool("js", "export const __effect__ = \"pure\";\n"),
+            Some(Effect::Pure),
+        ),
+        (tool("py", "x = 1\n"), None),
+    ] {
+        let metadata = read.unwrap();
+        assert_eq!(metadata.effect, effect);
+        assert_eq!(metadata.unread, Vec::<String>::new());
+    }
+    for word in ["none", "7", "[pure]"] {
+        let error = yaml(word).unwrap_err();
+        assert!(error.to_string().contains("`at_most_once`"), "{error}");
+    }
+}

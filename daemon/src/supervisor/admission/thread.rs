@@ -4,40 +4,30 @@
 //! knowledge that it names, the provider files and the model. What is refused, does not validate or cannot be used makes no run.
 //! Knowledge is read when the thread begins, and verified again then; here it must be there and be what was signed.
 
+mod tools;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::definition;
 use rye_core::directive::{self, Directive, Effective};
-use rye_core::id::ItemRef;
+use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{Budget, Limits, Object, RunKind, Spec, ThreadSource};
-use rye_core::policy::Policy;
+use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
 use rye_core::provider::{Asked, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
-use rye_core::thread::{Contract, offer};
+use rye_core::thread::{Contract, ItemTools, offer, ungranted};
 use rye_item::{Item, Library, Space};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use self::tools::LeftOut;
 use super::{Admission, Admitted, refused};
 use crate::models::Models;
-use crate::projects::Inside;
+use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
 use crate::supervisor::{Error, Start, StartAt};
 use crate::{chain, directives};
-
-/// Turns of a thread that nobody limited.
-const TURNS: u32 = 25;
-/// Tokens of such a thread.
-const TOKENS: u64 = 200_000;
-/// Child runs that it may start.
-const SPAWNS: u32 = 50;
-/// Levels of child runs below it.
-const DEPTH: u32 = 10;
-/// Milliseconds that its turns may take together.
-const DURATION_MS: u64 = 1_800_000;
-/// How often a failed call of its model is tried again, if nobody says.
-const RETRIES: u32 = 3;
 
 impl Admission {
     /// Verifies and reads the directive `item`, and fixes everything about the thread that works on it.
@@ -55,25 +45,39 @@ impl Admission {
         let directive = directives::read(&leaf, &mut warnings)?;
         let effective = directives::lay_over(library, item, leaf.space, directive, &mut warnings)?;
         check_knowledge(library, &effective)?;
+        warnings.extend(gate(library, item, &effective)?);
         let inputs = inputs(&effective.directive, request)?;
         let snapshot = library.snapshot().map_err(|source| of_item(item, source))?;
         let policy = self.services.projects.read_policy(&snapshot.policy)?;
         warnings.extend(snapshot.ignored.iter().cloned());
+        warnings.extend(policy.ignored().iter().cloned());
         let project = &inside.project.directory;
         let model = self.choose(library, project, &effective, request, &mut warnings)?;
         let spec = self.spec(inside, RunKind::Thread, &leaf, budget, request);
         let mut spec = Spec {
             inputs,
-            limits: limits(&request.limits, &effective.directive.limits),
+            limits: limits(
+                &request.limits,
+                &effective.directive.limits,
+                policy.default_limits(),
+            ),
             ..spec
         };
         let of_item = effective.directive.limits.spend;
         spec.budget.limit_by(of_item, policy.default_spend());
-        spec.layers.push(Layer {
+        let own = Layer {
             source: format!("permissions of {item}"),
             patterns: effective.permissions().patterns,
-        });
-        let contract = contract(effective, model, &spec.layers, &policy, &leaf)?;
+        };
+        warnings.extend(not_granted(&own, &spec.layers));
+        let layers = [spec.layers.as_slice(), &[own]].concat();
+        let terms = Offering {
+            library,
+            layers: &layers,
+            policy: &policy,
+        };
+        let contract = terms.contract(effective, model, &leaf, &mut warnings)?;
+        spec.layers = layers;
         spec.thread = Some(ThreadSource {
             text: Arc::clone(&leaf.text),
             contract: contract.into(),
@@ -149,6 +153,36 @@ fn check_knowledge(library: &Library, effective: &Effective) -> Result<(), Error
     Ok(())
 }
 
+/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning. A project does
+/// not decide what is risky.
+fn gate(library: &Library, item: &ItemRef, effective: &Effective) -> Result<Option<String>, Error> {
+    let table = ItemRef {
+        kind: ItemKind::Config,
+        id: ItemId::new(format!("agent/{CAPABILITY_RISK}")).expect("it is a plain word"),
+    };
+    let config = library.own_config(&table);
+    let config = config.map_err(|source| of_item(&table, source))?;
+    let risks = Risks::read(&Value::Object(config));
+    let risks = risks.map_err(|problem| Error::Project(projects::Error::Policy { problem }))?;
+    let directive = &effective.directive;
+    let gate = risks.gate(&effective.permissions().patterns, &directive.acknowledged);
+    if !gate.refused.is_empty() {
+        return Err(Error::Denied {
+            message: format!(
+                "`{item}` may do everything by `{}`; name what it needs, or write \
+                 <acknowledge risk=\"unrestricted\">why</acknowledge> beside its permissions",
+                gate.refused.join("`, `")
+            ),
+        });
+    }
+    let told = format!(
+        "`{item}` takes a risk by `{}`; if that is meant, write <acknowledge risk=\"elevated\">why</acknowledge> \
+         beside its permissions",
+        gate.told.join("`, `")
+    );
+    Ok((!gate.told.is_empty()).then_some(told))
+}
+
 /// The inputs, with those given as text read as the directive declares them.
 fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
     let mut given = request.inputs.clone();
@@ -162,47 +196,86 @@ fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
     })
 }
 
-/// The limits asked for, else those of the directive, else the ones of every thread. What may be spent is the limit of the account.
-fn limits(asked: &Limits, own: &directive::Limits) -> Limits {
+/// The limits asked for, else those of the directive, else those of the configuration. What may be spent is the limit of the account.
+fn limits(asked: &Limits, own: &directive::Limits, default: &Limits) -> Limits {
     Limits {
         steps: None,
-        depth: asked.depth.or(own.depth).or(Some(DEPTH)),
-        spawns: asked.spawns.or(own.spawns).or(Some(SPAWNS)),
-        turns: asked.turns.or(own.turns).or(Some(TURNS)),
-        tokens: asked.tokens.or(own.tokens).or(Some(TOKENS)),
-        duration_ms: asked.duration_ms.or(own.duration_ms).or(Some(DURATION_MS)),
+        depth: asked.depth.or(own.depth).or(default.depth),
+        spawns: asked.spawns.or(own.spawns).or(default.spawns),
+        turns: asked.turns.or(own.turns).or(default.turns),
+        tokens: asked.tokens.or(own.tokens).or(default.tokens),
+        duration_ms: asked
+            .duration_ms
+            .or(own.duration_ms)
+            .or(default.duration_ms),
         spend: asked.spend,
     }
 }
 
-/// The text of what the thread goes by.
-fn contract(
-    directive: Effective,
-    model: ResolvedModel,
-    layers: &[Layer],
-    policy: &Policy,
-    leaf: &Item,
-) -> Result<String, Error> {
-    let offered = offer(&directive, layers).map_err(|problem| directives::Error::Invalid {
-        findings: format!("{}: {problem}", leaf.path.display()),
-    })?;
-    if let (false, Some(first)) = (model.tools, offered.first()) {
-        return Err(Error::NoModel(Unresolved::Unusable {
-            model: format!("{}/{}", model.provider, model.id),
-            lacks: format!(
-                "it calls no tools, and the directive needs `{}`; ask for another one",
-                first.tool.name
-            ),
-        }));
+/// What the layers above the permissions of the directive cannot grant of these, in one warning.
+fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
+    let told: Vec<String> = ungranted(&own.patterns, above)
+        .into_iter()
+        .map(|(pattern, layer)| format!("`{pattern}` by {}", layer.source))
+        .collect();
+    let text = format!(
+        "the {} are wider than what is granted: not granted are",
+        own.source
+    );
+    (!told.is_empty()).then(|| format!("{text} {}", told.join(", ")))
+}
+
+/// What a thread is offered by.
+struct Offering<'a> {
+    library: &'a Library,
+    layers: &'a [Layer],
+    policy: &'a Policy,
+}
+
+impl Offering<'_> {
+    /// The text of what the thread goes by.
+    fn contract(
+        &self,
+        directive: Effective,
+        model: ResolvedModel,
+        leaf: &Item,
+        warnings: &mut Vec<String>,
+    ) -> Result<String, Error> {
+        let mut left_out = LeftOut::default();
+        let permissions = directive.permissions().patterns;
+        let items = ItemTools {
+            tools: tools::find(self.library, &permissions, self.layers, &mut left_out),
+            most_tokens: self.policy.preload().most_tokens,
+            token_size: model.token_size,
+        };
+        let offer = offer(&directive, self.layers, &items).map_err(|problem| {
+            let findings = format!("{}: {problem}", leaf.path.display());
+            directives::Error::Invalid { findings }
+        })?;
+        for (item, why) in &offer.left_out {
+            left_out.add(item.id.as_str(), why);
+        }
+        if let (false, Some(first)) = (model.tools, offer.tools.first()) {
+            return Err(Error::NoModel(Unresolved::Unusable {
+                model: format!("{}/{}", model.provider, model.id),
+                lacks: format!(
+                    "it calls no tools, and the directive needs `{}`; ask for another one",
+                    first.tool.name
+                ),
+            }));
+        }
+        warnings.extend(left_out.warning());
+        let retries = self.policy.default_retries().unwrap_or_default();
+        let contract = Contract {
+            directive,
+            model,
+            offered: offer.tools,
+            max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
+            on_exceed: self.policy.on_exceed(),
+            repeated_calls: self.policy.repeated_calls(),
+        };
+        Ok(canonical(&json!(contract)))
     }
-    let retries = policy.default_retries().unwrap_or(RETRIES);
-    let contract = Contract {
-        directive,
-        model,
-        offered,
-        max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
-    };
-    Ok(canonical(&json!(contract)))
 }
 
 #[cfg(test)]

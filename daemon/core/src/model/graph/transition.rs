@@ -56,7 +56,7 @@ impl WorkState for State {
         self.at.round_mut()
     }
 
-    fn suspend(&mut self, why: &Suspension) {
+    fn suspend(&mut self, _at: Timestamp, why: &Suspension) {
         if let Some(failure) = &why.failure {
             let error = json!({"node": failure.node, "error": failure.message});
             self.vars.set("_last_error", error);
@@ -122,7 +122,7 @@ impl WorkState for State {
         true
     }
 
-    fn resume(&mut self, raised: &Raised) {
+    fn resume(&mut self, _at: Timestamp, raised: &Raised) {
         self.max_steps = raised.max_steps.or(self.max_steps);
     }
 

@@ -31,6 +31,13 @@ fn said() -> Event {
     read("cognition_out", &payload)
 }
 
+/// Somebody is asked for a higher limit.
+fn asked() -> Event {
+    let payload =
+        json!({"limit_code": "c", "current_value": "1", "current_max": "1", "proposed_max": "2"});
+    read("limit_escalation_requested", &payload)
+}
+
 /// Somebody says something to the thread, and its model is told.
 fn message() -> [(&'static str, Event); 2] {
     let queued = json!({"text": "m", "by": "me"});
@@ -119,7 +126,7 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         .map(|(word, name, payload)| (*word, read(name, payload)))
         .collect();
     all.extend(message());
-    all.push(("said", said()));
+    all.extend([("said", said()), ("asked", asked())]);
     all.push(("call", call(0, "a", &part)));
     all.push(("result", result(0, "a")));
     all
@@ -141,7 +148,7 @@ fn a_thread_takes_exactly_the_events_of_its_place() {
     let cases: [(&str, Run, &str); 10] = [
         ("created", fresh(RunKind::Thread), ""),
         ("composing", of(&[]), "started system told composed"),
-        ("before", of(&["composed"]), "told turn"),
+        ("before", of(&["composed"]), "told turn asked"),
         (
             "calling",
             of(&["composed", "turn"]),
@@ -166,12 +173,12 @@ fn a_thread_takes_exactly_the_events_of_its_place() {
         (
             "backoff",
             of(&["composed", "turn", "failed", "retry"]),
-            "told",
+            "told asked",
         ),
         (
             "before, what was said is told",
             of(&["composed", "queued", "heard"]),
-            "told turn",
+            "told turn asked",
         ),
     ];
     for (place, run, own) in cases {
@@ -200,7 +207,7 @@ fn taken(run: &Run) -> BTreeSet<&'static str> {
 #[test]
 fn nothing_begins_or_completes_over_a_message_that_waits() {
     let waits = of(&["composed", "queued"]);
-    let own = ["told", "heard", "queued", "error", "cancelled"];
+    let own = ["told", "heard", "queued", "error", "cancelled", "asked"];
     assert_eq!(taken(&waits), own.into());
     let acting = of(&["composed", "turn", "queued", "said"]);
     let own = "thought succeeded call result returned queued error cancelled";

@@ -160,6 +160,17 @@ pub enum ThreadEvent {
         /// How many tries it took.
         attempts: u32,
     },
+    /// A limit leaves nothing for another turn: whoever resumes the thread is asked to raise it.
+    LimitEscalationRequested {
+        /// The limit, by the code of the suspension.
+        limit_code: String,
+        /// What is used of it.
+        current_value: String,
+        /// What may be.
+        current_max: String,
+        /// What would let it go on.
+        proposed_max: String,
+    },
     /// The model returned its outputs.
     DirectiveReturn(Arc<Returned>),
     /// The thread did what it was to do.
@@ -240,6 +251,7 @@ impl ThreadEvent {
             | Self::ErrorClassified { .. }
             | Self::TurnRetryScheduled { .. }
             | Self::RetrySucceeded { .. }
+            | Self::LimitEscalationRequested { .. }
             | Self::DirectiveReturn(_) => Facets::PLAIN,
             Self::ThreadCompleted { .. }
             | Self::ThreadError { .. }
@@ -273,6 +285,7 @@ impl ThreadEvent {
             | Self::ErrorClassified { .. }
             | Self::TurnRetryScheduled { .. }
             | Self::RetrySucceeded { .. }
+            | Self::LimitEscalationRequested { .. }
             | Self::DirectiveReturn(_) => None,
         }
     }

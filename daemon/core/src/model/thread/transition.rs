@@ -125,7 +125,10 @@ impl State {
                 true
             }
             ThreadEvent::StepFinish { head, .. } => self.finish(at, head),
-            ThreadEvent::ErrorClassified { .. } => self.fail(event),
+            ThreadEvent::ErrorClassified { .. } => self.fail(at, event),
+            ThreadEvent::LimitEscalationRequested { .. } => {
+                matches!(self.at, At::Before(_))
+            }
             ThreadEvent::TurnRetryScheduled { due, .. } => {
                 let At::Failed(failed) = &mut self.at else {
                     return false;
@@ -208,6 +211,7 @@ impl State {
             attempt: *attempt,
             retries: before.retries,
             now: *now,
+            since: *now,
             texts: std::mem::take(&mut before.texts),
             input: *input_tokens,
             max_output: *max_output,
@@ -264,6 +268,7 @@ impl State {
             position,
             output,
             is_error,
+            artifact,
             ..
         } = event
         else {
@@ -278,6 +283,9 @@ impl State {
             is_error: *is_error,
         }));
         self.context.add(output.len());
+        if let Some(name) = artifact {
+            self.artifacts.add(name);
+        }
         true
     }
 
@@ -289,13 +297,17 @@ impl State {
         if !turn.calls.iter().all(is_over) {
             return false;
         }
-        self.used.active_ms += at.ms_since(turn.now);
+        let next = Before::turn(turn.number + 1);
+        for call in &turn.calls {
+            self.repeated.count(&call.name, &call.input);
+        }
+        self.count_time(at);
         self.head = Some(head.clone());
-        self.at = At::Before(Box::new(Before::turn(turn.number + 1)));
+        self.at = At::Before(Box::new(next));
         true
     }
 
-    fn fail(&mut self, event: &ThreadEvent) -> bool {
+    fn fail(&mut self, at: Timestamp, event: &ThreadEvent) -> bool {
         let (
             At::Calling(turn),
             ThreadEvent::ErrorClassified {
@@ -311,12 +323,14 @@ impl State {
         if !turn.calls.is_empty() {
             return false;
         }
-        self.at = At::Failed(Box::new(Failed {
+        let failed = Failed {
             next: turn.again(*classification != Class::Interrupted),
             failure: error.clone(),
             class: *classification,
             pause_ms: *pause_ms,
-        }));
+        };
+        self.count_time(at);
+        self.at = At::Failed(Box::new(failed));
         true
     }
 }

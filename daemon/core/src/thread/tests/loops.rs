@@ -353,7 +353,7 @@ fn limits_suspend_the_thread_with_what_is_used_and_what_may_be() {
         let mut stage = Stage::new(terms(&directive(ALL, "")), limit);
         // The first turn fits but for the tokens, of which an answer needs more than are left.
         if stage.play() == Met::Model {
-            stage.now.at = stage.now.at.plus(std::time::Duration::from_secs(6));
+            stage.now.at = stage.now.at.plus(Duration::from_secs(6));
             stage.say(says("", &[("c1", "launch", json!({}))]));
             assert_eq!(stage.play(), Met::Rests);
         }

@@ -38,7 +38,7 @@ fn a_thread_at_a_limit_goes_on_to_the_next_one() {
     for (limit, raised) in cases {
         let mut stage = Stage::new(terms(&directive("<execute>*</execute>", "")), limit);
         assert_eq!(stage.play(), Met::Model);
-        stage.now.at = stage.now.at.plus(std::time::Duration::from_secs(6));
+        stage.now.at = stage.now.at.plus(Duration::from_secs(6));
         stage.say(says("", &[("c1", "nothing", json!({}))]));
         assert_eq!(stage.play(), Met::Rests, "{raised:?}");
         assert!(stage.run().check_raise(&Raised::default()).is_err());

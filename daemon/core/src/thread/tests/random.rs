@@ -15,7 +15,21 @@ const MOST_HAPPENINGS: u32 = 400;
 
 const PERMISSIONS: &str = "<execute><tool>t/a</tool></execute>\
      <execute effect=\"idempotent\"><tool>t/i</tool></execute>\
-     <execute effect=\"pure\"><tool>t/p</tool></execute>";
+     <execute effect=\"pure\"><tool>t/p</tool></execute>\
+     <execute><tool>t/says-once</tool><tool>t/says-again</tool><tool>t/says-pure</tool></execute>";
+/// The tools: the first three as the permissions say, the others as they say themselves.
+const ITEMS: [&str; 6] = [
+    "t/a",
+    "t/i",
+    "t/p",
+    "t/says-once",
+    "t/says-again",
+    "t/says-pure",
+];
+/// Which of equal calls in a row is refused.
+const REPEATED: u32 = 3;
+/// What the turns may take, in milliseconds.
+const DURATION_MS: u64 = 60_000;
 const OUTPUTS: &str = "<output name=\"words\" type=\"integer\" required=\"true\">How many</output>";
 
 /// A generator of numbers, the same in every run (xorshift).
@@ -34,8 +48,8 @@ impl Dice {
     }
 }
 
-/// What a model says in a turn.
-fn message(dice: &mut Dice, turn: u32) -> Vec<Heard> {
+/// What a model says in a turn, after it was told of `artifacts`.
+fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<Heard> {
     if dice.below(8) == 0 {
         return says("", &[("r", "directive_return", json!({"words": turn}))]);
     }
@@ -46,11 +60,22 @@ fn message(dice: &mut Dice, turn: u32) -> Vec<Heard> {
     let calls: Vec<(&str, &str, Value)> = ids
         .iter()
         .map(|id| {
-            let item = ["t/a", "t/i", "t/p"][dice.place(3)];
-            match dice.below(10) {
+            let item = ITEMS[dice.place(ITEMS.len())];
+            let number = if dice.below(3) == 0 { 0 } else { turn };
+            match dice.below(12) {
+                10 => (
+                    id.as_str(),
+                    "read_artifact",
+                    json!({"artifact": Digest::of(item)}),
+                ),
+                11 if !artifacts.is_empty() => {
+                    let artifact = &artifacts[dice.place(artifacts.len())];
+                    let input = json!({"artifact": artifact, "limit": 10});
+                    (id.as_str(), "read_artifact", input)
+                }
                 0 => (id.as_str(), "nothing", json!({})),
                 1 => (id.as_str(), "rye_execute", json!("no object")),
-                _ => (id.as_str(), "rye_execute", execute(item, turn)),
+                _ => (id.as_str(), "rye_execute", execute(item, number)),
             }
         })
         .collect();
@@ -75,10 +100,15 @@ fn broken(dice: &mut Dice) -> Heard {
 #[test]
 fn whatever_happens_no_call_is_repeated_unasked_and_the_record_is_what_its_events_lead_to() {
     let mut statuses = BTreeSet::new();
-    let terms = terms(&directive(PERMISSIONS, OUTPUTS));
+    let mut terms = Arc::into_inner(terms(&directive(PERMISSIONS, OUTPUTS))).unwrap();
+    terms.contract.repeated_calls = REPEATED;
+    let terms = Arc::new(terms);
     for seed in 1..=THREADS {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let stage = Stage::new(Arc::clone(&terms), |spec| spec.limits.turns = Some(12));
+        let stage = Stage::new(Arc::clone(&terms), |spec| {
+            spec.limits.turns = Some(12);
+            spec.limits.duration_ms = Some(DURATION_MS);
+        });
         statuses.insert(live(stage, &mut dice, seed));
     }
     let seen: Vec<_> = statuses.iter().map(|status| status.as_str()).collect();
@@ -96,10 +126,12 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
                 by: "me".to_owned(),
             });
         }
+        stage.pass(dice.below(400));
         match stage.play() {
             Met::Model => {
                 speaks = true;
-                speech = message(dice, stage.asked).into();
+                let known: Vec<Digest> = stage.kept.keys().cloned().collect();
+                speech = message(dice, stage.asked, &known).into();
                 if dice.below(6) == 0 {
                     let at = dice.place(speech.len());
                     speech.truncate(at);
@@ -143,6 +175,8 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
             3..=9 if !stage.running.is_empty() => {
                 let at = dice.place(stage.running.len());
                 let text = stage.running[at].key.clone();
+                // Some are too long to be told.
+                let text = text.repeat(if dice.below(3) == 0 { 40 } else { 1 });
                 stage.end(at, &result(json!(text)));
             }
             _ if speaks => {
@@ -179,11 +213,11 @@ fn check(stage: &Stage, seed: u64) {
         let item = call.item.id.as_str();
         *tries.entry(&call.key).or_default() += 1;
         assert!(
-            tries[&*call.key] == 1 || item != "t/a",
+            tries[&*call.key] == 1 || !["t/a", "t/says-once"].contains(&item),
             "seed {seed}: {item} is repeated"
         );
     }
-    for item in ["t/a", "t/i"] {
+    for item in ["t/a", "t/i", "t/says-once", "t/says-again"] {
         let at_once = stage
             .running
             .iter()
@@ -194,6 +228,7 @@ fn check(stage: &Stage, seed: u64) {
         );
     }
     check_messages(stage, seed);
+    check_repeats(stage, seed);
     // The conversation takes only what fits together: each entry was checked when it was kept. What a call that ended said, it
     // was told for that call.
     let told = stage.told();
@@ -203,6 +238,26 @@ fn check(stage: &Stage, seed: u64) {
         told.len(),
         "seed {seed}: a call is answered twice"
     );
+}
+
+/// Calls that are made too often in a row come to nothing.
+fn check_repeats(stage: &Stage, seed: u64) {
+    let messages = stage.conversation.iter().flat_map(|talk| &talk.messages);
+    let blocks: Vec<&Block> = messages.flat_map(Message::blocks).collect();
+    let failed = |call: &str| {
+        blocks.iter().any(|block| match block {
+            Block::Result { id, is_error, .. } => id == call && *is_error,
+            Block::Text { .. } | Block::Thinking { .. } | Block::Call { .. } => false,
+        })
+    };
+    let mut repeated = crate::model::thread::Repeated::default();
+    for block in &blocks {
+        if let Block::Call { id, name, input } = block
+            && repeated.count(name, input) >= REPEATED
+        {
+            assert!(failed(id), "seed {seed}: {id} is made again and again");
+        }
+    }
 }
 
 /// What was said to the thread is told once, in order, unless it waits still; and no last word passes over it.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::machine::Certainty;
-use crate::model::{Because, RunEvent};
+use crate::model::{Because, Effect, Failure, RunEvent};
 
 /// A thread under way, its record, and what it does.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Stage {
     pub(super) running: Vec<Call>,
     pub(super) begun: Vec<Call>,
     pub(super) conversation: Option<Conversation>,
+    /// Long results.
+    pub(super) kept: BTreeMap<Digest, String>,
     /// Child runs that were created.
     children: u32,
     first: Run,
@@ -62,6 +64,7 @@ impl Stage {
             running: Vec::new(),
             begun: Vec::new(),
             conversation: None,
+            kept: BTreeMap::new(),
             children: 0,
             first,
         }
@@ -82,8 +85,16 @@ impl Stage {
                     let events = self.machine.answered(self.now, answer);
                     self.log.extend(events);
                 }
-                Move::Call(events, call) => {
+                Move::Call(events, mut call) => {
                     self.log.extend(events);
+                    let found = by_its_item(&call).filter(|_| call.undeclared);
+                    if let Some(effect) = found {
+                        (call.effect, call.undeclared) = (effect, false);
+                    }
+                    if !self.machine.looked_up(&call) {
+                        continue;
+                    }
+                    self.check_start(&call);
                     let child = self.child_of(&call);
                     let events = self.machine.start(self.now, &call, child, None);
                     self.log.extend(events);
@@ -109,6 +120,20 @@ impl Stage {
             }
         }
         panic!("it comes to no end: {:?}", self.log);
+    }
+
+    /// Nothing begins when the time is over, and what must not happen twice begins when the message is complete.
+    fn check_start(&self, call: &Call) {
+        let speaks = matches!(self.run().thread().unwrap().at, At::Calling(_));
+        assert_ne!(self.machine.time_left(), Some(Duration::ZERO), "{call:?}");
+        assert!(!speaks || call.effect != Effect::AtMostOnce, "{call:?}");
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, ms: u64) {
+        let pause = Duration::from_millis(ms);
+        self.now.at = self.now.at.plus(pause);
+        self.now.up = self.now.up.plus(pause);
     }
 
     /// The run that carries `call` out: of `t/graph` there is one for each call.
@@ -166,6 +191,12 @@ impl Stage {
                 }
                 Answer::Kept(head)
             }
+            Query::Read(position, reading) => {
+                let text = self.kept.get(&reading.artifact);
+                let gone = || Failure::permanent("data_loss", "it is gone");
+                let part = text.map(|text| reading.part_of(text));
+                Answer::Read(position, part.ok_or_else(gone))
+            }
         }
     }
 
@@ -194,6 +225,8 @@ impl Stage {
     /// The call of a tool at that place among those under way ends with this.
     pub(super) fn end(&mut self, at: usize, outcome: &CallOutcome) {
         let call = self.running.remove(at);
+        let long = shown(&outcome.result, outcome.failure.as_ref()).artifact;
+        self.kept.extend(long.map(|long| (long.name, long.text)));
         let events = self.machine.conclude(self.now, call.slot, outcome);
         self.log.extend(events);
     }
@@ -261,6 +294,16 @@ impl Stage {
             Block::Text { .. } | Block::Thinking { .. } | Block::Call { .. } => None,
         });
         results.collect()
+    }
+}
+
+/// What an item says of a second execution, which is known once it is looked up.
+fn by_its_item(call: &Call) -> Option<Effect> {
+    match call.item.id.as_str() {
+        "t/says-pure" => Some(Effect::Pure),
+        "t/says-once" => Some(Effect::AtMostOnce),
+        "t/says-again" => Some(Effect::Idempotent),
+        _ => None,
     }
 }
 

@@ -5,6 +5,7 @@ use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::{Funding, ParentEnd};
 use rye_core::money::Usd;
+use rye_core::policy::OnExceed;
 
 use super::*;
 use crate::node::tests::rig::{Daemon, Rig, request};
@@ -104,7 +105,8 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
         "count",
         "",
         "<model tier=\"general\" effort=\"low\"/><limits turns=\"6\" spend=\"0.25\"/>\
-         <permissions><execute><tool>rye.bash</tool></execute></permissions>",
+         <permissions><execute><tool>rye.bash</tool></execute>\
+         <acknowledge risk=\"elevated\">it counts</acknowledge></permissions>",
         "<inputs><input name=\"path\" required=\"true\">P</input>\
          <input name=\"most\" type=\"integer\" default=\"3\"/></inputs>\
          <outputs><output name=\"words\" type=\"integer\" required=\"true\">W</output></outputs>",
@@ -140,7 +142,13 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
     let source = spec.thread.as_ref().unwrap();
     assert!(source.text.ends_with(&text) && source.text.starts_with("<!-- rye:signed:"));
     let contract = read(spec);
-    assert_eq!(offered(&contract), ["directive_return", "rye_execute"]);
+    let tools = [
+        "directive_return",
+        "read_artifact",
+        "rye_bash",
+        "rye_execute",
+    ];
+    assert_eq!(offered(&contract), tools);
     assert_eq!(
         (&*contract.model.provider, contract.max_retries),
         ("anthropic", 3)
@@ -222,7 +230,7 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
         .item(&world.project, ItemKind::Knowledge, "t/rules.md", &rules);
     let spec = world.admitted("leaf").await.spec;
     let contract = read(&spec);
-    assert_eq!(offered(&contract), ["rye_execute"]);
+    assert_eq!(offered(&contract), ["read_artifact", "rye_execute"]);
     assert_eq!(contract.directive.parents.len(), 1);
     assert_eq!(contract.directive.directive.context.before.len(), 1);
     // Whoever starts it may leave it less.
@@ -230,6 +238,185 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
     start.capabilities = Some(vec!["rye.fetch.*".to_owned()]);
     let contract = read(&world.admit(start).await.unwrap().spec);
     assert_eq!(offered(&contract), Vec::<&str>::new());
+}
+
+/// A shell tool, with what else it says.
+fn shell_tool(category: &str, name: &str, more: &str) -> String {
+    format!(
+        "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: {category}\nname: {name}\n\
+         description: Does {name}\nconfig: {{script: \"true\"}}\n{more}"
+    )
+}
+
+#[tokio::test]
+async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
+    let world = World::new().await;
+    let tool = |file: &str, text: &str| {
+        let put = &world.rig;
+        put.item(&world.project, ItemKind::Tool, file, text)
+    };
+    let schema = "config_schema: {type: object, properties: {n: {type: integer}}}\n";
+    tool("t/one.yaml", &shell_tool("t", "one", schema));
+    tool("t/deep/two.yaml", &shell_tool("t/deep", "two", ""));
+    tool(
+        "t/internal/three.yaml",
+        &shell_tool("t/internal", "three", ""),
+    );
+    let four = tool("t/four.yaml", &shell_tool("t", "four", ""));
+    std::fs::write(&four, shell_tool("t", "four", "")).unwrap();
+    for number in 0..21 {
+        let name = format!("m{number}");
+        tool(&format!("many/{name}.yaml"), &shell_tool("many", &name, ""));
+    }
+    let permissions = "<permissions><execute><tool>t/*</tool><tool>many/*</tool><tool>many/m7</tool>\
+                       <tool>rye/core/*</tool><tool>gone</tool></execute></permissions>";
+    world.directive("calls", &file("calls", "", permissions, ""));
+    let admitted = world.admitted("calls").await;
+    let contract = read(&admitted.spec);
+    let tools = offered(&contract);
+    for name in ["t_one", "t_deep_two", "many_m7", "rye_core_echo"] {
+        assert!(tools.contains(&name), "{name}: {tools:?}");
+    }
+    for name in [
+        "t_internal",
+        "t_four",
+        "many_m1",
+        "rye_core_runtimes",
+        "rye_core_primitives",
+    ] {
+        let is_there = tools.iter().any(|tool| tool.starts_with(name));
+        assert!(!is_there, "{name}: {tools:?}");
+    }
+    let one = contract
+        .offered
+        .iter()
+        .find(|tool| tool.tool.name == "t_one");
+    let told = &one.unwrap().tool;
+    assert_eq!(told.description, "Does one");
+    assert_eq!(told.schema["properties"]["n"]["type"], "integer");
+    let warnings = admitted.warnings;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    for words in [
+        "`t/four` (its signature",
+        "`many/*` (it holds more than 20",
+        "`gone` (it is not there",
+    ] {
+        assert!(warnings[0].contains(words), "{warnings:?}");
+    }
+    // A caller that grants less is named, and what it does not grant is not read.
+    let mut start = world.start("calls");
+    start.capabilities = Some(vec!["rye.execute.tool.t.one".to_owned()]);
+    let admitted = world.admit(start).await.unwrap();
+    let contract = read(&admitted.spec);
+    assert_eq!(
+        offered(&contract),
+        ["read_artifact", "rye_execute", "t_one"]
+    );
+    let told = &admitted.warnings[0];
+    assert!(
+        told.contains("`rye.execute.tool.many.*` by the caller's capabilities"),
+        "{told}"
+    );
+    assert!(!told.contains("`rye.execute.tool.t.*`"), "{told}");
+}
+
+#[tokio::test]
+async fn risks_that_nobody_acknowledged_are_told_or_refused_and_no_project_says_otherwise() {
+    let world = World::new().await;
+    let put = |name: &str, inside: &str| {
+        let permissions = format!("<permissions>{inside}</permissions>");
+        world.directive(name, &file(name, "", &permissions, ""));
+    };
+    let known = |risk: &str| format!("<acknowledge risk=\"{risk}\">meant</acknowledge>");
+    put("all", "*");
+    put("all-known", &format!("*{}", known("unrestricted")));
+    put("all-told", &format!("*{}", known("elevated")));
+    put("shell", "<execute><tool>rye/bash</tool></execute>");
+    put("team", "<execute><tool>t/*</tool></execute>");
+    world.directive("heir", &file("heir", " extends=\"t/all-known\"", "", ""));
+    for name in ["all", "all-told"] {
+        let (kind, text) = world.refused(world.start(name)).await;
+        assert_eq!(kind, ErrorKind::Denied);
+        assert!(
+            text.contains("`rye.*`") && text.contains("<acknowledge"),
+            "{text}"
+        );
+    }
+    for (name, told) in [("all-known", 0), ("heir", 0), ("shell", 1), ("team", 0)] {
+        let warnings = world.admitted(name).await.warnings;
+        let risks = warnings.iter().filter(|text| text.contains("takes a risk"));
+        assert_eq!(risks.count(), told, "{name}: {warnings:?}");
+    }
+    let mild = "version: \"1.0.0\"\ncategory: agent\nname: capability_risk\n\
+                risks: [{id: everything, pattern: \"rye.*\", risk: safe}]\n";
+    let config = "agent/capability_risk.yaml";
+    world
+        .rig
+        .item(&world.project, ItemKind::Config, config, mild);
+    let (kind, _) = world.refused(world.start("all")).await;
+    assert_eq!(kind, ErrorKind::Denied, "a project does not judge itself");
+    let of_user = world
+        .rig
+        .item(world.rig.home(), ItemKind::Config, config, mild);
+    let warnings = world.admitted("all").await.warnings;
+    assert_eq!(warnings.len(), 1, "it reaches the shell: {warnings:?}");
+    std::fs::write(of_user, mild).unwrap();
+    let (kind, text) = world.refused(world.start("team")).await;
+    assert_eq!(
+        kind,
+        ErrorKind::Denied,
+        "what is not signed lets nothing begin"
+    );
+    assert!(
+        text.contains("ryectl sign config:agent/capability_risk"),
+        "{text}"
+    );
+    let odd = mild.replace("risk: safe", "risk: mild");
+    world
+        .rig
+        .item(world.rig.home(), ItemKind::Config, config, &odd);
+    let (kind, text) = world.refused(world.start("team")).await;
+    assert_eq!(kind, ErrorKind::Invalid);
+    assert!(text.contains("`risk` is one of"), "{text}");
+}
+
+#[tokio::test]
+async fn limits_come_from_the_configuration_which_a_project_only_lowers() {
+    let world = World::new().await;
+    world.directive("bare", &plain("bare"));
+    let put = |space: &Path, body: &str| {
+        let text = format!("version: \"1.0.0\"\ncategory: agent\nname: resilience\n{body}\n");
+        world
+            .rig
+            .item(space, ItemKind::Config, "agent/resilience.yaml", &text)
+    };
+    put(
+        world.rig.home(),
+        "limits: {defaults: {turns: 30, depth: none}}",
+    );
+    let limits = world.admitted("bare").await.spec.limits;
+    assert_eq!((limits.turns, limits.depth), (Some(30), None));
+    let body = "limits: {defaults: {turns: 9, tokens: 900000}, repeated_calls: 0, enforcement: {on_exceed: fail}}\n\
+                checkpoint: {}";
+    put(&world.project, body);
+    let admitted = world.admitted("bare").await;
+    let limits = admitted.spec.limits.clone();
+    assert_eq!((limits.turns, limits.tokens), (Some(9), Some(200_000)));
+    let contract = read(&admitted.spec);
+    let rules = (contract.on_exceed, contract.repeated_calls);
+    assert_eq!(rules, (OnExceed::Fail, 6));
+    let told = admitted.warnings.join("\n");
+    for words in [
+        "limits.defaults.tokens: 900000` is ignored",
+        "limits.repeated_calls: 0` is ignored",
+        "`checkpoint` has no effect",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    put(&world.project, "limits: null");
+    let admitted = world.admitted("bare").await;
+    assert_eq!(admitted.spec.limits.turns, Some(30));
+    assert!(admitted.warnings[0].contains("`limits: null` is ignored"));
 }
 
 #[tokio::test]

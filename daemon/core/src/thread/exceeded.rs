@@ -1,0 +1,82 @@
+//! A limit that leaves nothing for another turn, in the words of the record.
+
+use crate::model::thread::ThreadEvent;
+use crate::model::{Failure, SuspendReason, Suspension};
+use crate::money::Usd;
+
+/// A limit that leaves nothing for another turn.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Exceeded {
+    /// What the thread is suspended as, if it is.
+    pub(super) why: Suspension,
+    /// What would let it go on, if it can be raised: twice as much.
+    proposed: Option<String>,
+}
+
+impl Exceeded {
+    /// A limit that is a number.
+    pub(super) fn number(code: &str, used: u64, max: u64) -> Self {
+        let proposed = max.max(used).saturating_mul(2);
+        Self::at(
+            code,
+            used.to_string(),
+            max.to_string(),
+            proposed.to_string(),
+        )
+    }
+
+    /// A limit that is an amount of money.
+    pub(super) fn money(code: &str, used: Usd, max: Usd) -> Self {
+        let most = max.max(used);
+        let proposed = most.checked_add(most).unwrap_or(most);
+        Self::at(
+            code,
+            used.to_string(),
+            max.to_string(),
+            proposed.to_string(),
+        )
+    }
+
+    fn at(code: &str, current: String, max: String, proposed: String) -> Self {
+        Self {
+            why: Suspension {
+                code: Some(code.to_owned()),
+                current: Some(current),
+                max: Some(max),
+                ..Suspension::new(SuspendReason::Limit)
+            },
+            proposed: Some(proposed),
+        }
+    }
+
+    /// What cannot be raised here.
+    pub(super) const fn of(why: Suspension) -> Self {
+        Self {
+            why,
+            proposed: None,
+        }
+    }
+
+    /// What somebody is asked for.
+    pub(super) fn request(&self) -> Option<ThreadEvent> {
+        let why = &self.why;
+        Some(ThreadEvent::LimitEscalationRequested {
+            limit_code: why.code.clone()?,
+            current_value: why.current.clone()?,
+            current_max: why.max.clone()?,
+            proposed_max: self.proposed.clone()?,
+        })
+    }
+
+    /// Why the thread ends, where nobody is asked.
+    pub(super) fn failure(&self) -> Failure {
+        let why = &self.why;
+        if let Some(failure) = &why.failure {
+            return Failure::clone(failure);
+        }
+        let word = |word: &Option<String>| word.clone().unwrap_or_default();
+        let (code, current, max) = (word(&why.code), word(&why.current), word(&why.max));
+        let text = format!("a limit is reached: {current} are used, and {max} may be");
+        Failure::permanent(&code, text)
+    }
+}

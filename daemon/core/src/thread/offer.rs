@@ -1,0 +1,267 @@
+//! What a model is offered: the tools that it may call, by the names under which it knows them.
+//!
+//! **Owns** the choice among what a thread may carry out, and the names. **Never** looks for an item: who starts the thread has found
+//! and verified what the permissions name.
+//!
+//! **Rule.** Whatever may be carried out can be carried out by `rye_execute`. A tool that the permissions name, or that lies in a folder
+//! which they name, has a name of its own besides, with the schema of its parameters. Those named are always offered, the others as far as
+//! there is room. A name belongs to one item: where two items would share one, or a name would be too long, they are told apart by the
+//! hash of their ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::artifact::{self, READ};
+use super::contract::{Does, EXECUTE, Offered, RETURN};
+use crate::capability::{Capability, Layer, Named, Primary, can_match, check, may_meet};
+use crate::conversation::{TokenSize, Tool};
+use crate::directive::{Effective, Returns};
+use crate::id::{ItemId, ItemKind, ItemRef};
+use crate::seal::sha256_hex;
+
+/// The longest name of a tool.
+const MOST_NAME: usize = 64;
+/// Hexadecimal digits that tell two items apart.
+const HASH_DIGITS: usize = 8;
+/// What stands for the executions of all tools.
+const ALL_TOOLS: &str = "rye.execute.tool.*";
+/// Keys beside `properties` by which a schema asks for more than every provider understands.
+const JOINS: [&str; 4] = ["allOf", "anyOf", "oneOf", "$ref"];
+
+/// What the permissions of a directive name, and every layer may allow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// These tools.
+    pub items: BTreeSet<ItemRef>,
+    /// The tools in these folders, and below them.
+    pub folders: BTreeSet<ItemId>,
+}
+
+/// A verified tool that may be offered by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemTool {
+    /// The tool.
+    pub item: ItemRef,
+    /// Whether the permissions name it, and not just a folder above it.
+    pub is_named: bool,
+    /// What its item says that it is for.
+    pub description: Option<String>,
+    /// JSON Schema of its parameters, if it declares any.
+    pub schema: Option<Value>,
+}
+
+/// Verified tools, and how much room there is for them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemTools {
+    /// The tools.
+    pub tools: Vec<ItemTool>,
+    /// Most tokens of all of them; beyond that only those are offered that the permissions name.
+    pub most_tokens: u64,
+    /// How long a token is.
+    pub token_size: TokenSize,
+}
+
+/// What a model is offered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    /// The tools, sorted by name.
+    pub tools: Vec<Offered>,
+    /// The items that have no name of their own, though the permissions name them or their folder, and why.
+    pub left_out: Vec<(ItemRef, &'static str)>,
+}
+
+impl Wanted {
+    /// What the `permissions` name.
+    pub fn of(permissions: &[String]) -> Self {
+        let mut wanted = Self::default();
+        for pattern in permissions {
+            match Named::of(pattern, Primary::Execute) {
+                Some(Named::Item(item)) if may_be_offered(&item) => {
+                    wanted.items.insert(item);
+                }
+                Some(Named::Below(ItemKind::Tool, folder)) => {
+                    wanted.folders.insert(folder);
+                }
+                Some(Named::Item(_) | Named::Below(..)) | None => {}
+            }
+        }
+        wanted
+    }
+}
+
+/// Whether `item` is a tool that a model may know at all.
+pub fn may_be_offered(item: &ItemRef) -> bool {
+    item.kind == ItemKind::Tool && !is_internal(item)
+}
+
+/// Whether `item` is for hooks and the daemon itself: what answers a hook, or writes events into a record, is no means of a model,
+/// whatever its permissions are.
+pub(super) fn is_internal(item: &ItemRef) -> bool {
+    item.id.as_str().split('/').any(|part| part == "internal")
+}
+
+/// The tools that a model may call under `layers`. The error says which output cannot be described.
+pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Result<Offer, String> {
+    let mut tools = Vec::new();
+    let mut left_out = Vec::new();
+    if may_execute(layers) {
+        tools.push(Offered {
+            tool: execute(),
+            does: Does::Execute,
+        });
+        tools.extend(by_name(layers, items, &mut left_out));
+    }
+    if !tools.is_empty() {
+        tools.push(Offered {
+            tool: artifact::tool(),
+            does: Does::Read,
+        });
+    }
+    if let Some(returns) = Returns::of(&directive.directive.outputs)? {
+        tools.push(Offered {
+            tool: Tool {
+                name: RETURN.to_owned(),
+                description: "Returns the outputs of this directive and ends it.".to_owned(),
+                schema: returns.schema().clone(),
+            },
+            does: Does::Return,
+        });
+    }
+    tools.sort_by(|one, other| one.tool.name.cmp(&other.tool.name));
+    Ok(Offer { tools, left_out })
+}
+
+/// The patterns that a directive declares and that some of `layers`, which are those above it, cannot grant, each with that layer.
+pub fn ungranted<'a>(permissions: &'a [String], layers: &'a [Layer]) -> Vec<(&'a str, &'a Layer)> {
+    let refusing = |pattern: &'a String| {
+        let may_grant = |layer: &Layer| layer.patterns.iter().any(|own| may_meet(own, pattern));
+        let layer = layers.iter().find(|layer| !may_grant(layer))?;
+        Some((pattern.as_str(), layer))
+    };
+    permissions.iter().filter_map(refusing).collect()
+}
+
+/// Whether each layer has a pattern that may cover the execution of a tool.
+fn may_execute(layers: &[Layer]) -> bool {
+    let covers = |pattern: &String| can_match(pattern) && may_meet(pattern, ALL_TOOLS);
+    let allows = |layer: &Layer| layer.patterns.iter().any(covers);
+    !layers.is_empty() && layers.iter().all(allows)
+}
+
+fn execute() -> Tool {
+    Tool {
+        name: EXECUTE.to_owned(),
+        description: "Carries out a signed item and answers with its result. What may be carried out is said under \
+                      `permissions`."
+            .to_owned(),
+        schema: json!({
+            "type": "object",
+            "properties": {
+                "item_type": {"type": "string", "enum": ["tool"], "description": "The kind of the item."},
+                "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
+                "parameters": {"type": "object", "description": "The parameters of the item."},
+            },
+            "required": ["item_id"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// The tools with names of their own that every layer allows, and for which there is room.
+fn by_name(
+    layers: &[Layer],
+    items: &ItemTools,
+    left_out: &mut Vec<(ItemRef, &'static str)>,
+) -> Vec<Offered> {
+    let is_allowed =
+        |item: &ItemRef| check(layers, &Capability::of(Primary::Execute, item)).is_ok();
+    let mut tools: Vec<&ItemTool> = items.tools.iter().collect();
+    tools.retain(|tool| is_allowed(&tool.item));
+    let names = names(tools.iter().map(|tool| &tool.item));
+    tools.sort_by_key(|tool| (!tool.is_named, names.get(&tool.item)));
+    let mut offered = Vec::new();
+    let mut left = items.most_tokens;
+    for tool in tools {
+        let told = match told(tool, names.get(&tool.item)) {
+            Ok(told) => told,
+            Err(why) => {
+                left_out.push((tool.item.clone(), why));
+                continue;
+            }
+        };
+        let tokens = items.token_size.tokens(json!(told).to_string().len());
+        if !tool.is_named && tokens > left {
+            left_out.push((tool.item.clone(), "there is no room for it"));
+            continue;
+        }
+        left = left.saturating_sub(tokens);
+        offered.push(Offered {
+            tool: told,
+            does: Does::Item(tool.item.clone()),
+        });
+    }
+    offered
+}
+
+/// What the model is told of `tool`, or why it is not.
+fn told(tool: &ItemTool, name: Option<&String>) -> Result<Tool, &'static str> {
+    let description = tool.description.as_deref();
+    Ok(Tool {
+        name: name.ok_or("another item has its name")?.clone(),
+        description: description.unwrap_or(tool.item.id.as_str()).to_owned(),
+        schema: parameters(tool.schema.as_ref())
+            .ok_or("not every provider takes the schema of its parameters")?,
+    })
+}
+
+/// The schema of parameters as every provider takes it; `None` if it is none of an object, or joins others.
+fn parameters(schema: Option<&Value>) -> Option<Value> {
+    let Some(schema) = schema else {
+        return Some(json!({"type": "object"}));
+    };
+    let mut schema = schema.as_object()?.clone();
+    let is_object = match schema.get("type") {
+        None => true,
+        Some(word) => word == "object",
+    };
+    if !is_object || JOINS.iter().any(|join| schema.contains_key(*join)) {
+        return None;
+    }
+    schema.insert("type".to_owned(), json!("object"));
+    Some(Value::Object(schema))
+}
+
+/// The name of each item. An item has none if even its hash does not tell it from one before it.
+fn names<'a>(items: impl Iterator<Item = &'a ItemRef>) -> BTreeMap<&'a ItemRef, String> {
+    let items: BTreeSet<&ItemRef> = items.collect();
+    let mut holders: BTreeMap<String, u32> = BTreeMap::new();
+    for own in [EXECUTE, READ, RETURN] {
+        holders.insert(own.to_owned(), 1);
+    }
+    for item in &items {
+        *holders.entry(plain(&item.id)).or_default() += 1;
+    }
+    let mut taken = BTreeSet::new();
+    let mut names = BTreeMap::new();
+    for item in items {
+        let plain = plain(&item.id);
+        let name = if holders[&plain] > 1 || plain.len() > MOST_NAME {
+            let start = &plain[..plain.len().min(MOST_NAME - HASH_DIGITS - 1)];
+            let hash = sha256_hex(item.id.as_str());
+            format!("{start}_{}", &hash[..HASH_DIGITS])
+        } else {
+            plain
+        };
+        if taken.insert(name.clone()) {
+            names.insert(item, name);
+        }
+    }
+    names
+}
+
+/// An id in the letters of names.
+fn plain(id: &ItemId) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    id.as_str().chars().map(letter).collect()
+}

@@ -1,0 +1,269 @@
+//! Limits: what becomes of a thread that reaches one, calls that go round and round, and the end of its time.
+
+use super::stage::{Met, execute, result};
+use super::*;
+use crate::model::thread::Class;
+use crate::model::{Failure, Outcome, Raised, SuspendReason};
+use crate::provider::failure::Charge;
+
+const ALL: &str = "<execute><tool>t/*</tool></execute>";
+
+/// A thread under these terms.
+fn under(change: impl FnOnce(&mut Contract), limit: impl FnOnce(&mut Spec)) -> Stage {
+    let mut terms = Arc::into_inner(terms(&directive(ALL, ""))).unwrap();
+    change(&mut terms.contract);
+    Stage::new(Arc::new(terms), limit)
+}
+
+/// The one call of a turn.
+fn call(id: &str, item: &str, number: u32) -> Vec<Heard> {
+    says("", &[(id, "rye_execute", execute(item, number))])
+}
+
+fn error_code(stage: &Stage) -> Option<&str> {
+    match stage.run().outcome() {
+        Some(Outcome::Error { error }) => Some(&error.code),
+        Some(_) | None => None,
+    }
+}
+
+/// The requests for a higher limit: which, what is used, what may be, what is asked for.
+fn requests(stage: &Stage) -> Vec<[String; 4]> {
+    let asked = stage.log.iter().filter_map(|event| match event {
+        Event::Thread(ThreadEvent::LimitEscalationRequested {
+            limit_code,
+            current_value,
+            current_max,
+            proposed_max,
+        }) => Some([limit_code, current_value, current_max, proposed_max].map(String::clone)),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    asked.collect()
+}
+
+#[test]
+fn what_becomes_of_a_thread_at_its_limit_is_said_in_the_contract() {
+    for (on_exceed, status, asked) in [
+        (OnExceed::Escalate, Status::Suspended, 1),
+        (OnExceed::Suspend, Status::Suspended, 0),
+        (OnExceed::Fail, Status::Error, 0),
+    ] {
+        let limit = |spec: &mut Spec| spec.limits.turns = Some(1);
+        let mut stage = under(|contract| contract.on_exceed = on_exceed, limit);
+        stage.play();
+        stage.say(call("c1", "t/a", 1));
+        stage.play();
+        stage.end(0, &result(json!(1)));
+        assert_eq!(stage.play(), Met::Rests);
+        assert_eq!(stage.run().status(), status);
+        let code = stage.run().suspension().and_then(|why| why.code.as_deref());
+        assert_eq!(error_code(&stage).or(code), Some("turns_exceeded"));
+        assert_eq!(requests(&stage).len(), asked);
+        stage.assert_replay();
+    }
+}
+
+#[test]
+fn what_is_asked_for_lets_the_thread_go_on() {
+    let limit = |spec: &mut Spec| spec.limits.tokens = Some(2000);
+    let mut stage = under(|_| {}, limit);
+    for number in 0..40 {
+        if stage.play() == Met::Rests {
+            break;
+        }
+        let id = format!("c{number}");
+        stage.say(call(&id, "t/a", number));
+        stage.play();
+        stage.end(0, &result(json!(number)));
+    }
+    let asked = requests(&stage);
+    assert_eq!(asked.len(), 1);
+    let [code, _, max, proposed] = &asked[0];
+    assert_eq!(
+        (&**code, &**max, &**proposed),
+        ("tokens_exceeded", "2000", "4000")
+    );
+    let names = stage.names();
+    let last = &names[names.len() - 2..];
+    assert_eq!(last, ["limit_escalation_requested", "run_suspended"]);
+    stage.others(RunEvent::RunResumed {
+        epoch: Epoch::default(),
+        raised: Raised {
+            max_tokens: proposed.parse().ok(),
+            ..Raised::default()
+        },
+    });
+    assert_eq!(stage.play(), Met::Model);
+}
+
+#[test]
+fn money_that_is_lacking_is_asked_for() {
+    let mut stage = under(|_| {}, |_| {});
+    stage.money = Usd::parse("0.000001").ok();
+    assert_eq!(stage.play(), Met::Rests);
+    let asked = requests(&stage);
+    assert_eq!(asked[0][0], "spend_exceeded");
+    assert_eq!(asked[0][3], "0.000002000");
+}
+
+#[test]
+fn a_call_that_is_made_again_and_again_is_refused_and_then_ends_the_thread() {
+    let mut stage = under(|contract| contract.repeated_calls = 3, |_| {});
+    stage.play();
+    for number in 1..=6 {
+        let id = format!("c{number}");
+        stage.say(call(&id, "t/a", 7));
+        let mut met = stage.play();
+        if number < 3 {
+            stage.end(0, &result(json!(number)));
+            met = stage.play();
+        } else {
+            let (_, told) = stage.told().pop().unwrap();
+            assert!(told.contains(&format!("{number} times in a row")), "{told}");
+        }
+        assert_eq!(met == Met::Rests, number == 6, "{number}");
+    }
+    assert_eq!(error_code(&stage), Some("repeated_calls"));
+    assert_eq!(
+        stage.begun.len(),
+        2,
+        "the third and all behind it are not carried out"
+    );
+    stage.assert_replay();
+}
+
+#[test]
+fn calls_that_differ_are_no_repetition_and_one_message_may_hold_one() {
+    let mut stage = under(|contract| contract.repeated_calls = 3, |_| {});
+    stage.play();
+    for number in 0..8 {
+        let id = format!("c{number}");
+        stage.say(call(&id, "t/a", number % 2));
+        stage.play();
+        stage.end(0, &result(json!(number)));
+        assert_eq!(stage.play(), Met::Model);
+    }
+    let same = execute("t/b", 1);
+    let ids = ["d1", "d2", "d3", "d4"];
+    let calls = ids.map(|id| (id, "rye_execute", same.clone()));
+    let begun = stage.begun.len();
+    let mut heard = says("", &calls).into_iter();
+    for heard in heard.by_ref().take(4) {
+        stage.hear(heard);
+    }
+    stage.play();
+    stage.end(0, &result(json!(1)));
+    stage.play();
+    assert_eq!(stage.begun.len(), begun + 2, "the third waits for nothing");
+    stage.end(0, &result(json!(2)));
+    assert_eq!(stage.play(), Met::Waits);
+    stage.say(heard.collect());
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(stage.begun.len(), begun + 2);
+    stage.assert_replay();
+}
+
+#[test]
+fn without_such_a_limit_a_call_is_made_as_often_as_the_model_likes() {
+    let mut stage = under(|contract| contract.repeated_calls = 0, |_| {});
+    stage.play();
+    for number in 0..20 {
+        let id = format!("c{number}");
+        stage.say(call(&id, "t/a", 7));
+        stage.play();
+        stage.end(0, &result(json!(number)));
+        assert_eq!(stage.play(), Met::Model);
+    }
+    assert_eq!(stage.begun.len(), 20);
+}
+
+const MINUTE: u64 = 60_000;
+
+fn for_a_minute() -> Stage {
+    under(|_| {}, |spec| spec.limits.duration_ms = Some(MINUTE))
+}
+
+fn left(stage: &Stage) -> u128 {
+    stage.machine.time_left().unwrap().as_millis()
+}
+
+#[test]
+fn only_the_time_in_turns_counts() {
+    let mut stage = for_a_minute();
+    stage.pass(5 * MINUTE);
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(left(&stage), 60_060, "nothing had begun");
+    stage.pass(10_000);
+    stage.say(vec![Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("overloaded_error", "busy"),
+        class: Class::Transient,
+        charge: Charge::Nothing,
+        reported: None,
+        pause_ms: 2 * MINUTE,
+    }))]);
+    assert_eq!(stage.play(), Met::Model, "a pause is no time of it");
+    assert_eq!(left(&stage), 50_050);
+    stage.pass(5_000);
+    stage.say(call("c1", "t/a", 1));
+    stage.play();
+    assert_eq!(left(&stage), 45_050);
+    stage
+        .machine
+        .suspend_for(Slot::Part(0), RunId::new("t-graph-1-aaaaaaaaaa").unwrap());
+    stage.running.clear();
+    assert_eq!(stage.play(), Met::Rests);
+    stage.pass(5 * MINUTE);
+    stage.others(RunEvent::resumed(Epoch::default()));
+    stage.machine = ThreadMachine::new(Arc::clone(&stage.terms), Arc::new(stage.run().clone()));
+    stage.play();
+    assert_eq!(left(&stage), 45_045, "nor is a suspension");
+    stage.assert_replay();
+}
+
+#[test]
+fn a_model_that_is_cut_at_the_end_of_the_time_is_not_called_again() {
+    let mut stage = for_a_minute();
+    stage.play();
+    stage.pass(MINUTE);
+    stage.say(vec![Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("timeout", "cut"),
+        class: Class::Interrupted,
+        charge: Charge::Hold,
+        reported: None,
+        pause_ms: 0,
+    }))]);
+    assert_eq!(stage.play(), Met::Rests);
+    let why = stage.run().suspension().unwrap();
+    assert_eq!(
+        (why.reason, why.code.as_deref()),
+        (SuspendReason::Limit, Some("duration_exceeded"))
+    );
+    assert_eq!(stage.run().open_call, None);
+    assert_eq!(requests(&stage)[0][3], "120000");
+    stage.assert_replay();
+}
+
+#[test]
+fn calls_that_have_not_begun_when_the_time_is_over_are_answered_without() {
+    let mut stage = for_a_minute();
+    stage.play();
+    let calls = [
+        ("c1", "rye_execute", execute("t/a", 1)),
+        ("c2", "rye_execute", execute("t/a", 2)),
+    ];
+    stage.say(says("", &calls));
+    stage.play();
+    stage.pass(MINUTE + 100);
+    let timeout = CallOutcome {
+        failure: Some(Failure::permanent("timeout", "timed out")),
+        ..result(json!(null))
+    };
+    stage.end(0, &timeout);
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(stage.begun.len(), 1);
+    let told = stage.told();
+    assert!(told[1].1.contains("was over before"), "{told:?}");
+    let code = stage.run().suspension().and_then(|why| why.code.as_deref());
+    assert_eq!(code, Some("duration_exceeded"));
+    stage.assert_replay();
+}

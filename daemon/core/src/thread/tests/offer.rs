@@ -1,0 +1,197 @@
+//! What a model is offered, and by which names.
+
+use super::*;
+use crate::conversation::TokenSize;
+use crate::thread::offer::Wanted;
+
+fn layer(patterns: &[&str]) -> Layer {
+    Layer {
+        source: "test".to_owned(),
+        patterns: patterns.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn tool(id: &str, is_named: bool) -> ItemTool {
+    ItemTool {
+        item: ItemRef::tool(ItemId::new(id).unwrap()),
+        is_named,
+        description: Some(format!("What {id} is for")),
+        schema: Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
+    }
+}
+
+/// What is offered of `tools` with so much room.
+fn offered(tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> Offer {
+    let id = ItemId::new("t/d").unwrap();
+    let (parsed, _) = directive::parse(&directive("", ""), &id).unwrap();
+    let item = ItemRef::parse("directive:t/d", crate::id::ItemKind::Directive).unwrap();
+    let effective = Lineage::new(item, 0, parsed).unwrap().effective();
+    let items = ItemTools {
+        tools,
+        most_tokens,
+        token_size: TokenSize::from_thousandths(1000).unwrap(),
+    };
+    offer(&effective, layers, &items).unwrap()
+}
+
+fn names(offer: &Offer) -> Vec<&str> {
+    let names = offer.tools.iter().map(|offered| &*offered.tool.name);
+    let ours = ["read_artifact", "rye_execute"];
+    names.filter(|name| !ours.contains(name)).collect()
+}
+
+#[test]
+fn permissions_name_items_and_folders() {
+    let table = [
+        ("rye.execute.tool.t.a", vec!["tool:t/a"], vec![]),
+        ("rye.execute.tool.t.*", vec![], vec!["t"]),
+        ("rye.execute.tool.t.u.*", vec![], vec!["t/u"]),
+        ("rye.execute.tool.t.internal.a", vec![], vec![]),
+        ("rye.execute.directive.t.a", vec![], vec![]),
+        ("rye.execute.directive.t.*", vec![], vec![]),
+        ("rye.fetch.tool.t.a", vec![], vec![]),
+        ("rye.execute.tool.*", vec![], vec![]),
+        ("rye.*", vec![], vec![]),
+    ];
+    for (pattern, items, folders) in table {
+        let wanted = Wanted::of(&[pattern.to_owned()]);
+        let found: Vec<String> = wanted.items.iter().map(ToString::to_string).collect();
+        assert_eq!(found, items, "{pattern}");
+        let found: Vec<&str> = wanted.folders.iter().map(ItemId::as_str).collect();
+        assert_eq!(found, folders, "{pattern}");
+    }
+}
+
+#[test]
+fn a_tool_has_a_name_of_its_own_that_no_other_has() {
+    let all = [layer(&["rye.*"])];
+    let long = format!("t/{}", "x".repeat(80));
+    let ids = ["t/a", "t/b.c", "t/b/c", "rye/execute", "t/ä", &long];
+    let tools = ids.into_iter().map(|id| tool(id, true)).collect();
+    let offer = offered(tools, 0, &all);
+    let told = names(&offer);
+    let mut sorted = told.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(told, sorted, "sorted, and each once");
+    assert_eq!(told.len(), ids.len());
+    assert!(told.contains(&"t_a") && told.contains(&"t__"), "{told:?}");
+    let of = |start: &str| {
+        let found = told.iter().filter(|name| name.starts_with(start));
+        found.map(|name| name.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("t_b_c_"), [14, 14], "two ids that would be one name");
+    assert_eq!(of("rye_execute_"), [20], "the name of our own tool");
+    assert_eq!(of("t_xxx"), [64]);
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    assert!(told.iter().all(|name| name.chars().all(is_letter)));
+}
+
+#[test]
+fn what_is_named_is_always_offered_and_the_rest_as_there_is_room() {
+    let all = [layer(&["rye.*"])];
+    let size = |tool: &ItemTool| {
+        let offer = offered(vec![tool.clone()], u64::MAX, &all);
+        let told = offer.tools.iter().find(|o| matches!(o.does, Does::Item(_)));
+        u64::try_from(json!(told.unwrap().tool).to_string().len()).unwrap()
+    };
+    let one = size(&tool("t/a", false));
+    let tools = || vec![tool("t/c", false), tool("t/b", false), tool("t/a", true)];
+    for (room, expected) in [
+        (0, vec!["t_a"]),
+        (one, vec!["t_a"]),
+        (2 * one - 1, vec!["t_a"]),
+        (2 * one, vec!["t_a", "t_b"]),
+        (3 * one, vec!["t_a", "t_b", "t_c"]),
+    ] {
+        let offer = offered(tools(), room, &all);
+        assert_eq!(names(&offer), expected, "{room}");
+        assert_eq!(offer.left_out.len(), 3 - expected.len());
+    }
+}
+
+#[test]
+fn each_layer_must_allow_what_is_offered() {
+    let tools = || vec![tool("t/a", true), tool("t/b", true)];
+    for (layers, expected) in [
+        (vec![layer(&["rye.*"])], vec!["t_a", "t_b"]),
+        (
+            vec![layer(&["rye.*"]), layer(&["rye.execute.tool.t.b"])],
+            vec!["t_b"],
+        ),
+        (vec![layer(&["rye.*"]), layer(&[])], vec![]),
+        (vec![], vec![]),
+    ] {
+        let offer = offered(tools(), 0, &layers);
+        assert_eq!(names(&offer), expected);
+        assert_eq!(offer.left_out, []);
+    }
+}
+
+#[test]
+fn a_schema_that_not_every_provider_takes_is_not_told() {
+    let all = [layer(&["rye.*"])];
+    for (schema, told) in [
+        (None, Some(json!({"type": "object"}))),
+        (
+            Some(json!({"required": ["a"]})),
+            Some(json!({"required": ["a"], "type": "object"})),
+        ),
+        (Some(json!({"type": "array"})), None),
+        (Some(json!({"type": ["object", "null"]})), None),
+        (Some(json!({"anyOf": []})), None),
+        (Some(json!(true)), None),
+    ] {
+        let tool = ItemTool {
+            schema: schema.clone(),
+            ..tool("t/a", true)
+        };
+        let offer = offered(vec![tool], 0, &all);
+        let found = offer.tools.iter().find(|o| matches!(o.does, Does::Item(_)));
+        let found = found.map(|offered| offered.tool.schema.clone());
+        assert_eq!(found, told, "{schema:?}");
+        assert_eq!(offer.left_out.len(), usize::from(told.is_none()));
+    }
+}
+
+#[test]
+fn what_callers_cannot_grant_is_told_with_who_does_not() {
+    let layers = [
+        layer(&["rye.*"]),
+        Layer {
+            source: "--cap".to_owned(),
+            ..layer(&["rye.execute.tool.t.*"])
+        },
+    ];
+    let declared = [
+        "rye.execute.tool.t.a",
+        "rye.execute.tool.u.a",
+        "rye.fetch.*",
+        "rye.*",
+    ];
+    let declared = declared.map(str::to_owned);
+    let told: Vec<(&str, &str)> = ungranted(&declared, &layers)
+        .into_iter()
+        .map(|(pattern, layer)| (pattern, &*layer.source))
+        .collect();
+    assert_eq!(
+        told,
+        [("rye.execute.tool.u.a", "--cap"), ("rye.fetch.*", "--cap")]
+    );
+}
+
+#[test]
+fn a_call_by_name_carries_the_item_out_with_its_arguments() {
+    let terms = terms(&directive("<execute><tool>t/*</tool></execute>", ""));
+    let mut terms = Arc::into_inner(terms).unwrap();
+    let all = [layer(&["rye.*"])];
+    terms.contract.offered = offered(vec![tool("t/a", true)], 0, &all).tools;
+    let mut stage = Stage::new(Arc::new(terms), |_| {});
+    stage.play();
+    stage.say(says("", &[("c1", "t_a", json!({"n": 7}))]));
+    stage.play();
+    let call = &stage.begun[0];
+    assert_eq!(call.item.to_string(), "tool:t/a");
+    assert_eq!(json!(call.params), json!({"n": 7}));
+    stage.assert_replay();
+}

@@ -1,0 +1,112 @@
+//! The tools that a model is told of by name: those that the permissions of its directive name, and those in the folders that they name.
+//!
+//! **Owns** the way from a name to a verified tool. **Never** decides what is offered ([`rye_core::thread::offer`]), and never reads what
+//! a layer of the thread does not allow. **Failure.** A tool that cannot be used has no name of its own, which is told; the thread begins
+//! all the same, for whoever calls it meets the refusal.
+
+use std::collections::BTreeSet;
+
+use rye_core::capability::{Capability, Layer, Primary, check};
+use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::thread::{ItemTool, Wanted, may_be_offered};
+use rye_item::Library;
+
+use crate::chain;
+
+/// Most items of a folder that are told of by name; of a larger one, none is.
+const MOST_OF_A_FOLDER: usize = 20;
+
+/// What has no name of its own, in words.
+#[derive(Debug, Default)]
+pub(super) struct LeftOut(Vec<String>);
+
+impl LeftOut {
+    pub(super) fn add(&mut self, what: &str, why: &str) {
+        self.0.push(format!("`{what}` ({why})"));
+    }
+
+    /// All of it as one warning, if there is anything.
+    pub(super) fn warning(self) -> Option<String> {
+        let text = "not offered by name, but by `rye_execute` as far as they may be carried out";
+        (!self.0.is_empty()).then(|| format!("{text}: {}", self.0.join(", ")))
+    }
+}
+
+/// The verified tools that `permissions` name and `layers` allow.
+pub(super) fn find(
+    library: &Library,
+    permissions: &[String],
+    layers: &[Layer],
+    left_out: &mut LeftOut,
+) -> Vec<ItemTool> {
+    let wanted = Wanted::of(permissions);
+    let mut found = BTreeSet::new();
+    for folder in &wanted.folders {
+        found.extend(below(library, folder, left_out));
+    }
+    let found = found.difference(&wanted.items).map(|item| (item, false));
+    let all = wanted.items.iter().map(|item| (item, true)).chain(found);
+    let is_allowed =
+        |item: &ItemRef| check(layers, &Capability::of(Primary::Execute, item)).is_ok();
+    let tools = all.filter(|(item, _)| is_allowed(item));
+    tools
+        .filter_map(|(item, is_named)| match describe(library, item, is_named) {
+            Ok(tool) => tool,
+            Err(error) => {
+                left_out.add(item.id.as_str(), reason(error.kind()));
+                None
+            }
+        })
+        .collect()
+}
+
+/// The tools in `folder`, if they are few.
+fn below(library: &Library, folder: &ItemId, left_out: &mut LeftOut) -> Vec<ItemRef> {
+    let found = library.below(ItemKind::Tool, folder, MOST_OF_A_FOLDER);
+    let ids = match found {
+        Ok(Some(ids)) => ids,
+        Ok(None) => {
+            let why = format!("it holds more than {MOST_OF_A_FOLDER} items");
+            left_out.add(&format!("{folder}/*"), &why);
+            return Vec::new();
+        }
+        Err(error) => {
+            left_out.add(&format!("{folder}/*"), reason(error.kind()));
+            return Vec::new();
+        }
+    };
+    let items = ids.into_iter().map(|id| ItemRef::tool(id).canonical());
+    items.filter(may_be_offered).collect()
+}
+
+/// What the verified `item` says of itself; `None` if it is a part of other tools.
+fn describe(
+    library: &Library,
+    item: &ItemRef,
+    is_named: bool,
+) -> Result<Option<ItemTool>, chain::Error> {
+    let chain = chain::resolve(library, item, None)?;
+    let metadata = &chain.tool().metadata;
+    let is_part = matches!(metadata.tool_type.as_deref(), Some("runtime" | "primitive"));
+    Ok((!is_part).then(|| ItemTool {
+        item: item.clone(),
+        is_named,
+        description: metadata.description.clone(),
+        schema: metadata.config_schema.clone(),
+    }))
+}
+
+const fn reason(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "it is not there",
+        ErrorKind::Denied => "its signature is refused: `ryectl verify` says why",
+        ErrorKind::Invalid
+        | ErrorKind::Precondition
+        | ErrorKind::Unavailable
+        | ErrorKind::Exists
+        | ErrorKind::Exhausted
+        | ErrorKind::DataLoss
+        | ErrorKind::Bug => "it cannot be read",
+    }
+}

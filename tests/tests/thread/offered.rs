@@ -1,0 +1,134 @@
+//! What a model is offered by name, and what it reads again of long results.
+
+use rye_core::seal::sha256_hex;
+use rye_tests::World;
+use rye_tests::model_server::ModelServer;
+use serde_json::{Value, json};
+
+use super::{payloads, start};
+
+/// May run all items of the tests.
+const TEAM: &str = "<permissions><execute><tool>t/*</tool></execute></permissions>";
+
+/// The names of the tools that the first request offers.
+fn offered(server: &ModelServer) -> Vec<String> {
+    let requests = server.requests();
+    let tools = requests[0].body["tools"].as_array().cloned();
+    let name = |tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned();
+    tools.unwrap_or_default().iter().map(name).collect()
+}
+
+fn completed(world: &World, run: &str) {
+    let record = world.settled(run);
+    assert_eq!(record["status"], "completed", "{record}");
+}
+
+#[test]
+fn a_model_calls_tools_and_graphs_by_names_of_their_own() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {calls: [{name: t_doubles, input: {n: 4}}, {name: t_says, input: {n: 3}}]}
+- when: {turn: 2, tool_result: 'twice 4'}
+  reply: {text: Done.}
+",
+    );
+    let world = World::with_models(&server);
+    world.python("t/doubles", "return f\"twice {params['n']}\"");
+    world.python("t/internal/hidden", "return 1");
+    world.write(".ai/tools/t/unsigned.py", "__category__ = \"t\"\n");
+    let head = "description: Says it\nconfig_schema:\n  type: object\n  properties: {n: {type: integer}}\n";
+    let says = "start: out\nnodes:\n  out: {type: return, output: \"got ${inputs.n}\"}";
+    world.graph_with("t/says", head, says);
+    world.directive("t/asks", TEAM, "", "Call them.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/asks");
+    completed(&world, &run);
+    assert_eq!(
+        offered(&server),
+        ["read_artifact", "rye_execute", "t_doubles", "t_says"]
+    );
+    let tools = &server.requests()[0].body["tools"];
+    let graph = tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|tool| tool["name"] == "t_says");
+    let graph = graph.unwrap();
+    assert_eq!(graph["description"], "Says it");
+    assert_eq!(
+        graph["input_schema"]["properties"]["n"],
+        json!({"type": "integer"})
+    );
+    let told = payloads(&world, &run, "tool_call_result");
+    assert_eq!(told.len(), 2);
+    assert!(
+        told.iter().all(|told| told["is_error"] == false),
+        "{told:?}"
+    );
+    let warned = payloads(&world, &run, "warning");
+    let warned: Vec<&str> = warned
+        .iter()
+        .filter_map(|w| w["message"].as_str())
+        .collect();
+    assert!(
+        warned
+            .iter()
+            .any(|text| text.contains("`t/unsigned`") && text.contains("ryectl verify")),
+        "{warned:?}"
+    );
+}
+
+#[test]
+fn permissions_that_the_caller_cannot_grant_are_told_at_the_start() {
+    let server = ModelServer::start("[{when: {turn: 1}, reply: {text: Done.}}]");
+    let world = World::with_models(&server);
+    world.python("t/a", "return 1");
+    world.directive("t/asks", TEAM, "", "Call it.");
+    let _daemon = world.start("");
+    let out = world
+        .ryectl("thread run t/asks --cap rye.execute.tool.u.*")
+        .ok();
+    let told = out.stderr();
+    assert!(told.contains("rye.execute.tool.t.*"), "{told}");
+    assert!(told.contains("the caller's capabilities"), "{told}");
+    assert_eq!(offered(&server), ["read_artifact", "rye_execute"]);
+}
+
+#[test]
+fn a_long_result_is_read_again_in_parts_and_only_by_the_thread_that_was_told_of_it() {
+    let long: String = (0..1000).map(|number| format!("ä{number:04}")).collect();
+    let name = sha256_hex(&long);
+    let server = ModelServer::start(&format!(
+        "
+- when: {{directive: reads, turn: 1}}
+  reply: {{calls: [{{name: t_long, input: {{}}}}]}}
+- when: {{directive: reads, turn: 2, tool_result: {name}}}
+  reply: {{calls: [{{name: read_artifact, input: {{artifact: '{name}', offset: 4990, limit: 5}}}}]}}
+- when: {{directive: reads, turn: 3, tool_result: ä0998}}
+  reply: {{text: Done.}}
+- when: {{directive: guesses, turn: 1}}
+  reply: {{calls: [{{name: read_artifact, input: {{artifact: '{name}'}}}}]}}
+- when: {{directive: guesses, turn: 2, tool_result: was not told}}
+  reply: {{text: Done.}}
+"
+    ));
+    let world = World::with_models(&server);
+    world.python("t/long", "return ''.join(f'ä{n:04d}' for n in range(1000))");
+    world.directive("t/reads", TEAM, "", "Read.");
+    world.directive("t/guesses", TEAM, "", "Guess.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/reads");
+    completed(&world, &run);
+    let told = payloads(&world, &run, "tool_call_result");
+    assert_eq!(told[0]["artifact"], name.as_str());
+    let read: Value = serde_json::from_str(told[1]["output"].as_str().unwrap()).unwrap();
+    let expected =
+        json!({"content": "ä0998", "offset": 4990, "characters": 5000, "next_offset": 4995});
+    assert_eq!(read, expected);
+    assert_eq!(told[1]["artifact"], Value::Null);
+    let other = start(&world, "t/guesses");
+    completed(&world, &other);
+    let told = payloads(&world, &other, "tool_call_result");
+    assert_eq!(told[0]["code"], "unknown_artifact", "{told:?}");
+}
