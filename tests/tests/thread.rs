@@ -2,6 +2,7 @@
 
 mod children;
 mod crash;
+mod directives;
 mod said;
 
 use nix::sys::signal::Signal;

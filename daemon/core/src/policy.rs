@@ -9,13 +9,14 @@
 //! a hook acts under the run's capabilities, so a file of a project can only take authority away.
 //! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the fix.
 
+mod children;
 mod classify;
 
 use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
 use crate::expr::nearest;
-use crate::model::{Failure, Object};
+use crate::model::{ChildTerms, Failure, Object};
 use crate::money::Usd;
 
 pub use self::classify::Classification;
@@ -47,8 +48,8 @@ const ITEM_KEYS: [&str; 6] = [
 /// Keys of `hook_conditions` that concern threads only.
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
 
-/// Keys of `resilience` that concern threads only.
-const RESILIENCE_THREAD_KEYS: [&str; 2] = ["child_policy", "concurrency"];
+/// Keys of `resilience`.
+const RESILIENCE_KEYS: [&str; 4] = ["retry", "limits", "child_policy", "concurrency"];
 
 /// Keys of `limits.defaults` in `resilience`; all but `spend` concern threads only.
 const DEFAULT_LIMITS: [&str; 7] = [
@@ -80,19 +81,27 @@ pub struct Policy {
     classifier: Classifier,
     default_spend: Option<Usd>,
     retries: Option<u32>,
+    children: ChildTerms,
 }
 
 impl Policy {
     /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
     /// says what is wrong, where, and how to fix it.
     pub fn from_config(config: &Value) -> Result<Self, String> {
-        let (retries, default_spend) = resilience(&config[RESILIENCE])?;
+        let resilience = resilience(&config[RESILIENCE])?;
+        let retries = resilience.map_or(Ok(None), default_retries)?;
         Ok(Self {
             hooks: hooks(&config[HOOKS], retries)?,
             classifier: Classifier::read(&config[CLASSIFICATION])?,
-            default_spend,
+            default_spend: resilience.map_or(Ok(None), default_spend)?,
             retries,
+            children: children::read(resilience)?,
         })
+    }
+
+    /// What is fixed about the child runs of a thread.
+    pub const fn children(&self) -> ChildTerms {
+        self.children
     }
 
     /// How often what failed is tried again, if nobody says otherwise.
@@ -162,18 +171,14 @@ fn unknown_key<'k>(map: &Object, known: impl Iterator<Item = &'k str> + Clone) -
     Some(format!("unknown key `{key}`{hint}"))
 }
 
-/// The numbers in `resilience`: what `retry.max_retries` and `limits.defaults.spend` say.
-fn resilience(config: &Value) -> Result<(Option<u32>, Option<Usd>), String> {
-    let Some(map) = section(RESILIENCE, config)? else {
-        return Ok((None, None));
-    };
-    let known = ["retry", "limits"]
-        .into_iter()
-        .chain(RESILIENCE_THREAD_KEYS);
-    if let Some(problem) = unknown_key(map, known.chain(ITEM_KEYS)) {
-        return Err(fault(RESILIENCE, None, &problem));
+/// What `resilience` holds, if there is one.
+fn resilience(config: &Value) -> Result<Option<&Object>, String> {
+    let map = section(RESILIENCE, config)?;
+    let known = RESILIENCE_KEYS.into_iter().chain(ITEM_KEYS);
+    match map.and_then(|map| unknown_key(map, known)) {
+        Some(problem) => Err(fault(RESILIENCE, None, &problem)),
+        None => Ok(map),
     }
-    Ok((default_retries(map)?, default_spend(map)?))
 }
 
 /// The map `key` of `map`, which is found at `path` in `resilience` and knows only these keys; null and absent are none.

@@ -28,6 +28,7 @@ mod after;
 mod before;
 mod calls;
 mod contract;
+mod order;
 mod recovered;
 mod results;
 mod speaking;
@@ -45,6 +46,7 @@ use crate::state::Why;
 
 pub use self::before::{Funds, Left};
 pub use self::contract::{Contract, Does, Offered, Target, Terms, offer};
+pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 

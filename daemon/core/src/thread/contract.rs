@@ -14,6 +14,8 @@ use crate::provider::ResolvedModel;
 
 /// The name of the tool by which a model carries out items.
 const EXECUTE: &str = "rye_execute";
+/// What a call of it may say beside, if the item is a directive.
+const OF_DIRECTIVES: [&str; 3] = ["async", "model", "limit_overrides"];
 /// The name of the tool by which it returns its outputs.
 const RETURN: &str = "directive_return";
 
@@ -91,9 +93,14 @@ pub enum Target {
 /// The tools that a model may call under `layers`. The error says which output cannot be described.
 pub fn offer(directive: &Effective, layers: &[Layer]) -> Result<Vec<Offered>, String> {
     let mut offered = Vec::new();
-    if may_execute(layers) {
+    let kinds = [ItemKind::Tool, ItemKind::Directive].map(|kind| (kind, may_execute(layers, kind)));
+    let kinds: Vec<ItemKind> = kinds
+        .into_iter()
+        .filter_map(|(kind, may)| may.then_some(kind))
+        .collect();
+    if !kinds.is_empty() {
         offered.push(Offered {
-            tool: execute(),
+            tool: execute(&kinds),
             does: Does::Execute,
         });
     }
@@ -111,33 +118,54 @@ pub fn offer(directive: &Effective, layers: &[Layer]) -> Result<Vec<Offered>, St
     Ok(offered)
 }
 
-/// Whether each layer has a pattern that may cover the execution of a tool.
-fn may_execute(layers: &[Layer]) -> bool {
-    let prefix = "rye.execute.tool.";
+/// Whether each layer has a pattern that may cover the execution of an item of this kind.
+fn may_execute(layers: &[Layer], kind: ItemKind) -> bool {
+    let prefix = format!("rye.execute.{kind}.");
     let covers = |pattern: &String| {
         let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
-        can_match(pattern) && (literal.starts_with(prefix) || prefix.starts_with(literal))
+        can_match(pattern) && (literal.starts_with(&prefix) || prefix.starts_with(literal))
     };
     let allows = |layer: &Layer| layer.patterns.iter().any(covers);
     !layers.is_empty() && layers.iter().all(allows)
 }
 
-fn execute() -> Tool {
+/// The tool that carries out items of these kinds.
+fn execute(kinds: &[ItemKind]) -> Tool {
+    let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    let mut schema = json!({
+        "type": "object",
+        "properties": {
+            "item_type": {"type": "string", "enum": words, "description": "The kind of the item."},
+            "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
+            "parameters": {"type": "object", "description": "The parameters of the item, or the inputs of a directive."},
+        },
+        "required": ["item_id"],
+        "additionalProperties": false,
+    });
+    if kinds.contains(&ItemKind::Directive)
+        && let Some(properties) = schema["properties"].as_object_mut()
+    {
+        properties.extend([
+            (
+                "async".to_owned(),
+                json!({"type": "boolean", "description": "Do not wait for the directive: answer with the id of its thread at once."}),
+            ),
+            (
+                "model".to_owned(),
+                json!({"type": "string", "description": "The model of the directive, or a tier."}),
+            ),
+            (
+                "limit_overrides".to_owned(),
+                json!({"type": "object", "description": "Limits of the directive: turns, tokens, spend, spawns, depth, duration_seconds."}),
+            ),
+        ]);
+    }
     Tool {
         name: EXECUTE.to_owned(),
         description: "Carries out a signed item and answers with its result. What may be carried out is said under \
                       `permissions`."
             .to_owned(),
-        schema: json!({
-            "type": "object",
-            "properties": {
-                "item_type": {"type": "string", "enum": ["tool"], "description": "The kind of the item."},
-                "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
-                "parameters": {"type": "object", "description": "The parameters of the item."},
-            },
-            "required": ["item_id"],
-            "additionalProperties": false,
-        }),
+        schema,
     }
 }
 
@@ -223,31 +251,60 @@ fn is_internal(item: &ItemRef) -> bool {
 
 fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {
     const KEYS: [&str; 3] = ["item_type", "item_id", "parameters"];
-    if let Some(other) = input.keys().find(|key| !KEYS.contains(&key.as_str())) {
+    if let Some(other) = input
+        .keys()
+        .find(|key| !KEYS.contains(&key.as_str()) && !OF_DIRECTIVES.contains(&key.as_str()))
+    {
         return Err(format!(
             "`{EXECUTE}` takes `item_type`, `item_id` and `parameters`, and no `{}`",
             excerpt(other)
         ));
     }
-    match input.get("item_type").map(Value::as_str) {
-        None | Some(Some("tool")) => {}
-        Some(_) => return Err("`item_type` must be \"tool\"".to_owned()),
-    }
+    let kind = match input.get("item_type").map(Value::as_str) {
+        None => None,
+        Some(Some("tool")) => Some(ItemKind::Tool),
+        Some(Some("directive")) => Some(ItemKind::Directive),
+        Some(_) => return Err("`item_type` must be \"tool\" or \"directive\"".to_owned()),
+    };
     let id = input.get("item_id").and_then(Value::as_str);
     let id = id.ok_or("`item_id` must be the id of an item, like \"rye/bash\"")?;
-    let item = ItemRef::parse(id, ItemKind::Tool).map_err(|error| format!("`item_id`: {error}"))?;
-    if item.kind != ItemKind::Tool {
-        return Err(format!("`{item}` is no tool"));
+    let item = ItemRef::parse(id, kind.unwrap_or(ItemKind::Tool));
+    let item = item.map_err(|error| format!("`item_id`: {error}"))?;
+    let params = parameters(input)?;
+    match item.kind {
+        kind_of_id if kind.is_some_and(|kind| kind != kind_of_id) => Err(format!(
+            "`item_type` and `item_id` name different types: `{item}` is a {kind_of_id}"
+        )),
+        ItemKind::Tool => match OF_DIRECTIVES.iter().find(|key| input.contains_key(**key)) {
+            Some(key) => Err(format!(
+                "`{key}` is for directives; what says how a graph goes stands among its `parameters`"
+            )),
+            None => Ok((item, params)),
+        },
+        ItemKind::Directive => Ok((item, started(input, params))),
+        ItemKind::Knowledge | ItemKind::Config => Err(format!("`{item}` is no tool")),
     }
-    let params = match input.get("parameters") {
-        None | Some(Value::Null) => Object::new(),
-        Some(Value::Object(params)) => params.clone(),
+}
+
+fn parameters(input: &Object) -> Result<Object, String> {
+    match input.get("parameters") {
+        None | Some(Value::Null) => Ok(Object::new()),
+        Some(Value::Object(params)) => Ok(params.clone()),
         // Some models write objects as text.
         Some(Value::String(text)) => match parse_json(text) {
-            Ok(Value::Object(params)) => params,
-            Ok(_) | Err(_) => return Err("`parameters` must be an object".to_owned()),
+            Ok(Value::Object(params)) => Ok(params),
+            Ok(_) | Err(_) => Err("`parameters` must be an object".to_owned()),
         },
-        Some(_) => return Err("`parameters` must be an object".to_owned()),
-    };
-    Ok((item, params))
+        Some(_) => Err("`parameters` must be an object".to_owned()),
+    }
+}
+
+/// The parameters of an action on a directive, which is given `inputs`.
+fn started(input: &Object, inputs: Object) -> Object {
+    let how = OF_DIRECTIVES.iter().filter_map(|key| {
+        let value = input.get(*key)?;
+        Some(((*key).to_owned(), value.clone()))
+    });
+    let inputs = ("inputs".to_owned(), Value::Object(inputs));
+    std::iter::once(inputs).chain(how).collect()
 }
