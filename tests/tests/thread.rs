@@ -4,6 +4,8 @@ mod children;
 mod crash;
 mod directives;
 mod said;
+mod story;
+mod tree;
 
 use nix::sys::signal::Signal;
 use rye_tests::binaries::clone_root;
