@@ -6,7 +6,8 @@
 //! ```text
 //! item ──executor_id──► runtime ──executor_id──► rye/core/primitives/execute   ⇒ a process
 //!   └─ rye/core/echo and other native tools, executor_id: null                 ⇒ a call inside the daemon
-//!   └─ rye/core/runtimes/state-graph/runtime                                   ⇒ a graph run
+//!   ├─ rye/core/runtimes/state-graph/runtime                                   ⇒ a graph run
+//!   └─ rye/agent/threads/thread_directive, thread_tool                         ⇒ a thread
 //! ```
 //!
 //! **Rules.** At most ten elements, no element twice; an element rests only on its own space or a lower one (held by
@@ -22,8 +23,9 @@ use std::sync::Arc;
 
 use rye_core::definition::Inputs;
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::{InvalidId, ItemId, ItemRef, RunId};
+use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Effect, Failure, Object, Spec};
+use rye_core::thread::ThreadTool;
 use rye_item::library;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
@@ -162,6 +164,8 @@ pub enum Terminal {
     Process,
     /// A graph run.
     Graph,
+    /// A thread, of the directive that the parameters name.
+    Thread(ThreadTool),
 }
 
 /// A verified chain, tool first.
@@ -226,9 +230,11 @@ pub fn resolve(
     }
 }
 
-/// Whether `item` may be used and is a graph.
-pub fn is_graph(library: &Library, item: &ItemRef) -> bool {
-    resolve(library, item, None).is_ok_and(|chain| chain.terminal == Terminal::Graph)
+/// Whether an action on `item` is carried out by a run of its own: it is a directive, or it may be used and is a graph or a tool
+/// that starts threads.
+pub fn starts_run(library: &Library, item: &ItemRef) -> bool {
+    let is_run = |chain: Chain| matches!(chain.terminal, Terminal::Graph | Terminal::Thread(_));
+    item.kind == ItemKind::Directive || resolve(library, item, None).is_ok_and(is_run)
 }
 
 /// Refuses an element that asks for what this release does not do.
@@ -261,7 +267,10 @@ fn terminal(element: &Item) -> Option<Terminal> {
     match element.item.id.as_str() {
         EXECUTE => Some(Terminal::Process),
         STATE_GRAPH => Some(Terminal::Graph),
-        _ => native::find(element.id()).map(Terminal::Native),
+        _ => {
+            let native = native::find(element.id()).map(Terminal::Native);
+            native.or_else(|| ThreadTool::of(element.id()).map(Terminal::Thread))
+        }
     }
 }
 

@@ -6,18 +6,19 @@
 //! **Order.** A child run is created in the commit that starts its call; after a restart it is attached to, never started twice. Another
 //! try of the call continues it, or takes what it has come to meanwhile. A request to stop goes to the child run first, and what that
 //! comes to counts. **Failure.** A child run that may not be, or fails, is the failure of its call; one that is suspended suspends who
-//! waits for it.
+//! waits for it. A thread that failed is begun anew only by another try of its call, and nothing is read into its words.
 
 use std::sync::Arc;
 
-use rye_core::id::RunId;
+use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty};
-use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, RunEvent};
-use serde_json::Value;
+use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, RunEvent, RunKind};
+use rye_core::thread::ThreadTool;
+use serde_json::{Value, json};
 
 use crate::drive::{Ended, Job};
 use crate::journal::Change;
-use crate::port::{Nest, Nested, Refusal, launched};
+use crate::port::{Nest, Nested, Refusal, Wanted, launched};
 use crate::services::{Services, timed_out};
 use crate::stop::{Stop, Urgency};
 use crate::task;
@@ -71,9 +72,10 @@ const fn there_already(run: RunId) -> Lookup {
     Lookup::Run(Child { run, is_new }, Vec::new())
 }
 
-/// A graph that `run` calls becomes a child run, which continues that of an earlier try. Nothing is committed and nothing begins here.
-pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call) -> Lookup {
-    let continues = match Earlier::of(services, call).await {
+/// What `run` calls becomes a child run, which continues that of an earlier try if it is one of a graph. Nothing is committed and
+/// nothing begins here.
+pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Wanted) -> Lookup {
+    let continues = match Earlier::of(services, call, wanted.item()).await {
         Ok(Earlier::Counts(child)) => return there_already(child),
         Ok(Earlier::None) => None,
         Ok(Earlier::Continues(earlier)) => Some(earlier),
@@ -81,21 +83,36 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call) -> Lookup {
     };
     let nest = Nest {
         parent: run,
-        item: &call.item,
-        params: call.params.clone(),
+        wanted,
         key: &call.key,
         continues,
     };
     match services.runs().nest(nest).await {
         Err(failure) => refused(failure),
         Ok(Nested::Answer(value)) => Lookup::Answer(Box::new(answered(value))),
-        Ok(Nested::Create { run, spec, fault }) => {
+        Ok(Nested::Create {
+            run,
+            spec,
+            fault,
+            warnings,
+        }) => {
             let epoch = services.epoch;
+            // One that has failed is told nothing more.
+            let warnings = warnings.into_iter().filter(|_| fault.is_none());
+            let warnings: Vec<Event> = warnings.map(warning).collect();
             let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started);
-            let creates = vec![Change::create(&run, spec), Change::event(&run, first)];
+            let events = std::iter::once(first).chain(warnings);
+            let events = events.map(|event| Change::event(&run, event));
+            let creates = std::iter::once(Change::create(&run, spec));
+            let creates = creates.chain(events).collect();
             Lookup::Run(Child { run, is_new: true }, creates)
         }
     }
+}
+
+fn warning(message: String) -> Event {
+    let node = None;
+    RunEvent::Warning { node, message }.into()
 }
 
 fn refused(failure: Failure) -> Lookup {
@@ -142,14 +159,14 @@ enum Earlier {
 }
 
 impl Earlier {
-    async fn of(services: &Arc<Services>, call: &Call) -> Result<Self, Failure> {
+    async fn of(services: &Arc<Services>, call: &Call, item: &ItemRef) -> Result<Self, Failure> {
         let Some(first) = &call.continues else {
             return Ok(Self::None);
         };
         let gone = |error: Refusal| Failure::permanent("child_lost", error.message);
         let first = services.runs().get(first.clone()).await.map_err(gone)?;
         let same_call = first.spec.effect_scope.as_ref() == Some(&call.key);
-        if !same_call || first.spec.item != call.item.canonical() {
+        if !same_call || first.spec.item != *item {
             return Ok(Self::None);
         }
         if !first.spec.parent_end.waits() {
@@ -171,7 +188,7 @@ impl Earlier {
                     Self::Counts(last.id.clone())
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
-                    let is_whole = !last.spec.is_single_step();
+                    let is_whole = last.spec.kind == RunKind::Graph && !last.spec.is_single_step();
                     if is_whole && last.resumption_node().is_some() {
                         Self::Continues(last)
                     } else if is_whole && last.steps() > 0 {
@@ -207,7 +224,7 @@ async fn child_run(
     call: &Call,
     child: RunId,
 ) -> Ended {
-    if let Some(answer) = detached(services, &child).await {
+    if let Some(answer) = unwaited(services, call, &child).await {
         return Ended::Outcome(Box::new(answer));
     }
     let runs = services.runs();
@@ -251,7 +268,7 @@ async fn child_run(
         return Ended::Stopped(KillReceipt::default());
     }
     let failure = failure_of(&run).map(|failure| match call.timeout {
-        Some(timeout) if overdue => timed_out(timeout),
+        Some(timeout) if overdue => of_run(&run, timed_out(timeout)),
         Some(_) | None => failure,
     });
     let certainty = if failure.is_some() && runs.has_unknown(Arc::clone(&run)).await {
@@ -262,12 +279,25 @@ async fn child_run(
     Ended::Outcome(Box::new(CallOutcome {
         failure,
         certainty,
-        ..answered(run.result())
+        ..answered(result_of(services, &run).await)
     }))
 }
 
+/// The result of a run as who called it sees it: that of a thread says what it has cost.
+async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
+    let mut result = run.result();
+    if run.spec.kind == RunKind::Thread
+        && let Ok(cost) = services.runs().cost(Arc::clone(run)).await
+    {
+        let mut figures = cost.figures();
+        figures.insert("spend".to_owned(), cost.usage.money.to_number());
+        result["cost"] = Value::Object(figures);
+    }
+    result
+}
+
 /// What is answered at once for a run that its parent does not wait for; `None` if it does.
-async fn detached(services: &Arc<Services>, child: &RunId) -> Option<CallOutcome> {
+async fn unwaited(services: &Arc<Services>, call: &Call, child: &RunId) -> Option<CallOutcome> {
     let run = services.runs().get(child.clone()).await.ok()?;
     if run.spec.parent_end.waits() {
         return None;
@@ -280,24 +310,52 @@ async fn detached(services: &Arc<Services>, child: &RunId) -> Option<CallOutcome
             ..answered(run.result())
         });
     }
-    Some(answered(launched(&run)))
+    Some(answered(begun(&run, call)))
+}
+
+/// What a caller who does not wait for `run` is told of it.
+fn begun(run: &Run, call: &Call) -> Value {
+    let by = call.item.canonical();
+    let mut answer = launched(run);
+    if by.kind == ItemKind::Tool && ThreadTool::of(&by.id) == Some(ThreadTool::Start) {
+        answer["status"] = json!("threaded");
+        answer["mode"] = json!("async_task");
+        if let Some(label) = call.params.get("thread_id") {
+            answer["label"] = label.clone();
+        }
+    }
+    answer
+}
+
+/// `failure` as that of `run`. What a thread came to is paid for, and its words are those of a model: only who wrote the call decides
+/// whether it is made again.
+fn of_run(run: &Run, failure: Failure) -> Failure {
+    if run.spec.kind == RunKind::Thread {
+        Failure {
+            retryable: false,
+            ..failure.decided()
+        }
+    } else {
+        failure
+    }
 }
 
 /// Why a run that ended did not succeed.
 pub fn failure_of(run: &Run) -> Option<Failure> {
-    match run.outcome()? {
-        Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => None,
-        Outcome::Error { error } => Some(Failure {
-            node: None,
-            ..error.clone()
-        }),
-        Outcome::Cancelled { cause } => Some(Failure::permanent(
+    let failure = match run.outcome()? {
+        Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => return None,
+        Outcome::Error { error } if run.spec.kind == RunKind::Thread => error.clone().decided(),
+        Outcome::Error { error } => error.clone(),
+        Outcome::Cancelled { cause } => Failure::permanent(
             "child_cancelled",
             format!("the run `{}` was cancelled by {cause}", run.id),
-        )),
-        Outcome::Killed { .. } => Some(Failure::permanent(
-            "child_killed",
-            format!("the run `{}` was killed", run.id),
-        )),
-    }
+        ),
+        Outcome::Killed { .. } => {
+            Failure::permanent("child_killed", format!("the run `{}` was killed", run.id))
+        }
+    };
+    Some(Failure {
+        node: None,
+        ..failure
+    })
 }

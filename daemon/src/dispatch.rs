@@ -22,6 +22,7 @@ use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::Certainty;
 use rye_core::model::{Failure, KillReceipt, Object, RunKind, Spec};
+use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use serde_json::Value;
 use tracing::Instrument as _;
@@ -105,13 +106,14 @@ impl Planner {
         let mut trace = (order.trace == TraceMode::On).then(Vec::new);
         let mut chain = None;
         let params = std::mem::take(&mut order.params);
-        let params = self.look_up(&order, params, &item, library, &mut chain, trace.as_mut());
-        let is_ready = params.is_ok();
-        let plan = params.and_then(|params| {
-            let Some(chain) = &chain else {
-                return Err(Failure::permanent("internal", "the action was not looked up").into());
-            };
-            self.plan(&order, chain, params, library)
+        let found = self.look_up(&order, params, &item, library, &mut chain, trace.as_mut());
+        let is_ready = found.is_ok();
+        let plan = found.and_then(|found| match (found, &chain) {
+            (Found::Thread(wanted), _) => Ok(Plan::Thread(wanted)),
+            (Found::Call(params), Some(chain)) => self.plan(&order, chain, params, library),
+            (Found::Call(_), None) => {
+                Err(Failure::permanent("internal", "the action was not looked up").into())
+            }
         });
         Prepared {
             item,
@@ -136,7 +138,7 @@ impl Planner {
             origin, timeout, ..
         } = order;
         let offer = match chain.terminal {
-            Terminal::Native(_) | Terminal::Graph => Offer::default(),
+            Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
             Terminal::Process => {
                 let project = Path::new(&origin.spec.project);
                 let offer = Offer::of(project, &self.config, || models::secrets(library));
@@ -148,7 +150,7 @@ impl Planner {
     }
 
     /// The parameters, with the defaults of the tool, if the action may be carried out; the chain is put where it belongs as
-    /// soon as it is verified.
+    /// soon as it is verified. Who starts a thread by a tool may use both, the tool and the directive.
     fn look_up(
         &self,
         order: &Order,
@@ -157,37 +159,50 @@ impl Planner {
         library: &Library,
         chain: &mut Option<Chain>,
         trace: Option<&mut Vec<Value>>,
-    ) -> Result<Object, Box<Failure>> {
-        let permitted = || match order.authority {
+    ) -> Result<Found, Box<Failure>> {
+        let permitted = |item: &ItemRef| match order.authority {
             Authority::Run => permit(&order.origin.spec, order.primary, item),
             Authority::Node => Ok(()),
         };
         let open = may_be_open(order, item);
         if !open {
-            permitted()?;
+            permitted(item)?;
         }
         if item.kind == ItemKind::Directive {
-            let text = format!(
-                "`{item}`: this version of ryed starts no threads from graphs and threads; start it with `ryectl thread run`"
-            );
-            return Err(Failure::permanent("not_supported", text).into());
+            // The directive itself is looked at where its thread is admitted.
+            let wanted = ThreadOrder::of_action(item.clone(), params)?;
+            return Ok(Found::Thread(Box::new(wanted)));
         }
         let resolved = chain::resolve(library, item, trace).map_err(|error| refused(&error))?;
         let resolved = chain.insert(resolved);
         // A project's own item of that name is a tool as any other.
         if open && !matches!(resolved.terminal, Terminal::Native(_)) {
-            permitted()?;
+            permitted(item)?;
         }
         if resolved.terminal == Terminal::Graph {
             // A graph checks its inputs itself, and takes control parameters beside them.
-            return Ok(params);
+            return Ok(Found::Call(params));
         }
         let hash = &resolved.tool().content_hash;
         let inputs = self.schemas.get_or_make(hash, 1, || resolved.inputs());
         let inputs = inputs.map_err(|error| refused(&error))?;
         let params = resolved.fit(&inputs, params);
-        Ok(params.map_err(|error| refused(&error))?)
+        let params = params.map_err(|error| refused(&error))?;
+        let Terminal::Thread(tool) = resolved.terminal else {
+            return Ok(Found::Call(params));
+        };
+        let wanted = ThreadOrder::of_tool(tool, params)?;
+        permitted(&wanted.directive)?;
+        Ok(Found::Thread(Box::new(wanted)))
     }
+}
+
+/// What is to be done, if it may be done.
+enum Found {
+    /// What stands at the end of the chain, with these parameters.
+    Call(Object),
+    /// A thread begins.
+    Thread(Box<ThreadOrder>),
 }
 
 impl Dispatcher {
@@ -205,8 +220,8 @@ impl Dispatcher {
         let done = match plan {
             Ok(Plan::Native(call)) => native_call(call, cx, &mut work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, &mut work).await,
-            Ok(Plan::Graph) => {
-                let text = "a graph is carried out by a run of its own";
+            Ok(Plan::Graph | Plan::Thread(_)) => {
+                let text = "graphs and threads are carried out by runs of their own";
                 Err(Failure::permanent("internal", text).into())
             }
             Err(refused) => {
@@ -220,7 +235,8 @@ impl Dispatcher {
         let (data, failure) = match done {
             Ok(data) => {
                 let failure = if tells_of_runs {
-                    reported_failure(&data)
+                    // The words are those of the runs it tells about.
+                    reported_failure(&data).map(Failure::decided)
                 } else {
                     declared_failure(&data)
                 };

@@ -1,5 +1,5 @@
 //! What is special to graph runs: their machine is the [`Walker`], their calls may be answered from the cache, and a call of a
-//! graph becomes a child run.
+//! graph or a directive becomes a child run.
 //!
 //! **Order.** A child run is created in the commit that starts its step; after a restart it is attached to, never started twice.
 //! Another try of the step continues it, or takes what it has come to meanwhile. A cancelled call gets the grace of

@@ -195,7 +195,7 @@ pub fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
 fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) -> Result<(), Error> {
     match chain.terminal {
         Terminal::Graph => Ok(()),
-        Terminal::Native(_) | Terminal::Process => Err(Error::NoGraph {
+        Terminal::Native(_) | Terminal::Process | Terminal::Thread(_) => Err(Error::NoGraph {
             item: item.clone(),
             wanted,
         }),

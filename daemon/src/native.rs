@@ -12,6 +12,7 @@ mod orchestrator;
 mod processes;
 mod reach;
 mod report;
+mod resume;
 mod wait;
 
 use rye_core::id::{ItemId, RunId};
@@ -32,10 +33,23 @@ pub enum Tool {
     Emitter,
     /// `rye/agent/threads/orchestrator`: waits for runs, stops them, resumes them, reports about them.
     Orchestrator,
+    /// `rye/agent/threads/wait_threads`, `cancel_thread` and `resume_thread`: an operation of the orchestrator each.
+    Threads(Threads),
     /// `rye/agent/threads/budget_ledger`: tells what runs may spend, and have spent.
     BudgetLedger,
     /// `rye/core/processes/…`: the same, one run at a time.
     Processes(Process),
+}
+
+/// An operation of the orchestrator that is a tool of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// Waits for runs.
+    Wait,
+    /// Asks a run to stop.
+    Cancel,
+    /// Lets a run go on.
+    Resume,
 }
 
 /// A tool below `rye/core/processes`.
@@ -59,6 +73,7 @@ impl Tool {
             Self::Echo
             | Self::Emitter
             | Self::Orchestrator
+            | Self::Threads(_)
             | Self::BudgetLedger
             | Self::Processes(_) => false,
         }
@@ -67,7 +82,7 @@ impl Tool {
     /// Whether `status` in its answer is that of a run it tells about, and not its own.
     pub const fn tells_of_runs(self) -> bool {
         match self {
-            Self::Orchestrator | Self::Processes(_) => true,
+            Self::Orchestrator | Self::Threads(_) | Self::Processes(_) => true,
             Self::Echo | Self::Control | Self::Emitter | Self::BudgetLedger => false,
         }
     }
@@ -80,6 +95,9 @@ pub fn find(id: &ItemId) -> Option<Tool> {
         "rye/agent/threads/internal/control" => Some(Tool::Control),
         "rye/agent/threads/internal/emitter" => Some(Tool::Emitter),
         "rye/agent/threads/orchestrator" => Some(Tool::Orchestrator),
+        "rye/agent/threads/wait_threads" => Some(Tool::Threads(Threads::Wait)),
+        "rye/agent/threads/cancel_thread" => Some(Tool::Threads(Threads::Cancel)),
+        "rye/agent/threads/resume_thread" => Some(Tool::Threads(Threads::Resume)),
         "rye/agent/threads/budget_ledger" => Some(Tool::BudgetLedger),
         "rye/core/processes/status" => Some(Tool::Processes(Process::Status)),
         "rye/core/processes/list" => Some(Tool::Processes(Process::List)),
@@ -107,6 +125,9 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Control => control::answer(params),
         Tool::Emitter => emitter::emit(params, session).await,
         Tool::Orchestrator => orchestrator::call(params, session).await,
+        Tool::Threads(Threads::Wait) => wait::wait(read(params)?, session).await,
+        Tool::Threads(Threads::Cancel) => orchestrator::cancel(read(params)?, session).await,
+        Tool::Threads(Threads::Resume) => resume::resume(read(params)?, session).await,
         Tool::BudgetLedger => budget::call(params, session).await,
         Tool::Processes(Process::Status) => processes::status(params, session).await,
         Tool::Processes(Process::List) => processes::list(params, session).await,

@@ -13,8 +13,9 @@ use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
-use rye_core::model::{Failure, Kill, KillReceipt, Object, Raised, Run, Spec, Verdict};
+use rye_core::model::{Failure, Kill, KillReceipt, Object, Raised, Run, RunKind, Spec, Verdict};
 use rye_core::money::Usd;
+use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
 use crate::journal::{AccountRow, Filter, Summary};
@@ -38,12 +39,16 @@ pub fn is_control(name: &str) -> bool {
     CONTROL.iter().any(|(word, _)| *word == name)
 }
 
-/// What a caller who does not wait for a graph run gets of it.
+/// What a caller who does not wait for a graph run or a thread gets of it.
 pub fn launched(run: &Run) -> Value {
+    let (id, item) = match run.spec.kind {
+        RunKind::Graph | RunKind::Tool => ("graph_run_id", "graph_id"),
+        RunKind::Thread => ("thread_id", "directive"),
+    };
     json!({
         "success": true,
-        "graph_run_id": run.id,
-        "graph_id": run.spec.item.id,
+        id: run.id,
+        item: run.spec.item.id,
         "status": "running",
         "pid": std::process::id(),
     })
@@ -171,14 +176,36 @@ impl AccountView {
 pub struct Nest<'a> {
     /// The run that asks.
     pub parent: &'a Run,
-    /// The graph.
-    pub item: &'a ItemRef,
-    /// The parameters of the action, control parameters included.
-    pub params: Object,
+    /// What it asks for.
+    pub wanted: Wanted,
     /// The idempotency key of the step, from which those of the new run derive.
     pub key: &'a str,
     /// The ended run of an earlier try of the step, to be continued.
     pub continues: Option<Arc<Run>>,
+}
+
+/// What an action comes to that a run of its own carries out.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// A graph.
+    Graph {
+        /// Which.
+        item: ItemRef,
+        /// The parameters of the action, control parameters included.
+        params: Object,
+    },
+    /// A thread.
+    Thread(Box<ThreadOrder>),
+}
+
+impl Wanted {
+    /// The item that runs.
+    pub const fn item(&self) -> &ItemRef {
+        match self {
+            Self::Graph { item, .. } => item,
+            Self::Thread(order) => &order.directive,
+        }
+    }
 }
 
 /// What came of asking for a run.
@@ -192,6 +219,8 @@ pub enum Nested {
         spec: Arc<Spec>,
         /// Why it fails at once, if it does.
         fault: Option<Failure>,
+        /// What its people should know.
+        warnings: Vec<String>,
     },
     /// No run: the answer was at hand (`validate: true`).
     Answer(Value),

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! start ─admit─► launch ─► task: commit run_created ─durable─► answer, then graph::drive | tool::drive ─► terminal event
-//! a graph in a graph: run_created in the parent's commit ─durable─► launch ─► task: graph::drive
+//! a graph or a directive that a run calls: run_created in the parent's commit ─durable─► launch ─► task: graph::drive
 //! cancel ─commit cancel_requested─► stop signal          kill ─stop signal─► task leaves ─► commit run_killed
 //! ```
 //!

@@ -178,16 +178,16 @@ impl ThreadRun {
         }
     }
 
-    /// Finds out what carries the call of a tool out: the tool itself, or a child run if it is a graph.
+    /// Finds out what carries the call of a tool out: the tool itself, or a child run if it is a graph or starts a thread.
     async fn look_up_tool(&self, run: &Run, call: &Call) -> Job<Planned> {
         let found = if let Some(found) = children::attached(call) {
             found
         } else {
             let prepared = self.at.prepare(call, TraceMode::Off).await;
-            if !prepared.is_graph() {
+            let Some(wanted) = prepared.wanted(call) else {
                 return begin(Planned::Tool(Box::new(prepared)));
-            }
-            children::nest(&self.at.services, run, call).await
+            };
+            children::nest(&self.at.services, run, call, wanted).await
         };
         let found = match found {
             Lookup::Answer(answer) => Lookup::Answer(self.told(answer).await),

@@ -27,6 +27,8 @@
 //! `directive` is the name in the first text of the user (`<directive name="NAME"`), `turn` is one more than there are messages of the
 //! model, `tool_result` is part of one of the newest results, `contains` is part of the newest text of the user.
 //!
+//! A value `$threads` in the input of a call is the list of the `thread_id`s that the newest results hold.
+//!
 //! How a stream goes: `pace_ms` between events; `hold: NAME` or `{name, before: EVENTS}` waits for [`ModelServer::release`];
 //! `slow_headers: MILLISECONDS` or `NAME`; `huge: BYTES` is a text in one event; `no_usage`, `no_end`, `duplicate_index` and
 //! `reset_before` are `true`. One of `cut_after: EVENTS` (the connection is closed), `reset_after: EVENTS`, `stall: EVENTS` (nothing more

@@ -460,7 +460,12 @@ fn a_chain_of_continuations_is_told_from_its_root() {
     assert_eq!(chain["chain"][0]["thread_id"], json!(first), "{chain}");
     assert_eq!(chain["chain"][1]["thread_id"], second);
     let message = json!({"operation": "resume_thread", "thread_id": first, "message": "hi"});
-    refused(&world, ORCHESTRATOR, &message, &["`message`"]);
+    refused(
+        &world,
+        ORCHESTRATOR,
+        &message,
+        &["only a thread has a model"],
+    );
     for operation in ["read_transcript", "chain_search", "handoff_thread"] {
         let params = json!({"operation": operation, "thread_id": first});
         refused(&world, ORCHESTRATOR, &params, &["later release"]);

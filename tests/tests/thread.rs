@@ -2,10 +2,13 @@
 
 mod children;
 mod crash;
+mod directives;
 mod foreign;
 mod limits;
 mod offered;
 mod said;
+mod story;
+mod tree;
 
 use nix::sys::signal::Signal;
 use rye_tests::binaries::clone_root;

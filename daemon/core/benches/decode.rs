@@ -143,7 +143,8 @@ fn decode(model: &ResolvedModel, stream: &str) {
     let mut last = None;
     split(stream, |data| {
         decoder.event(data, &[], &mut signals);
-        last = signals.drain(..).last();
+        last = signals.pop().or(last.take());
+        signals.clear();
     });
     let mut rest = Vec::new();
     decoder.finish(&mut rest);

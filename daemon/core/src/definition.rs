@@ -105,6 +105,27 @@ pub struct Limits {
     pub spawns: Option<u32>,
     /// How many levels of child runs a run may have.
     pub depth: Option<u32>,
+    /// How many turns each thread may take that a run starts.
+    pub turns: Option<u32>,
+    /// How many tokens the turns of each may use.
+    pub tokens: Option<u64>,
+    /// How long the turns of each may take together, in milliseconds.
+    pub duration_ms: Option<u64>,
+}
+
+impl Limits {
+    /// What a run of the graph may do, and leaves to those that it starts; what it may spend is the limit of its account.
+    pub fn of_runs(&self) -> crate::model::Limits {
+        crate::model::Limits {
+            steps: None,
+            depth: self.depth,
+            spawns: self.spawns,
+            turns: self.turns,
+            tokens: self.tokens,
+            duration_ms: self.duration_ms,
+            spend: None,
+        }
+    }
 }
 
 /// A graph that can run.
@@ -394,18 +415,18 @@ pub fn errors(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
         .filter(|finding| finding.severity == Severity::Error)
 }
 
-/// As [`parse`], among other items: warns too of what has no effect on those that are graphs, as `is_graph` says. It is
+/// As [`parse`], among other items: warns too of what has no effect on those that start a run, as `is_run` says. It is
 /// asked only of items where it matters.
 pub fn parse_among(
     text: &str,
-    is_graph: &dyn Fn(&ItemRef) -> bool,
+    is_run: &dyn Fn(&ItemRef) -> bool,
 ) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
     let document = yaml::parse(text).map_err(|fault| vec![Finding::of_yaml(fault)])?;
     let mut reader = read::Reader::new(&document);
     let graph = reader.graph();
     if let Some(graph) = &graph {
         surprises(&mut reader, graph, &paths::Reads::of(graph));
-        uses::check_caching(&mut reader, graph, is_graph);
+        uses::check_caching(&mut reader, graph, is_run);
     }
     let findings = reader.finish();
     match graph {

@@ -12,6 +12,8 @@
 //! is refused has never been. So a copy has to be cheap. After each commit the machine gets the record that it led to
 //! ([`Machine::rebase`]): with the times on record, and with what others have committed meanwhile.
 
+mod params;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,8 @@ use crate::id::{ItemRef, RunId};
 use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
 use crate::state::Why;
+
+pub use self::params::{Params, wrong};
 
 /// A pure machine that decides what a run of some kind does next.
 pub trait Machine: Clone + Send + Sync + 'static {

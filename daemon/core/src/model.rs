@@ -53,7 +53,7 @@ pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While
 pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
-pub use self::parent_end::{Fate, ParentEnd};
+pub use self::parent_end::{ChildTerms, Fate, ParentEnd};
 pub use self::raised::{Raisable, Raised, Unraised};
 pub use self::round::Round;
 pub use self::run::Run;
@@ -197,6 +197,9 @@ pub struct Spec {
     /// What the end of its parent means for it.
     #[serde(default, skip_serializing_if = "ParentEnd::waits")]
     pub parent_end: ParentEnd,
+    /// What is fixed about the runs that it starts.
+    #[serde(default, skip_serializing_if = "ChildTerms::are_usual")]
+    pub children: ChildTerms,
     /// The idempotency key of the step that started it: its own keys derive from that one, so that they are the same
     /// when the step is tried again with another run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,6 +252,7 @@ impl Spec {
             parent: None,
             depth: 0,
             parent_end: ParentEnd::Wait,
+            children: ChildTerms::default(),
             effect_scope: None,
             start_from: None,
             budget,
@@ -339,6 +343,9 @@ pub struct Failure {
     pub code: String,
     /// Whether the same call may succeed later.
     pub retryable: bool,
+    /// Whether that is all it means: its words are those of a model, or of other runs, and say nothing about what to do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_decided: bool,
 }
 
 impl Failure {
@@ -349,6 +356,16 @@ impl Failure {
             node: None,
             code: code.to_owned(),
             retryable: false,
+            is_decided: false,
+        }
+    }
+
+    /// The same failure, whose words mean nothing beyond its code.
+    #[must_use]
+    pub fn decided(self) -> Self {
+        Self {
+            is_decided: true,
+            ..self
         }
     }
 

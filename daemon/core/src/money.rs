@@ -108,6 +108,11 @@ impl Usd {
         }
     }
 
+    /// The amount as a number, with which graphs and models calculate.
+    pub fn to_number(self) -> Value {
+        serde_json::from_str(&self.to_string()).expect("an amount is shown as a decimal number")
+    }
+
     /// The sum; `None` if it does not fit.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.nanos.checked_add(other.nanos).map(Self::from_nanos)

@@ -9,6 +9,7 @@
 //! a hook acts under the run's capabilities, so a file of a project can only take authority away.
 //! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the fix.
 
+mod children;
 mod classify;
 mod resilience;
 mod risk;
@@ -17,7 +18,7 @@ use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
 use crate::expr::nearest;
-use crate::model::{Failure, Limits, Object};
+use crate::model::{ChildTerms, Failure, Limits, Object};
 use crate::money::Usd;
 
 pub use self::classify::Classification;
@@ -81,6 +82,11 @@ impl Policy {
             classifier: Classifier::read(&config[CLASSIFICATION])?,
             resilience,
         })
+    }
+
+    /// What is fixed about the child runs of a thread.
+    pub const fn children(&self) -> ChildTerms {
+        self.resilience.children
     }
 
     /// How often what failed is tried again, if nobody says otherwise.

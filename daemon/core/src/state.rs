@@ -116,6 +116,8 @@ pub enum Why {
     SpawnsUsedUp(u32),
     /// So many runs of its tree are not over already.
     TreeFull(usize),
+    /// So many runs that the one which asks for it has started are not over already.
+    TooManyChildren(u32),
     /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
     Stopping(RunId),
     /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
@@ -156,6 +158,11 @@ impl fmt::Display for Refused {
                 f,
                 "{most} runs below the same first run are not over, and more are not allowed at once"
             ),
+            Why::TooManyChildren(most) => write!(
+                f,
+                "{most} child runs are not over, and more are not allowed at once (`concurrency.max_concurrent_children` of \
+                 `config:agent/resilience`): wait for one of them"
+            ),
             Why::Stopping(killed) => write!(f, "run {killed} is being killed"),
             Why::Stale => write!(f, "run {run} has changed meanwhile"),
         }
@@ -168,7 +175,7 @@ impl Kinded for Refused {
             Why::Illegal(source) => source.kind(),
             Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
-            Why::Full | Why::TreeFull(_) => ErrorKind::Exhausted,
+            Why::Full | Why::TreeFull(_) | Why::TooManyChildren(_) => ErrorKind::Exhausted,
             Why::Budget(denied) => denied.kind(),
             Why::Stale => ErrorKind::Bug,
         }
@@ -186,6 +193,7 @@ impl Error for Refused {
             | Why::Budget(_)
             | Why::SpawnsUsedUp(_)
             | Why::TreeFull(_)
+            | Why::TooManyChildren(_)
             | Why::Stopping(_)
             | Why::Stale => None,
         }
@@ -218,6 +226,8 @@ struct Standing {
     active: bool,
     /// Neither ended nor asked to stop.
     cancellable: bool,
+    /// Not over.
+    live: bool,
 }
 
 impl Standing {
@@ -226,6 +236,7 @@ impl Standing {
         Self {
             active: matches!(status, Status::Created | Status::Running),
             cancellable: !status.is_terminal() && run.cancel.is_none(),
+            live: !status.is_terminal(),
         }
     }
 }
@@ -255,6 +266,8 @@ pub struct State {
     by_age: BTreeSet<Age>,
     /// Those with a parent, by it, whether or not the parent waits for them.
     children: HashMap<RunId, BTreeSet<Age>>,
+    /// How many of those are not over, by the parent.
+    live_children: HashMap<RunId, usize>,
     /// Those that have neither ended nor been asked to stop.
     cancellable: BTreeSet<RunId>,
     /// How many are created or running.
@@ -331,8 +344,33 @@ impl State {
                 return refused(Why::KeyTaken(taken.clone()));
             }
         }
+        self.check_children(draft)?;
         self.accounts.check_trees(draft, on.most_in_tree)?;
         self.accounts.plan(draft, on.arrival)
+    }
+
+    /// Refuses a draft with which more runs that one run has started would not be over than it may have at once. What ends in the same
+    /// draft counts still.
+    fn check_children(&self, draft: &Draft) -> Result<(), Refused> {
+        let mut added: HashMap<&RunId, usize> = HashMap::new();
+        for (number, (change, _)) in draft.facts().enumerate() {
+            let Some(parent) = change.created().and_then(|spec| spec.parent.as_ref()) else {
+                continue;
+            };
+            let most = self.runs.get(parent).and_then(|run| run.spec.children.most);
+            let Some(most) = most else { continue };
+            let added = added.entry(parent).or_default();
+            *added += 1;
+            let live = self.live_children.get(parent).copied().unwrap_or_default();
+            if live + *added > usize::try_from(most).unwrap_or(usize::MAX) {
+                return Err(Refused {
+                    change: number,
+                    run: change.run.clone(),
+                    why: Why::TooManyChildren(most),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The limits of which `draft`, which was checked, uses up four fifths; each with how many settlements of the draft stand before
@@ -415,6 +453,7 @@ impl State {
         let (was_active, was_cancellable) =
             before.map_or((false, false), |was| (was.active, was.cancellable));
         self.count(was_active, now.active);
+        self.count_child(run, before.is_some_and(|was| was.live), now.live);
         match (was_cancellable, now.cancellable) {
             (false, true) => {
                 self.cancellable.insert(run.id.clone());
@@ -428,6 +467,20 @@ impl State {
 
     fn count(&mut self, before: bool, now: bool) {
         self.active = self.active + usize::from(now) - usize::from(before);
+    }
+
+    fn count_child(&mut self, run: &Run, before: bool, now: bool) {
+        let Some(parent) = run.spec.parent.as_ref().filter(|_| before != now) else {
+            return;
+        };
+        if now {
+            *self.live_children.entry(parent.clone()).or_default() += 1;
+        } else if let Some(live) = self.live_children.get_mut(parent) {
+            *live -= 1;
+            if *live == 0 {
+                self.live_children.remove(parent);
+            }
+        }
     }
 
     /// Forgets a run that is kept elsewhere, and hands out its record; its start key stays for a while.
@@ -446,6 +499,7 @@ impl State {
         }
         let was = Standing::of(&run);
         self.count(was.active, false);
+        self.count_child(&run, was.live, false);
         self.cancellable.remove(id);
         if let Some(key) = key(&run.spec) {
             self.late.push_back(key);

@@ -31,6 +31,7 @@ mod calls;
 mod contract;
 mod exceeded;
 mod offer;
+mod order;
 mod recovered;
 mod results;
 mod speaking;
@@ -51,6 +52,7 @@ pub use self::artifact::Reading;
 pub use self::before::{Funds, Left};
 pub use self::contract::{Contract, Does, Offered, Target, Terms};
 pub use self::offer::{ItemTool, ItemTools, Offer, Wanted, may_be_offered, offer, ungranted};
+pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 

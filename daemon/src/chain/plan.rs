@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::Object;
+use rye_core::thread::ThreadOrder;
 use rye_item::Space;
 use serde_json::Value;
 
@@ -40,6 +41,8 @@ pub enum Plan {
     Process(Box<ProcessPlan>),
     /// A graph run, which is not carried out as a call.
     Graph,
+    /// A thread, which is not carried out as a call either.
+    Thread(Box<ThreadOrder>),
 }
 
 /// A call of a tool inside the daemon.
@@ -81,6 +84,13 @@ pub fn plan(
             timeout,
         })),
         Terminal::Graph => Ok(Plan::Graph),
+        Terminal::Thread(tool) => {
+            let order = ThreadOrder::of_tool(tool, params).map_err(|failure| Error::Params {
+                item: chain.item.clone(),
+                failure: Box::new(failure),
+            })?;
+            Ok(Plan::Thread(Box::new(order)))
+        }
         Terminal::Process => {
             let mut plan = process(chain, &params, origin, config, offer)?;
             if let Some(timeout) = timeout {

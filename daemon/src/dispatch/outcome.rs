@@ -93,6 +93,7 @@ pub(super) fn judge(
             node: None,
             code: code.to_owned(),
             retryable,
+            is_decided: false,
         },
     }))
 }

@@ -110,12 +110,13 @@ impl<K: Kind> Plan<K> {
 }
 
 /// What a call comes to whose child run is refused: it cannot be paid for, its parent has
-/// started as many as it may, or too many runs of its tree are live. `None` if the call is to
+/// started as many as it may, or too many of them or of its whole tree are live. `None` if the call is to
 /// be looked up again.
 pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
     let (code, retryable) = match &refused.why {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
+        Why::TooManyChildren(_) => ("too_many_children", false),
         Why::TreeFull(_) => ("resource_exhausted", true),
         Why::Illegal(_)
         | Why::NotLive

@@ -3,8 +3,8 @@
 //! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash
 //! over graph, node, action, configuration and the content of its tool's whole chain; what a tool reads besides is not part of
 //! it. Permission and parameters are checked before. What succeeded is stored before it is concluded; failures and calls whose
-//! effect nobody knows never are. A call of a graph gets its key all the same, for its receipt, and is never cached: the key
-//! cannot cover what the graph will call.
+//! effect nobody knows never are. A call of a graph or a directive gets its key all the same, for its receipt, and is never cached: the
+//! key cannot cover what that will call.
 
 use std::sync::Arc;
 
@@ -46,11 +46,12 @@ pub(super) async fn look_up(context: &GraphRun, run: &Run, call: &Call) -> Job<P
     }
     let prepared = context.at.prepare(call, TraceMode::Off).await;
     let node_input_hash = context.input_hash(call, &prepared);
-    if prepared.is_graph() {
+    if let Some(wanted) = prepared.wanted(call) {
         if call.caching == Caching::On {
-            tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that calls a graph");
+            tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that starts a run");
         }
-        return by_child(children::nest(services, run, call).await, node_input_hash);
+        let found = children::nest(services, run, call, wanted).await;
+        return by_child(found, node_input_hash);
     }
     if let Some(answer) = context.remembered(call, node_input_hash.as_deref()).await {
         return Job::Known(Box::new(answer), false);

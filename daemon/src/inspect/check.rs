@@ -4,28 +4,30 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
-use rye_core::definition::{self, About, Remark, Severity, Validation};
+use rye_core::definition::{self, About, Inputs, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
-use rye_core::id::{ItemId, ItemRef};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
+use rye_core::thread::ThreadOrder;
 use rye_core::yaml;
-use rye_item::Library;
 use rye_item::library::{self, Draft};
+use rye_item::{Library, Space};
 
 use super::{Checked, Error, graph_only, head};
 use crate::chain::{self, STATE_GRAPH, Terminal};
+use crate::directives;
 use crate::port;
 
 /// Checks `item` and what it uses. Blocks.
 pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
     let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
-    let is_graph = |used: &ItemRef| chain::is_graph(library, used);
+    let is_run = |used: &ItemRef| chain::starts_run(library, used);
     let refusal = match chain::resolve(library, &item, None) {
         Ok(chain) => {
             graph_only(&item, &chain, "checked")?;
             return Ok(Checked {
                 path: chain.tool().path.display().to_string(),
-                report: definition::validate_among(&chain.tool().text, &look_up, &is_graph),
+                report: definition::validate_among(&chain.tool().text, &look_up, &is_run),
             });
         }
         Err(refusal) => refusal,
@@ -37,7 +39,7 @@ pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> 
             source: Box::new(refusal),
         });
     };
-    let mut report = definition::validate_among(&draft.text, &look_up, &is_graph);
+    let mut report = definition::validate_among(&draft.text, &look_up, &is_run);
     report.add(head::check(library, &item, &draft.text));
     put_refusal(&mut report, &refusal);
     Ok(Checked {
@@ -115,6 +117,9 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
         let message = "the graph calls itself; only the limit of depth ends that, with an error, unless a branch does";
         return vec![about_item("self_call", message.to_owned())];
     }
+    if used.kind == ItemKind::Directive {
+        return of_directive(library, used, params);
+    }
     let chain = match chain::resolve(library, used, None) {
         Ok(chain) => chain,
         Err(refusal) => return vec![refused(library, used, &refusal)],
@@ -124,16 +129,44 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
         params.retain(|key, _| !port::is_control(key));
     }
     match chain.inputs() {
-        Ok(inputs) => inputs
-            .misfits(&params)
-            .into_iter()
-            .map(|(about, problem)| Remark {
-                code: "bad_params",
-                message: format!("`{}` refuses these `params`: {problem}", used.id),
-                about,
-            })
-            .collect(),
+        Ok(inputs) => misfits(used, &inputs, &params),
         Err(error) => vec![about_item("item_refused", with_sources(&error))],
+    }
+}
+
+/// What does not fit `inputs` of the item `used` among these parameters.
+fn misfits(used: &ItemRef, inputs: &Inputs, params: &Object) -> Vec<Remark> {
+    let misfits = inputs.misfits(params).into_iter();
+    misfits
+        .map(|(about, problem)| Remark {
+            code: "bad_params",
+            message: format!("`{}` refuses these `params`: {problem}", used.id),
+            about,
+        })
+        .collect()
+}
+
+/// What the author of a graph should know of its use of the directive `used` with these parameters.
+fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remark> {
+    let file = match library.resolve(used, Space::Project) {
+        Ok(file) => file,
+        Err(error) => {
+            let refusal = chain::Error::Item(Box::new(error));
+            return vec![refused(library, used, &refusal)];
+        }
+    };
+    let directive = match directives::read(&file, &mut Vec::new()) {
+        Ok(directive) => directive,
+        Err(error) => return vec![about_item("item_refused", with_sources(&error))],
+    };
+    // What a template says how the thread is to go cannot be told, and neither can what its inputs are then.
+    let Ok(order) = ThreadOrder::of_action(used.clone(), params.clone()) else {
+        return Vec::new();
+    };
+    let inputs = directive.inputs.as_ref().map(Inputs::new);
+    match inputs {
+        Some(Ok(inputs)) => misfits(used, &inputs, &order.inputs),
+        Some(Err(_)) | None => Vec::new(),
     }
 }
 

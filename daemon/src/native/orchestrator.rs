@@ -3,18 +3,17 @@
 //! What a run may see and do stands in [`super::reach`]; waiting in [`super::wait`]. Operations on what only LLM threads
 //! have (their text, their handoff) are refused by name.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rye_core::model::{Failure, Kill, Object, Raised, Run, Verdict};
+use rye_core::model::{Failure, Kill, Object, Run};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::{ACTIVE, records, seconds};
 use super::reach::{actionable, is_within, visible};
-use super::{Session, invalid, read, report, wait};
+use super::{Session, read, report, resume, wait};
 use crate::journal::Filter;
-use crate::port::{Refusal, Resume};
+use crate::port::Refusal;
 use crate::process::KILL_GRACE;
 
 /// What is asked, by the word of `operation`.
@@ -22,10 +21,7 @@ use crate::process::KILL_GRACE;
 #[serde(tag = "operation", rename_all = "snake_case")]
 enum Operation {
     WaitThreads(wait::Params),
-    CancelThread {
-        thread_id: String,
-        reason: Option<String>,
-    },
+    CancelThread(Cancellation),
     KillThread {
         thread_id: String,
         reason: Option<String>,
@@ -44,19 +40,17 @@ enum Operation {
     GetChain {
         thread_id: String,
     },
-    ResumeThread(Resumption),
+    ResumeThread(resume::Params),
     ReadTranscript,
     ChainSearch,
     HandoffThread,
 }
 
+/// A run that is to stop.
 #[derive(Debug, Deserialize)]
-struct Resumption {
+pub(super) struct Cancellation {
     thread_id: String,
-    message: Option<String>,
-    max_steps: Option<u32>,
-    #[serde(default)]
-    uncertain: BTreeMap<String, String>,
+    reason: Option<String>,
 }
 
 /// Does what `operation` names.
@@ -73,7 +67,7 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
     })?;
     match operation {
         Operation::WaitThreads(params) => wait::wait(params, session).await,
-        Operation::CancelThread { thread_id, reason } => cancel(&thread_id, reason, session).await,
+        Operation::CancelThread(asked) => cancel(asked, session).await,
         Operation::KillThread {
             thread_id,
             reason,
@@ -108,16 +102,19 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         }
         Operation::AggregateResults { thread_ids } => wait::aggregate(&thread_ids, session).await,
         Operation::GetChain { thread_id } => chain(&thread_id, session).await,
-        Operation::ResumeThread(asked) => resume(asked, session).await,
+        Operation::ResumeThread(asked) => resume::resume(asked, session).await,
         Operation::ReadTranscript => later("read_transcript"),
         Operation::ChainSearch => later("chain_search"),
         Operation::HandoffThread => later("handoff_thread"),
     }
 }
 
-async fn cancel(id: &str, reason: Option<String>, session: &Session<'_>) -> Result<Value, Failure> {
-    let run = actionable(session, id).await?;
-    let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
+/// Asks a run to stop.
+pub(super) async fn cancel(asked: Cancellation, session: &Session<'_>) -> Result<Value, Failure> {
+    let run = actionable(session, &asked.thread_id).await?;
+    let cause = asked
+        .reason
+        .unwrap_or_else(|| format!("the run {}", session.run));
     let run = session.runs.cancel(run.id.clone(), cause).await;
     let run = run.map_err(Refusal::of_run)?;
     Ok(json!({
@@ -177,51 +174,4 @@ fn link(run: &Arc<Run>) -> Value {
         "status": run.status().as_str(),
         "directive": run.spec.item.id,
     })
-}
-
-async fn resume(asked: Resumption, session: &Session<'_>) -> Result<Value, Failure> {
-    if asked.message.is_some() {
-        return Err(invalid(
-            "`message` is for LLM threads; a graph run resumes from its state, so leave it out",
-        ));
-    }
-    let run = actionable(session, &asked.thread_id).await?;
-    let resolved = session
-        .runs
-        .newest(run.id.clone())
-        .await
-        .map_err(Refusal::of_run)?;
-    let mut verdicts = Vec::new();
-    for (item, word) in asked.uncertain {
-        let verdict = Verdict::parse(&word).ok_or_else(|| {
-            invalid(format!(
-                "`uncertain.{item}` is retry, done or fail, not {word:?}"
-            ))
-        })?;
-        verdicts.push((item, verdict));
-    }
-    let request = Resume {
-        by: format!("the run {}", session.run),
-        spend: None,
-        raised: Raised {
-            max_steps: asked.max_steps,
-            ..Raised::default()
-        },
-        verdicts,
-        message: None,
-        layers: session.spec.layers.clone(),
-    };
-    let resumed = session.runs.resume(resolved.id.clone(), request).await;
-    let resumed = resumed.map_err(Refusal::of_run)?;
-    let original = (resolved.id != run.id).then_some(&run.id);
-    Ok(json!({
-        "success": true,
-        "resumed": true,
-        "old_thread_id": resolved.id,
-        "new_thread_id": resumed.id,
-        "original_thread_id": original,
-        "resolved_thread_id": resolved.id,
-        "directive": resumed.spec.item.id,
-        "new_thread_result": {"success": true, "thread_id": resumed.id, "status": resumed.status().as_str()},
-    }))
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rye_core::ledger::Cost;
 use rye_core::model::{Failure, Run, Status};
-use rye_core::money::Usd;
 use serde_json::{Value, json};
 
 use super::Session;
@@ -51,12 +50,14 @@ pub(super) fn record(run: &Run, cost: &Cost) -> Value {
 
 /// What a wait reports about a run that has cost so much.
 pub(super) fn result(run: &Run, cost: &Cost) -> Value {
+    let result = run.result();
     json!({
         "thread_id": run.id,
         "status": run.status().as_str(),
         "cost": figures(run, cost),
         "error": error(run),
-        "outputs": run.result().get("output"),
+        "outputs": result.get("output"),
+        "result": result.get("result"),
     })
 }
 
@@ -69,14 +70,8 @@ pub(super) fn failed(failure: &Failure) -> Value {
 fn figures(run: &Run, cost: &Cost) -> Value {
     let mut figures = cost.figures();
     figures.insert("steps".to_owned(), json!(run.steps()));
-    figures.insert("spend".to_owned(), dollars(cost.usage.money));
+    figures.insert("spend".to_owned(), cost.usage.money.to_number());
     Value::Object(figures)
-}
-
-/// An amount as a number, which graphs calculate with.
-pub(super) fn dollars(amount: Usd) -> Value {
-    let text = amount.to_string();
-    serde_json::from_str(&text).expect("an amount is shown as a decimal number")
 }
 
 /// Whether a task of this daemon carries it out.

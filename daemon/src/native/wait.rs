@@ -295,7 +295,7 @@ impl Table {
             "success": success,
             "threads": threads,
             "results": threads,
-            "total_cost": report::dollars(total),
+            "total_cost": total.to_number(),
         });
         if let Some(began) = began {
             answer["elapsed_seconds"] = json!(began.elapsed().as_secs_f64());

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::ItemRef;
-use rye_core::machine::Certainty;
+use rye_core::machine::{Call, Certainty};
 use rye_core::model::{Failure, KillReceipt, Object};
 use serde_json::{Value, json};
 
 use crate::chain::{Chain, Origin, Plan};
+use crate::port::Wanted;
 use crate::projects::Project;
 
 /// An action to carry out.
@@ -94,9 +95,16 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Whether a graph run carries it out, and not [`Dispatch`](super::Dispatch).
-    pub const fn is_graph(&self) -> bool {
-        matches!(self.plan, Ok(Plan::Graph))
+    /// The run that carries it out, if one does and not [`Dispatch`](super::Dispatch); `call` is what was prepared.
+    pub fn wanted(&self, call: &Call) -> Option<Wanted> {
+        match &self.plan {
+            Ok(Plan::Graph) => Some(Wanted::Graph {
+                item: self.item.clone(),
+                params: call.params.clone(),
+            }),
+            Ok(Plan::Thread(order)) => Some(Wanted::Thread(order.clone())),
+            Ok(Plan::Native(_) | Plan::Process(_)) | Err(_) => None,
+        }
     }
 
     /// Content hashes of all elements of its chain, tool first.

@@ -20,11 +20,11 @@ use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
-    Budget, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
+    Budget, ChildTerms, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
 };
 use rye_item::{Item, Library};
 
-use super::lineage::limits_of_children;
+use super::lineage::{limits_of_child, of_runs_only};
 use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::{self, Chain, Offer, Terminal};
 use crate::config::Config;
@@ -85,11 +85,10 @@ impl Admission {
     ) -> Result<Admitted, Error> {
         let resolved =
             chain::resolve(inside.library, item, None).map_err(|source| refused(item, source))?;
-        let is_graph = matches!(resolved.terminal, Terminal::Graph);
-        let kind = if is_graph {
-            RunKind::Graph
-        } else {
-            RunKind::Tool
+        let (is_graph, kind) = match resolved.terminal {
+            Terminal::Graph => (true, RunKind::Graph),
+            Terminal::Native(_) | Terminal::Process => (false, RunKind::Tool),
+            Terminal::Thread(_) => return Err(of_runs_only(item)),
         };
         let spec = self.spec(inside, kind, resolved.tool(), budget, &request);
         if !is_graph && !matches!(request.start_at, StartAt::Start) {
@@ -203,8 +202,13 @@ impl Admission {
             .unwrap_or(spec.durability);
         spec.budget
             .limit_by(graph.limits.spend, policy.default_spend());
-        let above = request.lineage.as_ref().map(|lineage| &*lineage.spec);
-        spec.limits = limits_of_children(&spec.limits, graph.limits, above);
+        let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
+        spec.limits = limits_of_child(&spec.limits, &graph.limits.of_runs(), above);
+        // How many threads run side by side is up to the graph.
+        spec.children = ChildTerms {
+            most: None,
+            ..policy.children()
+        };
         let default_steps = graph
             .max_steps
             .unwrap_or(self.config.limits.max_steps.get());
@@ -243,14 +247,14 @@ impl Admission {
         library: &Library,
     ) -> Result<(Arc<Graph>, Vec<Finding>), Vec<Finding>> {
         let parsed = self.services.graphs.read(text)?;
-        let is_graph = |item: &ItemRef| chain::is_graph(library, item);
-        let caches_graphs = parsed.graph.nodes.iter().any(|node| {
+        let is_run = |item: &ItemRef| chain::starts_run(library, item);
+        let caches_runs = parsed.graph.nodes.iter().any(|node| {
             let item = node.work.action().and_then(Action::named);
-            node.caching == Caching::On && item.is_some_and(|item| is_graph(&item))
+            node.caching == Caching::On && item.is_some_and(|item| is_run(&item))
         });
-        let findings = if caches_graphs {
+        let findings = if caches_runs {
             // That is a warning, which belongs among those about the text alone.
-            definition::parse_among(text, &is_graph)?.1
+            definition::parse_among(text, &is_run)?.1
         } else {
             parsed.findings.clone()
         };
@@ -281,6 +285,8 @@ fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
             "`limits.steps` is for graphs; a thread takes turns: write `--limit turns=N`".to_owned()
         }
         (ItemKind::Directive, _) | (_, None) => return Ok(()),
+        // They are those that the graph gives its threads.
+        _ if matches!(request.start_at, StartAt::Continue { .. }) => return Ok(()),
         (_, Some((field, _))) => format!("`{field}` is for threads, and `{item}` is no directive"),
     };
     Err(Error::Params { message })

@@ -5,6 +5,7 @@
 
 use rye_core::definition;
 use rye_core::id::RunId;
+use rye_core::machine::{Params, wrong};
 use rye_core::model::{Failure, Object, Run};
 use serde_json::Value;
 
@@ -38,16 +39,16 @@ pub(super) struct Asked {
 impl Asked {
     /// Takes the parameters apart; the failure has the code `invalid_params` and names the parameter.
     pub(super) fn read(params: Object) -> Result<Self, Failure> {
-        let mut params = Params(params);
+        let mut params = Params::new(params, "a graph");
         let asked = Self {
             detached: params.flag("async")?,
             validate: params.flag("validate")?,
             node: params.text("node", "the name of a node")?,
-            inject_state: params.state()?,
-            capabilities: params.patterns()?,
+            inject_state: params.map("inject_state")?.unwrap_or_default(),
+            capabilities: params.patterns("capabilities")?,
             depth: params.number("depth")?,
             max_steps: params.number("max_steps")?,
-            resume: params.resume()?,
+            resume: resumed(&mut params)?,
             inputs: Object::new(),
         };
         if asked.node.is_none() && asked.resume.is_some() && !asked.inject_state.is_empty() {
@@ -56,91 +57,35 @@ impl Asked {
             ));
         }
         Ok(Self {
-            inputs: params.0,
+            inputs: params.into_rest(),
             ..asked
         })
     }
 }
 
-fn wrong(text: impl Into<String>) -> Failure {
-    Failure::permanent("invalid_params", text)
+fn run(params: &mut Params, key: &str) -> Result<Option<RunId>, Failure> {
+    let given = params.text(key, "the id of a run")?;
+    let run = given.map(RunId::new).transpose();
+    run.map_err(|error| wrong(format!("`{key}`: {error}")))
 }
 
-fn not(key: &str, wanted: &str) -> Failure {
-    wrong(format!("`{key}` of a graph is {wanted}"))
-}
-
-struct Params(Object);
-
-impl Params {
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.0.remove(key).filter(|given| !given.is_null())
-    }
-
-    fn flag(&mut self, key: &str) -> Result<bool, Failure> {
-        match self.take(key) {
-            None => Ok(false),
-            Some(Value::Bool(given)) => Ok(given),
-            Some(_) => Err(not(key, "true or false")),
+/// Both spellings: `resume: true` with `graph_run_id`, and `resume_run_id`.
+fn resumed(params: &mut Params) -> Result<Option<RunId>, Failure> {
+    let resume = params.flag("resume")?;
+    let named = run(params, "graph_run_id")?;
+    let direct = run(params, "resume_run_id")?;
+    match (resume, named, direct) {
+        (_, Some(named), Some(direct)) if named != direct => {
+            Err(wrong("`graph_run_id` and `resume_run_id` name two runs"))
         }
-    }
-
-    fn text(&mut self, key: &str, wanted: &str) -> Result<Option<String>, Failure> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::String(given)) => Ok(Some(given)),
-            Some(_) => Err(not(key, wanted)),
-        }
-    }
-
-    fn number(&mut self, key: &str) -> Result<Option<u32>, Failure> {
-        let Some(given) = self.take(key) else {
-            return Ok(None);
-        };
-        let number = given.as_u64().and_then(|given| u32::try_from(given).ok());
-        number
-            .map(Some)
-            .ok_or_else(|| not(key, "a whole number from 0"))
-    }
-
-    fn state(&mut self) -> Result<Object, Failure> {
-        match self.take("inject_state") {
-            None => Ok(Object::new()),
-            Some(Value::Object(state)) => Ok(state),
-            Some(_) => Err(not("inject_state", "a map")),
-        }
-    }
-
-    fn patterns(&mut self) -> Result<Option<Vec<String>>, Failure> {
-        let list = self.take("capabilities").map(serde_json::from_value);
-        list.transpose()
-            .map_err(|_misfit| not("capabilities", "a list of patterns"))
-    }
-
-    fn run(&mut self, key: &str) -> Result<Option<RunId>, Failure> {
-        let given = self.text(key, "the id of a run")?;
-        let run = given.map(RunId::new).transpose();
-        run.map_err(|error| wrong(format!("`{key}`: {error}")))
-    }
-
-    /// Both spellings: `resume: true` with `graph_run_id`, and `resume_run_id`.
-    fn resume(&mut self) -> Result<Option<RunId>, Failure> {
-        let resume = self.flag("resume")?;
-        let named = self.run("graph_run_id")?;
-        let direct = self.run("resume_run_id")?;
-        match (resume, named, direct) {
-            (_, Some(named), Some(direct)) if named != direct => {
-                Err(wrong("`graph_run_id` and `resume_run_id` name two runs"))
-            }
-            (_, _, Some(run)) | (true, Some(run), None) => Ok(Some(run)),
-            (true, None, None) => Err(wrong(
-                "`resume: true` goes with `graph_run_id`, the run to resume",
-            )),
-            (false, Some(_), None) => Err(wrong(
-                "`graph_run_id` goes with `resume: true`; a fresh run gets its id from the daemon",
-            )),
-            (false, None, None) => Ok(None),
-        }
+        (_, _, Some(run)) | (true, Some(run), None) => Ok(Some(run)),
+        (true, None, None) => Err(wrong(
+            "`resume: true` goes with `graph_run_id`, the run to resume",
+        )),
+        (false, Some(_), None) => Err(wrong(
+            "`graph_run_id` goes with `resume: true`; a fresh run gets its id from the daemon",
+        )),
+        (false, None, None) => Ok(None),
     }
 }
 

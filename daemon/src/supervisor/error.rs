@@ -77,6 +77,12 @@ pub enum Error {
         /// Which, and the fix.
         message: String,
     },
+    /// The inputs of a directive do not fit it.
+    #[error("{message}")]
+    Inputs {
+        /// Which, and why.
+        message: String,
+    },
     /// What was asked of a run does not fit what it is or why it is suspended.
     #[error("run `{run}`: {problem}")]
     Unfit {
@@ -125,9 +131,10 @@ impl Kinded for Error {
             Self::Directive(source) => source.kind(),
             Self::Models(source) => source.kind(),
             Self::NoModel(source) => source.kind(),
-            Self::NotAGraph { .. } | Self::Params { .. } | Self::NotSupported { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NotAGraph { .. }
+            | Self::Params { .. }
+            | Self::Inputs { .. }
+            | Self::NotSupported { .. } => ErrorKind::Invalid,
             Self::Over { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }

@@ -67,7 +67,9 @@ impl Supervisor {
         };
         let executed = match chain.terminal {
             Terminal::Graph => self.execute_graph(request).await?,
-            Terminal::Native(_) | Terminal::Process => self.execute_tool(request, trace).await?,
+            Terminal::Native(_) | Terminal::Process | Terminal::Thread(_) => {
+                self.execute_tool(request, trace).await?
+            }
         };
         Ok((executed, found))
     }

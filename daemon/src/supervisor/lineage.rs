@@ -1,29 +1,32 @@
 //! Child runs: how they are created, and what drivers and native tools may ask of the owner of all runs.
 //!
 //! A child run has the authority of its parent, narrowed by what it declares and by what the action names, lies within
-//! its parent's depth, and may start no more runs than its parent may. A run that its parent does not wait for (`async: true`) is left alone when its parent is stopped.
+//! its parent's depth, and may start no more runs than its parent may; a thread takes no more turns, tokens and time. What the end of
+//! the parent means for a run that it does not wait for (`async: true`) is said by the kinds of both, and by what the parent began with.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use rye_core::definition;
+use rye_core::capability::Layer;
 use rye_core::error::with_sources;
-use rye_core::id::RunId;
+use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
 use rye_core::model::{
-    Event, Failure, Fate, Kill, KillReceipt, Life, Limits, ParentEnd, Run, RunEvent, RunKind, Spec,
-    SuspendReason,
+    Event, Failure, Kill, KillReceipt, Life, Limits, Object, ParentEnd, Run, RunEvent, RunKind,
+    Spec, SuspendReason,
 };
 use rye_core::money::Usd;
+use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::resume::continuation_key;
 use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
+use crate::directives;
 use crate::journal::{Change, Filter, Summary};
-use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
+use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
 
 /// Levels of child runs of a run that nobody limited.
 const MOST_DEPTH: u32 = 10;
@@ -44,36 +47,74 @@ fn levels_below(spec: &Spec) -> u32 {
     spec.limits.depth.unwrap_or(MOST_DEPTH)
 }
 
-/// The limits of a run for which these are `asked`, with those of its graph where they name none of its child runs; and never more of
-/// these than the run `above`, which asks for it, has.
-pub(super) fn limits_of_children(
-    asked: &Limits,
-    graph: definition::Limits,
-    above: Option<&Spec>,
-) -> Limits {
-    let least = |own: Option<u32>, above: Option<u32>| own.into_iter().chain(above).min();
-    let depth_left = above.map(|above| levels_below(above).saturating_sub(1));
+/// What a run leaves to each of those that it starts: no more than it has itself, and of the time in turns what is left of its own.
+fn limits_below(run: &Run) -> Limits {
+    let own = &run.spec.limits;
+    let mut limits = Limits {
+        steps: None,
+        spend: None,
+        depth: Some(levels_below(&run.spec).saturating_sub(1)),
+        ..own.clone()
+    };
+    if let Some(thread) = run.thread() {
+        limits.turns = thread.limits.turns;
+        limits.tokens = thread.limits.tokens;
+        let most = thread.limits.duration_ms;
+        limits.duration_ms = most.map(|most| most.saturating_sub(thread.used.active_ms));
+    }
+    limits
+}
+
+/// The limits of a run for which these are `asked`, with those of its item where they name none; and never more than the run `above`
+/// leaves, which asks for it.
+pub(super) fn limits_of_child(asked: &Limits, item: &Limits, above: Option<&Limits>) -> Limits {
+    fn least<T: Copy + Ord>(of: impl Fn(&Limits) -> Option<T>, all: [&Limits; 3]) -> Option<T> {
+        let [asked, item, above] = all;
+        let own = of(asked).or_else(|| of(item));
+        own.into_iter().chain(of(above)).min()
+    }
+    let unlimited = Limits::default();
+    let all = [asked, item, above.unwrap_or(&unlimited)];
     Limits {
-        depth: least(asked.depth.or(graph.depth), depth_left),
-        spawns: least(
-            asked.spawns.or(graph.spawns),
-            above.and_then(|above| above.limits.spawns),
-        ),
+        depth: least(|limits| limits.depth, all),
+        spawns: least(|limits| limits.spawns, all),
+        turns: least(|limits| limits.turns, all),
+        tokens: least(|limits| limits.tokens, all),
+        duration_ms: least(|limits| limits.duration_ms, all),
         ..asked.clone()
     }
 }
 
-/// What the end of a run of this kind means for one that it does not wait for. A person who started a graph looks after what that
-/// left; a thread that fails or is cancelled leaves nothing running that its model began.
-const fn detached(parent: RunKind) -> ParentEnd {
-    match parent {
-        RunKind::Graph | RunKind::Tool => ParentEnd::Detach,
-        RunKind::Thread => ParentEnd::Follow {
-            on_complete: Fate::Leave,
-            on_error: Fate::Cancel,
-            on_cancel: Fate::Cancel,
-        },
+/// What the end of `parent` means for a run of this kind that it does not wait for. A person who started a graph looks after what that
+/// left; a thread costs money as long as it lives, and one that ends does so with those that its model began.
+const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
+    match (parent.kind, child) {
+        (RunKind::Graph | RunKind::Tool, RunKind::Graph | RunKind::Tool) => ParentEnd::Detach,
+        (RunKind::Thread, _) | (_, RunKind::Thread) => parent.children.follow,
     }
+}
+
+/// Why a child run is not admitted, as the failure of the call that asks for it.
+fn not_admitted(error: Error) -> Failure {
+    let is_invalid = |error: &directives::Error| !matches!(error, directives::Error::Item(_));
+    let code = if matches!(error, Error::Inputs { .. }) {
+        "input_validation_failed"
+    } else if matches!(&error, Error::Directive(error) if is_invalid(error)) {
+        "directive_validation_failed"
+    } else if matches!(error, Error::NoModel(_)) {
+        "model_unusable"
+    } else {
+        return Refusal::from(error).of_item();
+    };
+    Failure::permanent(code, with_sources(&error))
+}
+
+/// A tool by which runs start threads was to be run by somebody who is none.
+pub(super) fn of_runs_only(item: &ItemRef) -> Error {
+    let message = format!(
+        "`{item}` is for graphs and threads; start a directive with `ryectl thread run DIRECTIVE`"
+    );
+    Error::NotSupported { message }
 }
 
 impl From<Error> for Refusal {
@@ -84,45 +125,47 @@ impl From<Error> for Refusal {
 
 impl Supervisor {
     async fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
-        let parent = order.parent;
+        let Nest { parent, wanted, .. } = order;
         if levels_below(&parent.spec) == 0 {
             let text = format!(
                 "`{}` would be too deep: at most {} levels of child runs are allowed here",
-                order.item, parent.spec.depth
+                wanted.item(),
+                parent.spec.depth
             );
             return Err(Failure::permanent("depth_exceeded", text));
         }
-        if Asked::resumes(&order.params) {
+        match wanted {
+            Wanted::Graph { item, params } => self.nest_graph(order, item, params).await,
+            Wanted::Thread(thread) => self.nest_thread(order, thread).await,
+        }
+    }
+
+    async fn nest_graph(
+        &self,
+        order: &Nest<'_>,
+        item: &ItemRef,
+        params: &Object,
+    ) -> Result<Nested, Failure> {
+        if Asked::resumes(params) {
             let text = "`resume`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node or a call of a model";
             return Err(Failure::permanent("invalid_params", text));
         }
-        let mut asked = Asked::read(order.params.clone())?;
+        let mut asked = Asked::read(params.clone())?;
         if asked.validate {
-            return self.validated(order).await;
+            return self.validated(item, order.parent).await;
         }
-        let journal = self.journal();
-        let id = RunId::generate(&order.item.id, journal.now().seconds(), journal.random());
+        let id = self.new_id(item);
         let id = asked.node.as_ref().map_or(id.clone(), |_| id.single_step());
         let continues = order.continues.clone().filter(|_| asked.node.is_none());
         let start = Start {
-            item: order.item.clone(),
-            directory: PathBuf::from(&parent.spec.project),
             inputs: std::mem::take(&mut asked.inputs),
-            text_inputs: BTreeMap::new(),
             capabilities: asked.capabilities,
             limits: Limits {
                 steps: asked.max_steps,
                 depth: asked.depth,
                 ..Limits::default()
             },
-            model: None,
-            provider: None,
-            durability: None,
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
-            caller: rye_core::capability::Layer {
-                source: parent.spec.principal.clone(),
-                patterns: Vec::new(),
-            },
             start_at: match continues {
                 Some(run) => StartAt::Continue {
                     run,
@@ -130,26 +173,51 @@ impl Supervisor {
                 },
                 None => Asked::start_at(asked.node, asked.inject_state),
             },
-            lineage: Some(Lineage {
-                parent: parent.id.clone(),
-                spec: Arc::clone(&parent.spec),
-                key: order.key.to_owned(),
-                parent_end: if asked.detached {
-                    detached(parent.spec.kind)
-                } else {
-                    ParentEnd::Wait
-                },
-            }),
+            ..child(order, RunKind::Graph, asked.detached)
         };
-        let admitted = self.admit(&id, start).await;
-        let admitted = admitted.map_err(|error| Refusal::from(error).of_item())?;
-        for warning in &admitted.warnings {
-            tracing::warn!(run = %id, "{warning}");
+        self.create_nested(id, start, Vec::new()).await
+    }
+
+    async fn nest_thread(&self, order: &Nest<'_>, thread: &ThreadOrder) -> Result<Nested, Failure> {
+        let id = self.new_id(&thread.directive);
+        let start = Start {
+            inputs: thread.inputs.clone(),
+            capabilities: thread.capabilities.clone(),
+            limits: thread.limits.clone(),
+            model: thread.model.clone(),
+            provider: thread.provider.clone(),
+            ..child(order, RunKind::Thread, thread.is_async)
+        };
+        if thread.is_only_checked {
+            self.admit(&id, start).await.map_err(not_admitted)?;
+            return Ok(Nested::Answer(json!({
+                "success": true,
+                "status": "validated",
+                "directive": thread.directive.id,
+            })));
         }
+        let warnings = thread.warning.iter().cloned().collect();
+        self.create_nested(id, start, warnings).await
+    }
+
+    fn new_id(&self, item: &ItemRef) -> RunId {
+        let journal = self.journal();
+        RunId::generate(&item.id, journal.now().seconds(), journal.random())
+    }
+
+    async fn create_nested(
+        &self,
+        run: RunId,
+        start: Start,
+        mut warnings: Vec<String>,
+    ) -> Result<Nested, Failure> {
+        let admitted = self.admit(&run, start).await.map_err(not_admitted)?;
+        warnings.extend(admitted.warnings);
         Ok(Nested::Create {
-            run: id,
+            run,
             spec: Arc::new(admitted.spec),
             fault: admitted.fault,
+            warnings,
         })
     }
 
@@ -183,12 +251,45 @@ impl Supervisor {
         Ok(children)
     }
 
-    async fn validated(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
-        let directory = Path::new(&order.parent.spec.project);
-        match self.inspector().validate(order.item, directory).await {
+    async fn validated(&self, item: &ItemRef, parent: &Run) -> Result<Nested, Failure> {
+        let directory = Path::new(&parent.spec.project);
+        match self.inspector().validate(item, directory).await {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
             Err(error) => Err(Refusal::from(&error).of_item()),
         }
+    }
+}
+
+/// A start of what `order` wants, which is a run of this kind, and of which nothing more is said.
+fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
+    let parent = order.parent;
+    Start {
+        item: order.wanted.item().clone(),
+        directory: PathBuf::from(&parent.spec.project),
+        inputs: Object::new(),
+        text_inputs: BTreeMap::new(),
+        capabilities: None,
+        limits: Limits::default(),
+        model: None,
+        provider: None,
+        durability: None,
+        start_key: None,
+        caller: Layer {
+            source: parent.spec.principal.clone(),
+            patterns: Vec::new(),
+        },
+        start_at: StartAt::Start,
+        lineage: Some(Lineage {
+            parent: parent.id.clone(),
+            spec: Arc::clone(&parent.spec),
+            limits: limits_below(parent),
+            key: order.key.to_owned(),
+            parent_end: if is_async {
+                unwaited(&parent.spec, kind)
+            } else {
+                ParentEnd::Wait
+            },
+        }),
     }
 }
 

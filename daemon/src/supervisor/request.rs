@@ -98,6 +98,8 @@ pub struct Lineage {
     pub parent: RunId,
     /// Its spec.
     pub spec: Arc<Spec>,
+    /// What that leaves to each of those that it starts.
+    pub limits: Limits,
     /// The idempotency key of the step.
     pub key: String,
     /// What the end of the parent means for the run.

@@ -215,7 +215,40 @@ impl Reply {
     }
 }
 
+/// What stands in an input for the ids of the threads that the newest results name.
+const THREADS: &str = "$threads";
+
+/// `input` with `threads` in the place of [`THREADS`].
+fn with_threads(input: &mut Value, threads: &[Value]) {
+    match input {
+        Value::String(text) if text == THREADS => *input = Value::Array(threads.to_vec()),
+        Value::Array(list) => list
+            .iter_mut()
+            .for_each(|value| with_threads(value, threads)),
+        Value::Object(map) => map
+            .values_mut()
+            .for_each(|value| with_threads(value, threads)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 impl Message {
+    /// The same to a request whose newest results are these.
+    pub(super) fn filled(&self, results: &[String]) -> Self {
+        let threads = results.iter().filter_map(|result| {
+            let result: Value = serde_json::from_str(result).ok()?;
+            result.get("thread_id").cloned()
+        });
+        let threads: Vec<Value> = threads.collect();
+        let mut filled = self.clone();
+        for part in &mut filled.content {
+            if let Part::Call { input, .. } = part {
+                with_threads(input, &threads);
+            }
+        }
+        filled
+    }
+
     /// Why it stops.
     pub(super) fn stops(&self) -> Stop {
         let is_call = |part: &Part| matches!(part, Part::Call { .. });

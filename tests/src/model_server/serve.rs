@@ -156,7 +156,7 @@ async fn reply_to(
             } = status;
             Ok(refusal(asked.api, code, &error, retry_after))
         }
-        Kind::Message(message) => Ok(match steps(&message, asked) {
+        Kind::Message(message) => Ok(match steps(&message.filled(&asked.results), asked) {
             Ok(steps) => {
                 let answer = Arc::new(Answer::new(message.stops(), &wire.alive));
                 watch.shared().seen().history.answer(asked, &answer);

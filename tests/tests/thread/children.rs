@@ -46,19 +46,19 @@ fn world(server: &ModelServer, graph: &str, config: &str) -> World {
 }
 
 /// The run that carries out the one call of `thread`, once it is there.
-fn child(world: &World, thread: &str) -> String {
+pub(super) fn child(world: &World, thread: &str) -> String {
     let started = until("a child run", || {
         payloads(world, thread, "tool_call_start").pop()
     });
     started["child"].as_str().expect("a child run").to_owned()
 }
 
-fn completed(world: &World, run: &str) {
+pub(super) fn completed(world: &World, run: &str) {
     let record = world.settled(run);
     assert_eq!(record["status"], "completed", "{record}");
 }
 
-fn told(world: &World, thread: &str) -> Value {
+pub(super) fn told(world: &World, thread: &str) -> Value {
     payloads(world, thread, "tool_call_result").remove(0)
 }
 

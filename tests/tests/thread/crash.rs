@@ -13,7 +13,7 @@ use super::{account, payloads, start};
 use crate::crash::rounds;
 
 /// May run the shell, and says what a second execution would mean.
-fn bash(effect: &str) -> String {
+pub(super) fn bash(effect: &str) -> String {
     format!("<permissions><execute{effect}><tool>rye/bash</tool></execute></permissions>")
 }
 
@@ -27,7 +27,7 @@ fn world(server: &ModelServer, effect: &str) -> World {
 }
 
 /// Ends both processes of the daemon, as the power would.
-fn die(daemon: Daemon) {
+pub(super) fn die(daemon: Daemon) {
     daemon.kill_both();
     let _status = daemon.ended();
 }
@@ -36,7 +36,7 @@ fn runs(world: &World) -> usize {
     world.read("ran").lines().count()
 }
 
-fn call(command: &str) -> String {
+pub(super) fn call(command: &str) -> String {
     format!(
         "{{name: rye_execute, input: {{item_id: rye/bash, parameters: {{command: '{command}'}}}}}}"
     )
@@ -295,7 +295,7 @@ fn turns() -> String {
     script
 }
 
-fn keys(world: &World) -> HashMap<String, usize> {
+pub(super) fn keys(world: &World) -> HashMap<String, usize> {
     let mut keys = HashMap::new();
     for key in world.read("keys").lines() {
         *keys.entry(key.to_owned()).or_default() += 1;
@@ -304,7 +304,7 @@ fn keys(world: &World) -> HashMap<String, usize> {
 }
 
 /// The keys of the calls whose results are on record.
-fn on_record(world: &World, run: &str) -> Vec<String> {
+pub(super) fn on_record(world: &World, run: &str) -> Vec<String> {
     let started = payloads(world, run, "tool_call_start");
     let ended = payloads(world, run, "tool_call_result");
     let has_ended = |id: &Value| ended.iter().any(|ended| ended["call_id"] == *id);

@@ -136,8 +136,8 @@ impl<'d> Reader<'d> {
 
     fn kind(&mut self, at: &At<'d>, word: &str) -> Option<ItemKind> {
         match word.parse() {
-            Ok(ItemKind::Tool) => Some(ItemKind::Tool),
-            Ok(other @ (ItemKind::Directive | ItemKind::Knowledge | ItemKind::Config)) => {
+            Ok(kind @ (ItemKind::Tool | ItemKind::Directive)) => Some(kind),
+            Ok(other @ (ItemKind::Knowledge | ItemKind::Config)) => {
                 self.not_supported(at, &format!("an action on a {other}"));
                 None
             }

@@ -14,8 +14,8 @@ use crate::model::{Durability, Object, Recovery};
 use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
 
-/// The limits that bind a graph.
-const LIMITS: [&str; 3] = ["spend", "spawns", "depth"];
+/// The limits of a graph: those that bind it, and those of each thread that it starts.
+const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
 
 impl<'d> Reader<'d> {
     /// Reads the whole file; `None` after an error that leaves a part without a value.
@@ -109,7 +109,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// `limits`; those that bind what calls a model have no effect.
+    /// `limits`; others than those of a graph have no effect.
     fn limits(&mut self, root: &At<'d>) -> Limits {
         let Some(limits) = root.given("limits") else {
             return Limits::default();
@@ -120,15 +120,19 @@ impl<'d> Reader<'d> {
         };
         for key in map.keys().filter(|key| !LIMITS.contains(&key.as_str())) {
             if let Some(at) = limits.child(key) {
-                let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph; its steps are `config.max_steps`, its \
-                               time is `config.timeout`";
+                let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph, and `turns`, `tokens` and `duration` each \
+                               thread that it starts; its steps are `config.max_steps`, its time is `config.timeout`";
                 self.key_warn("no_effect", &at, message);
             }
         }
+        let duration = self.seconds(&limits, "duration", Zero::Allowed);
         Limits {
             spend: self.amount(&limits, "spend"),
             spawns: self.whole(&limits, "spawns", 0),
             depth: self.whole(&limits, "depth", 0),
+            turns: self.whole(&limits, "turns", 0),
+            tokens: self.whole(&limits, "tokens", 0).map(u64::from),
+            duration_ms: duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 

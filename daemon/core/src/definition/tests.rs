@@ -433,9 +433,9 @@ fn what_this_release_does_not_run_is_an_error_and_never_left_out() {
         ("a: {action: {primary: fetch, item_id: x}}", (9, 18)),
         ("a: {action: {primary: search, item_id: x}}", (9, 18)),
         ("a: {action: {primary: sign, item_id: x}}", (9, 18)),
-        ("a: {action: {item_id: x, item_type: directive}}", (9, 30)),
+        ("a: {action: {item_id: x, item_type: config}}", (9, 30)),
         ("a: {action: {item_id: x, kind: knowledge}}", (9, 30)),
-        ("a: {action: {item_id: \"directive:x\"}}", (9, 18)),
+        ("a: {action: {item_id: \"knowledge:x\"}}", (9, 18)),
     ] {
         expect(
             &with_nodes(node),
@@ -528,11 +528,16 @@ fn limits_of_a_graph_are_read_or_refused_by_name() {
         let text = with_nodes("a: {type: return}");
         text.replacen("config:\n", &format!("limits: {limits}\nconfig:\n"), 1)
     };
-    let (read, warnings) = graph(&limited("{spend: 0.5, spawns: 0, depth: 2}"));
+    let (read, warnings) = graph(&limited(
+        "{spend: 0.5, spawns: 0, depth: 2, turns: 3, tokens: 900, duration: 1.5}",
+    ));
     let expected = Limits {
         spend: Usd::parse("0.5").ok(),
         spawns: Some(0),
         depth: Some(2),
+        turns: Some(3),
+        tokens: Some(900),
+        duration_ms: Some(1500),
     };
     assert_eq!((read.limits, warnings.len()), (expected, 0));
     assert_eq!(graph(&limited("{spend: null}")).0.limits, Limits::default());
@@ -541,8 +546,24 @@ fn limits_of_a_graph_are_read_or_refused_by_name() {
         ("{spawns: -1}", "wrong_type", 18, "`spawns`"),
         ("{depth: many}", "wrong_type", 17, "`depth`"),
         ("{spend: -1}", "bad_amount", 17, "`limits.spend`"),
+        ("{turns: 1.5}", "wrong_type", 17, "`turns`"),
+        ("{duration: long}", "wrong_type", 20, "`duration`"),
     ] {
         expect(&limited(limits), Severity::Error, code, (6, column), part);
+    }
+}
+
+#[test]
+fn an_action_may_be_on_a_directive_whichever_way_that_is_written() {
+    for action in [
+        "{item_id: t/d, item_type: directive, params: {dir: src}}",
+        "{item_id: t/d, kind: directive}",
+        "{item_id: \"directive:t/d\"}",
+    ] {
+        let (read, _) = graph(&with_nodes(&format!("a: {{action: {action}}}")));
+        let actions: Vec<_> = read.actions().filter_map(Action::named).collect();
+        let directive = ItemRef::parse("directive:t/d", ItemKind::Tool).unwrap();
+        assert_eq!(actions, [directive], "{action}");
     }
 }
 
@@ -557,7 +578,7 @@ fn doubtful_graphs_run_with_a_warning() {
     for (from, to, code, place, part) in [
         (
             "config:\n",
-            "limits: {turns: 3, spend: 0.5}\nconfig:\n",
+            "limits: {steps: 3, spend: 0.5}\nconfig:\n",
             "no_effect",
             (6, 10),
             "`spend`, `spawns` and `depth` bind a graph",

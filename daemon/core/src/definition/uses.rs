@@ -74,11 +74,11 @@ fn check_use<'d>(
     }
 }
 
-/// Warns of each node that wants a result from the cache and calls a graph: a run of a graph is never answered so.
+/// Warns of each node that wants a result from the cache and starts a run, as `is_run` says: that is never answered so.
 pub(super) fn check_caching(
     reader: &mut Reader<'_>,
     graph: &Graph,
-    is_graph: &dyn Fn(&ItemRef) -> bool,
+    is_run: &dyn Fn(&ItemRef) -> bool,
 ) {
     reader.each_actor(graph, |reader, at, actor| {
         let node = match actor {
@@ -87,10 +87,11 @@ pub(super) fn check_caching(
         };
         let item = node.work.action().and_then(Action::named);
         if let (Some(item), Some(place)) = (item, at.child("cache_result"))
-            && is_graph(&item)
+            && is_run(&item)
         {
             let message = format!(
-                "`cache_result` has no effect on a node that calls a graph, as `{}` is: say it at the nodes of that graph",
+                "`cache_result` has no effect on a node that calls a graph or starts a thread, as `{}` does: say it at the nodes of \
+                 that graph",
                 item.id
             );
             reader.key_warn("no_effect", &place, message);

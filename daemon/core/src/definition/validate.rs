@@ -90,12 +90,12 @@ pub fn validate(text: &str) -> Validation {
 }
 
 /// As [`validate`], among other items: `look_up` says of an item the graph names, and of the parameters it gives it, what
-/// its author should know, and `is_graph` whether it is one. Parameters are messages with their templates; an item that a
+/// its author should know, and `is_run` whether one starts a run. Parameters are messages with their templates; an item that a
 /// template names is not looked up.
 pub fn validate_among(
     text: &str,
     look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
-    is_graph: &dyn Fn(&ItemRef) -> bool,
+    is_run: &dyn Fn(&ItemRef) -> bool,
 ) -> Validation {
     let document = match yaml::parse(text) {
         Ok(document) => document,
@@ -117,7 +117,7 @@ pub fn validate_among(
         names::check(&mut reader, graph, &reads);
         kinds::check(&mut reader, graph);
         uses::check(&mut reader, graph, look_up);
-        uses::check_caching(&mut reader, graph, is_graph);
+        uses::check_caching(&mut reader, graph, is_run);
     }
     let node_count = reader.names.map_or(0, serde_json::Map::len);
     let (errors, warnings) = reader

@@ -67,6 +67,37 @@ impl ParentEnd {
     }
 }
 
+/// What is fixed, when a run is accepted, about the runs that it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildTerms {
+    /// What its end means for those that it does not wait for and that are to follow it.
+    pub follow: ParentEnd,
+    /// Most of them that are not over at once, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u32>,
+}
+
+impl Default for ChildTerms {
+    /// What completes leaves them, what fails or is cancelled cancels them.
+    fn default() -> Self {
+        Self {
+            follow: ParentEnd::Follow {
+                on_complete: Fate::Leave,
+                on_error: Fate::Cancel,
+                on_cancel: Fate::Cancel,
+            },
+            most: None,
+        }
+    }
+}
+
+impl ChildTerms {
+    /// Whether they are those of a run about which nobody has said anything.
+    pub fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Fate::{Cancel, Leave};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Failure, Life, Outcome, Run};
+use super::{Failure, Life, Outcome, Run, thread};
+
+/// Most characters of the last text of a thread under `result`.
+const MOST_RESULT_CHARS: usize = 4000;
 
 impl Run {
     /// Why it did not succeed, or behind which failure it is suspended.
@@ -43,9 +46,12 @@ impl Run {
         }
     }
 
-    /// The result document of a run, the same shape for every outcome. For a graph run it is what `${result}` of a
-    /// child run would be; for a tool run `output` is the tool's result.
+    /// The result document of a run, the same shape for every outcome. For graph runs and threads it is what `${result}` of a
+    /// child run would be, but for what a thread has cost; for a tool run `output` is the tool's result.
     pub fn result(&self) -> Value {
+        if let Some(state) = self.thread() {
+            return self.thread_result(state);
+        }
         let status = self.status();
         let success = status.is_success();
         // A step that could not be taken has no place to begin at, only its mark.
@@ -71,6 +77,39 @@ impl Run {
         if let Some(errors) = self.suppressed() {
             document["errors_suppressed"] = json!(errors.len());
             document["errors"] = json!(errors);
+        }
+        document
+    }
+
+    /// The result of a thread: its outputs if it declares some, else its last text, which stands cut under `result`, too.
+    fn thread_result(&self, state: &thread::State) -> Value {
+        let status = self.status();
+        let mut document = json!({
+            "success": status.is_success(),
+            "status": status.as_str(),
+            "thread_id": self.id,
+            "directive": self.spec.item.id,
+            "output": {},
+        });
+        if let Some(output) = self.output() {
+            document["output"] = Value::clone(output);
+            if let Some(text) = output.as_str() {
+                let cut: String = text.chars().take(MOST_RESULT_CHARS).collect();
+                if cut.len() < text.len() {
+                    document["result_truncated"] = json!(true);
+                }
+                document["result"] = json!(cut);
+            }
+        }
+        if let Some(returned) = &state.returned {
+            document["outputs"] = json!(returned.outputs);
+        }
+        if let Some(error) = self.failure() {
+            document["error"] = json!(error.message);
+            document["code"] = json!(error.code);
+        }
+        if let Some(why) = self.suspension() {
+            document["suspend"] = json!(why);
         }
         document
     }

@@ -14,7 +14,7 @@ const TOOL_FAILED: &str = "tool_failed";
 
 /// Codes of what was refused, or is broken as it stands. They are permanent whatever their text says: the name of a
 /// refused item may well hold the word `network`.
-pub(super) const REFUSALS: [&str; 32] = [
+pub(super) const REFUSALS: [&str; 36] = [
     "permission_denied",
     "item_refused",
     "item_not_found",
@@ -30,6 +30,8 @@ pub(super) const REFUSALS: [&str; 32] = [
     "configuration_invalid",
     "graph_validation_failed",
     "graph_missing",
+    "directive_validation_failed",
+    "model_unusable",
     "missing_environment_variables",
     "node_not_found",
     "target_node_not_found",
@@ -39,6 +41,8 @@ pub(super) const REFUSALS: [&str; 32] = [
     "kills_itself",
     "depth_exceeded",
     "spawns_exceeded",
+    "too_many_children",
+    "hierarchical_budget_exceeded",
     "child_lost",
     "child_busy",
     "child_over",
@@ -301,6 +305,9 @@ impl Classifier {
     }
 
     pub(super) fn classify(&self, failure: &Failure, result: &Value) -> Classification {
+        if failure.is_decided {
+            return decided(failure);
+        }
         let code = code(failure, result);
         let own = |category: &str, retryable, backoff| Classification {
             category: category.to_owned(),
@@ -339,6 +346,21 @@ impl Classifier {
             None if failure.retryable => own("transient", true, DEFAULT_BACKOFF),
             None => self.default.applied("default", result),
         }
+    }
+}
+
+/// The class that a failure carries itself.
+fn decided(failure: &Failure) -> Classification {
+    let (category, backoff) = if failure.retryable {
+        ("transient", DEFAULT_BACKOFF)
+    } else {
+        ("permanent", Backoff::None)
+    };
+    Classification {
+        category: category.to_owned(),
+        code: failure.code.clone(),
+        retryable: failure.retryable,
+        backoff,
     }
 }
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ITEM_KEYS, fault, section, unknown_key};
-use crate::model::{Limits, Object};
+use super::{ITEM_KEYS, children, fault, section, unknown_key};
+use crate::model::{ChildTerms, Limits, Object};
 use crate::money::Usd;
 
 /// The name of the file.
@@ -49,6 +49,8 @@ pub(super) struct Resilience {
     pub(super) repeated_calls: u32,
     /// `tool_preload`.
     pub(super) preload: Preload,
+    /// `child_policy` and `concurrency`.
+    pub(super) children: ChildTerms,
     /// What it says that decides nothing.
     pub(super) ignored: Vec<String>,
 }
@@ -77,7 +79,10 @@ impl Resilience {
     /// Reads the merged section.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
         let Some(map) = section(RESILIENCE, config)? else {
-            return Ok(Self::default());
+            return Ok(Self {
+                children: children::usual(),
+                ..Self::default()
+            });
         };
         let known = KEYS.into_iter().chain(IGNORED).chain(ITEM_KEYS);
         if let Some(problem) = unknown_key(map, known) {
@@ -94,6 +99,7 @@ impl Resilience {
             on_exceed: on_exceed(limits, &mut ignored)?,
             repeated_calls: repeated.transpose()?.flatten().unwrap_or_default(),
             preload: preload(map)?,
+            children: children::read(map)?,
             ignored,
         })
     }
@@ -213,7 +219,7 @@ fn preload(map: &Object) -> Result<Preload, String> {
 }
 
 /// The map `key` of `map`, which is found at `path` and knows only these keys; null and absent are none.
-fn part<'c>(
+pub(super) fn part<'c>(
     map: &'c Object,
     key: &str,
     path: &str,
@@ -234,7 +240,11 @@ fn part<'c>(
 }
 
 /// The whole number `key` of `map`, which is found at `path`; null and absent are none.
-fn whole<N: TryFrom<u64>>(map: &Object, key: &str, path: &str) -> Result<Option<N>, String> {
+pub(super) fn whole<N: TryFrom<u64>>(
+    map: &Object,
+    key: &str,
+    path: &str,
+) -> Result<Option<N>, String> {
     let Some(given) = map.get(key).filter(|given| !given.is_null()) else {
         return Ok(None);
     };

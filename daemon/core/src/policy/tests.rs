@@ -8,6 +8,7 @@ use serde_json::json;
 use super::classify::{REFUSALS, STOPPED};
 use super::*;
 use crate::definition::Backoff;
+use crate::model::{Fate, ParentEnd};
 use crate::yaml;
 
 const SHIPPED: [(&str, &str); 4] = [
@@ -518,6 +519,18 @@ fn a_bad_file_is_named_with_the_fix() {
             json!({RESILIENCE: {"limits": {"defaults": {"spend": -1}}}}),
             "`limits.defaults.spend`",
         ),
+        (
+            json!({RESILIENCE: {"child_policy": {"on_parent_cancel": "maybe"}}}),
+            "`child_policy.on_parent_cancel` is allow or cascade_cancel, not \"maybe\"",
+        ),
+        (
+            json!({RESILIENCE: {"child_policy": {"on_parent_cancle": "allow"}}}),
+            "did you mean `on_parent_cancel`?",
+        ),
+        (
+            json!({RESILIENCE: {"concurrency": {"max_concurrent_children": -1}}}),
+            "`concurrency.max_concurrent_children`",
+        ),
         (json!({HOOKS: {"hooks": "x"}}), "unknown key `hooks`"),
         (
             json!({RESILIENCE: {"retry": {"max_retries": -1}}}),
@@ -668,6 +681,49 @@ fn what_other_programs_read_in_resilience_is_told_and_what_nobody_knows_refused(
             "{problem}"
         );
     }
+}
+
+#[test]
+fn what_the_end_of_a_parent_means_and_how_many_children_there_may_be_stand_in_resilience() {
+    let read = |resilience: Value| policy(&json!({RESILIENCE: resilience})).children();
+    let usual = ChildTerms {
+        most: Some(10),
+        ..ChildTerms::default()
+    };
+    assert_eq!(policy(&shipped()).children(), usual);
+    assert_eq!(read(Value::Null), usual);
+    let given = read(json!({
+        "child_policy": {"on_parent_complete": "cascade_cancel", "on_parent_error": "allow"},
+        "concurrency": {"max_concurrent_children": 3},
+    }));
+    let follow = ParentEnd::Follow {
+        on_complete: Fate::Cancel,
+        on_error: Fate::Leave,
+        on_cancel: Fate::Cancel,
+    };
+    assert_eq!((given.follow, given.most), (follow, Some(3)));
+}
+
+#[test]
+fn a_failure_that_is_decided_means_what_it_says_whatever_its_words_are() {
+    let words = "connection refused, please try again: 503 rate limit";
+    assert!(
+        POLICY
+            .classify(&tool(words), &json!({"status_code": 503}))
+            .retryable
+    );
+    let failed = Failure::permanent("outputs_missing", words).decided();
+    let class = POLICY.classify(&failed, &json!({"status_code": 503}));
+    assert_eq!(
+        (class.category.as_str(), class.code.as_str()),
+        ("permanent", "outputs_missing")
+    );
+    assert!(!class.retryable);
+    let may_pass = Failure {
+        retryable: true,
+        ..failed
+    };
+    assert!(POLICY.classify(&may_pass, &Value::Null).retryable);
 }
 
 #[test]

@@ -17,6 +17,8 @@ use crate::provider::ResolvedModel;
 
 /// The name of the tool by which a model carries out items.
 pub(super) const EXECUTE: &str = "rye_execute";
+/// What a call of it may say beside, if the item is a directive.
+const OF_DIRECTIVES: [&str; 3] = ["async", "model", "limit_overrides"];
 /// The name of the tool by which it returns its outputs.
 pub(super) const RETURN: &str = "directive_return";
 
@@ -188,31 +190,60 @@ fn to_execute(input: &Object) -> Target {
 
 fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {
     const KEYS: [&str; 3] = ["item_type", "item_id", "parameters"];
-    if let Some(other) = input.keys().find(|key| !KEYS.contains(&key.as_str())) {
+    if let Some(other) = input
+        .keys()
+        .find(|key| !KEYS.contains(&key.as_str()) && !OF_DIRECTIVES.contains(&key.as_str()))
+    {
         return Err(format!(
             "`{EXECUTE}` takes `item_type`, `item_id` and `parameters`, and no `{}`",
             excerpt(other)
         ));
     }
-    match input.get("item_type").map(Value::as_str) {
-        None | Some(Some("tool")) => {}
-        Some(_) => return Err("`item_type` must be \"tool\"".to_owned()),
-    }
+    let kind = match input.get("item_type").map(Value::as_str) {
+        None => None,
+        Some(Some("tool")) => Some(ItemKind::Tool),
+        Some(Some("directive")) => Some(ItemKind::Directive),
+        Some(_) => return Err("`item_type` must be \"tool\" or \"directive\"".to_owned()),
+    };
     let id = input.get("item_id").and_then(Value::as_str);
     let id = id.ok_or("`item_id` must be the id of an item, like \"rye/bash\"")?;
-    let item = ItemRef::parse(id, ItemKind::Tool).map_err(|error| format!("`item_id`: {error}"))?;
-    if item.kind != ItemKind::Tool {
-        return Err(format!("`{item}` is no tool"));
+    let item = ItemRef::parse(id, kind.unwrap_or(ItemKind::Tool));
+    let item = item.map_err(|error| format!("`item_id`: {error}"))?;
+    let params = parameters(input)?;
+    match item.kind {
+        kind_of_id if kind.is_some_and(|kind| kind != kind_of_id) => Err(format!(
+            "`item_type` and `item_id` name different types: `{item}` is a {kind_of_id}"
+        )),
+        ItemKind::Tool => match OF_DIRECTIVES.iter().find(|key| input.contains_key(**key)) {
+            Some(key) => Err(format!(
+                "`{key}` is for directives; what says how a graph goes stands among its `parameters`"
+            )),
+            None => Ok((item, params)),
+        },
+        ItemKind::Directive => Ok((item, started(input, params))),
+        ItemKind::Knowledge | ItemKind::Config => Err(format!("`{item}` is no tool")),
     }
-    let params = match input.get("parameters") {
-        None | Some(Value::Null) => Object::new(),
-        Some(Value::Object(params)) => params.clone(),
+}
+
+fn parameters(input: &Object) -> Result<Object, String> {
+    match input.get("parameters") {
+        None | Some(Value::Null) => Ok(Object::new()),
+        Some(Value::Object(params)) => Ok(params.clone()),
         // Some models write objects as text.
         Some(Value::String(text)) => match parse_json(text) {
-            Ok(Value::Object(params)) => params,
-            Ok(_) | Err(_) => return Err("`parameters` must be an object".to_owned()),
+            Ok(Value::Object(params)) => Ok(params),
+            Ok(_) | Err(_) => Err("`parameters` must be an object".to_owned()),
         },
-        Some(_) => return Err("`parameters` must be an object".to_owned()),
-    };
-    Ok((item, params))
+        Some(_) => Err("`parameters` must be an object".to_owned()),
+    }
+}
+
+/// The parameters of an action on a directive, which is given `inputs`.
+fn started(input: &Object, inputs: Object) -> Object {
+    let how = OF_DIRECTIVES.iter().filter_map(|key| {
+        let value = input.get(*key)?;
+        Some(((*key).to_owned(), value.clone()))
+    });
+    let inputs = ("inputs".to_owned(), Value::Object(inputs));
+    std::iter::once(inputs).chain(how).collect()
 }

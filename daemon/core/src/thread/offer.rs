@@ -24,8 +24,6 @@ use crate::seal::sha256_hex;
 const MOST_NAME: usize = 64;
 /// Hexadecimal digits that tell two items apart.
 const HASH_DIGITS: usize = 8;
-/// What stands for the executions of all tools.
-const ALL_TOOLS: &str = "rye.execute.tool.*";
 /// Keys beside `properties` by which a schema asks for more than every provider understands.
 const JOINS: [&str; 4] = ["allOf", "anyOf", "oneOf", "$ref"];
 
@@ -105,9 +103,11 @@ pub(super) fn is_internal(item: &ItemRef) -> bool {
 pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Result<Offer, String> {
     let mut tools = Vec::new();
     let mut left_out = Vec::new();
-    if may_execute(layers) {
+    let mut kinds = vec![ItemKind::Tool, ItemKind::Directive];
+    kinds.retain(|kind| may_execute(layers, *kind));
+    if !kinds.is_empty() {
         tools.push(Offered {
-            tool: execute(),
+            tool: execute(&kinds),
             does: Does::Execute,
         });
         tools.extend(by_name(layers, items, &mut left_out));
@@ -142,14 +142,34 @@ pub fn ungranted<'a>(permissions: &'a [String], layers: &'a [Layer]) -> Vec<(&'a
     permissions.iter().filter_map(refusing).collect()
 }
 
-/// Whether each layer has a pattern that may cover the execution of a tool.
-fn may_execute(layers: &[Layer]) -> bool {
-    let covers = |pattern: &String| can_match(pattern) && may_meet(pattern, ALL_TOOLS);
+/// Whether each layer has a pattern that may cover the execution of an item of this kind.
+fn may_execute(layers: &[Layer], kind: ItemKind) -> bool {
+    let all = format!("rye.execute.{kind}.*");
+    let covers = |pattern: &String| can_match(pattern) && may_meet(pattern, &all);
     let allows = |layer: &Layer| layer.patterns.iter().any(covers);
     !layers.is_empty() && layers.iter().all(allows)
 }
 
-fn execute() -> Tool {
+/// The tool that carries out items of these kinds.
+fn execute(kinds: &[ItemKind]) -> Tool {
+    let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    let mut properties = json!({
+        "item_type": {"type": "string", "enum": words, "description": "The kind of the item."},
+        "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
+        "parameters": {"type": "object", "description": "The parameters of the item, or the inputs of a directive."},
+    });
+    if kinds.contains(&ItemKind::Directive) {
+        properties["async"] = json!({
+            "type": "boolean",
+            "description": "Do not wait for the directive: answer with the id of its thread at once.",
+        });
+        properties["model"] =
+            json!({"type": "string", "description": "The model of the directive, or a tier."});
+        properties["limit_overrides"] = json!({
+            "type": "object",
+            "description": "Limits of the directive: turns, tokens, spend, spawns, depth, duration_seconds.",
+        });
+    }
     Tool {
         name: EXECUTE.to_owned(),
         description: "Carries out a signed item and answers with its result. What may be carried out is said under \
@@ -157,11 +177,7 @@ fn execute() -> Tool {
             .to_owned(),
         schema: json!({
             "type": "object",
-            "properties": {
-                "item_type": {"type": "string", "enum": ["tool"], "description": "The kind of the item."},
-                "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
-                "parameters": {"type": "object", "description": "The parameters of the item."},
-            },
+            "properties": properties,
             "required": ["item_id"],
             "additionalProperties": false,
         }),

@@ -144,6 +144,7 @@ fn echo(call: &Call) -> CallOutcome {
     CallOutcome {
         failure: Some(Failure {
             retryable: call.params.contains_key("again"),
+            is_decided: false,
             ..Failure::permanent("tool_failed", text)
         }),
         certainty,

@@ -22,7 +22,7 @@ use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
 use self::tools::LeftOut;
-use super::{Admission, Admitted, refused};
+use super::{Admission, Admitted, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
@@ -54,13 +54,16 @@ impl Admission {
         let project = &inside.project.directory;
         let model = self.choose(library, project, &effective, request, &mut warnings)?;
         let spec = self.spec(inside, RunKind::Thread, &leaf, budget, request);
+        let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
         let mut spec = Spec {
             inputs,
             limits: limits(
                 &request.limits,
                 &effective.directive.limits,
                 policy.default_limits(),
+                above,
             ),
+            children: policy.children(),
             ..spec
         };
         let of_item = effective.directive.limits.spend;
@@ -117,17 +120,14 @@ impl Admission {
 
 /// Refuses what threads cannot do yet.
 fn only_fresh(item: &ItemRef, request: &Start) -> Result<(), Error> {
-    let message = match (&request.lineage, &request.start_at) {
-        (Some(_), _) => format!(
-            "`{item}`: this version of ryed starts no threads from graphs and threads; start it with `ryectl thread run`"
-        ),
-        (None, StartAt::Start) => return Ok(()),
-        (None, StartAt::Injected(_) | StartAt::Node { .. }) => {
+    let message = match &request.start_at {
+        StartAt::Start => return Ok(()),
+        StartAt::Injected(_) | StartAt::Node { .. } => {
             format!(
                 "`{item}` is a directive and has neither nodes nor a state; only a graph can be stepped"
             )
         }
-        (None, StartAt::Continue { run, .. }) => format!(
+        StartAt::Continue { run, .. } => format!(
             "run `{}` is a thread that has ended; this version of ryed continues none: start `{item}` anew",
             run.id
         ),
@@ -191,25 +191,29 @@ fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
         given.insert(key.clone(), value);
     }
     let inputs = directive.resolve_inputs(given);
-    inputs.map_err(|failure| Error::Params {
+    inputs.map_err(|failure| Error::Inputs {
         message: failure.message,
     })
 }
 
-/// The limits asked for, else those of the directive, else those of the configuration. What may be spent is the limit of the account.
-fn limits(asked: &Limits, own: &directive::Limits, default: &Limits) -> Limits {
-    Limits {
+/// The limits asked for, else those of the directive, else those of the configuration; and no more than the run `above` leaves. What may
+/// be spent is the limit of the account.
+fn limits(
+    asked: &Limits,
+    own: &directive::Limits,
+    default: &Limits,
+    above: Option<&Limits>,
+) -> Limits {
+    let own = Limits {
         steps: None,
-        depth: asked.depth.or(own.depth).or(default.depth),
-        spawns: asked.spawns.or(own.spawns).or(default.spawns),
-        turns: asked.turns.or(own.turns).or(default.turns),
-        tokens: asked.tokens.or(own.tokens).or(default.tokens),
-        duration_ms: asked
-            .duration_ms
-            .or(own.duration_ms)
-            .or(default.duration_ms),
-        spend: asked.spend,
-    }
+        depth: own.depth.or(default.depth),
+        spawns: own.spawns.or(default.spawns),
+        turns: own.turns.or(default.turns),
+        tokens: own.tokens.or(default.tokens),
+        duration_ms: own.duration_ms.or(default.duration_ms),
+        spend: None,
+    };
+    limits_of_child(asked, &own, above)
 }
 
 /// What the layers above the permissions of the directive cannot grant of these, in one warning.

@@ -459,10 +459,10 @@ const BROKEN: &[Row] = &[
         "`parallel: true`",
     ),
     (
-        "a: {type: foreach, over: [], action: {item_id: x, kind: directive}}",
+        "a: {type: foreach, over: [], action: {item_id: x, kind: knowledge}}",
         "not_supported",
         (9, 55),
-        "directive",
+        "knowledge",
     ),
     (
         "a: {action: {item_id: x, async: true}}",
@@ -664,10 +664,10 @@ const BROKEN_HOOKS: &[Row] = &[
         "names nothing",
     ),
     (
-        "{event: error, action: {item_id: x, kind: directive}}",
+        "{event: error, action: {item_id: x, kind: knowledge}}",
         "not_supported",
         (8, 47),
-        "directive",
+        "knowledge",
     ),
     (
         "{event: error, action: {retry: false}}",

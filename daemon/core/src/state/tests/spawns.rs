@@ -1,7 +1,7 @@
 //! How many child runs a run may start.
 
 use super::*;
-use crate::model::{Effect, GraphEvent, Limits, Object};
+use crate::model::{ChildTerms, Effect, GraphEvent, Limits, Object};
 
 /// A run that may start `most` child runs and has begun with three items, of which none is attempted yet.
 fn at_items(most: Option<u32>) -> State {
@@ -88,4 +88,57 @@ fn a_limit_of_none_allows_none_and_no_limit_allows_any() {
     assert_eq!(refused.why, Why::SpawnsUsedUp(0));
     let all = [item(0, 1, "b"), item(1, 1, "c"), item(2, 1, "d")].concat();
     assert!(at_items(None).commit(2, all).is_ok());
+}
+
+/// A child run of `a`, to be created.
+fn below_a(name: &str) -> Change {
+    let spec = Spec {
+        parent: Some(id("a")),
+        ..spec(name)
+    };
+    Change::create(&id(name), Arc::new(spec))
+}
+
+#[test]
+fn no_more_child_runs_are_live_at_once_than_there_may_be() {
+    let terms = ChildTerms {
+        most: Some(2),
+        ..ChildTerms::default()
+    };
+    let limited = Spec {
+        children: terms,
+        ..spec("a")
+    };
+    let mut state = State::default();
+    let first = vec![Change::create(&id("a"), Arc::new(limited)), start("a")];
+    let _applied = state.commit(1, first).unwrap();
+    let three = vec![below_a("b"), below_a("c"), below_a("d")];
+    let refused = state.commit(2, three).unwrap_err();
+    assert_eq!((refused.change, refused.why), (2, Why::TooManyChildren(2)));
+    let _applied = state.commit(3, vec![below_a("b"), below_a("c")]).unwrap();
+    let _applied = state.commit(4, vec![start("b"), suspend("b")]).unwrap();
+    let refused = state.commit(5, vec![below_a("d")]).unwrap_err();
+    assert_eq!(
+        refused.why,
+        Why::TooManyChildren(2),
+        "one that is suspended is not over"
+    );
+    // What ends in the same commit counts still, and no longer in the next one.
+    let refused = state.commit(6, vec![kill("b"), below_a("d")]).unwrap_err();
+    assert_eq!(refused.why, Why::TooManyChildren(2));
+    let _applied = state.commit(7, vec![kill("b")]).unwrap();
+    let _applied = state.commit(8, vec![below_a("d")]).unwrap();
+    let _gone = state.evict(&id("b"));
+    let refused = state.commit(9, vec![below_a("e")]).unwrap_err();
+    assert_eq!(
+        refused.why,
+        Why::TooManyChildren(2),
+        "an end is counted once"
+    );
+    let others = Spec {
+        parent: Some(id("d")),
+        ..spec("e")
+    };
+    let elsewhere = vec![Change::create(&id("e"), Arc::new(others))];
+    assert!(state.commit(10, elsewhere).is_ok(), "each run has its own");
 }

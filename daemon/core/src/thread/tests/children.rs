@@ -210,3 +210,66 @@ fn a_run_that_is_refused_is_the_error_of_its_call_alone() {
         stage.assert_replay();
     }
 }
+
+#[test]
+fn a_directive_is_asked_for_with_what_says_how_it_goes_beside_its_inputs() {
+    let permissions = "<execute><directive>t/*</directive></execute>";
+    let terms = terms(&directive(permissions, ""));
+    let contract = &terms.contract;
+    let execute = contract
+        .offered
+        .iter()
+        .find(|offered| offered.does == Does::Execute)
+        .unwrap();
+    assert_eq!(
+        execute.tool.schema["properties"]["item_type"]["enum"],
+        json!(["directive"])
+    );
+    assert!(execute.tool.schema["properties"]["limit_overrides"].is_object());
+    let object = |value: Value| value.as_object().cloned().unwrap();
+    let asked = object(json!({
+        "item_type": "directive", "item_id": "t/below", "parameters": {"model": "T"},
+        "async": true, "model": "fast", "limit_overrides": {"turns": 2},
+    }));
+    let Target::Execute { item, params } = contract.target("rye_execute", &asked) else {
+        panic!("{:?}", contract.target("rye_execute", &asked));
+    };
+    assert_eq!(item.to_string(), "directive:t/below");
+    let order = ThreadOrder::of_action(item, params).unwrap();
+    assert_eq!(json!(order.inputs), json!({"model": "T"}));
+    assert!(order.is_async);
+    assert_eq!(
+        (order.model.as_deref(), order.limits.turns),
+        (Some("fast"), Some(2))
+    );
+    let internal = object(json!({"item_type": "directive", "item_id": "t/internal/x"}));
+    assert!(matches!(
+        contract.target("rye_execute", &internal),
+        Target::Refused { .. }
+    ));
+}
+
+#[test]
+fn what_may_be_executed_is_what_the_model_is_told_of() {
+    for (permissions, kinds) in [
+        ("<execute><tool>t/a</tool></execute>", vec!["tool"]),
+        (
+            "<execute><directive>t/a</directive></execute>",
+            vec!["directive"],
+        ),
+        ("<execute>*</execute>", vec!["tool", "directive"]),
+        ("*", vec!["tool", "directive"]),
+        ("<fetch><tool>*</tool></fetch>", vec![]),
+    ] {
+        let terms = terms(&directive(permissions, ""));
+        let execute = terms
+            .contract
+            .offered
+            .iter()
+            .find(|offered| offered.does == Does::Execute);
+        let told =
+            execute.map(|offered| offered.tool.schema["properties"]["item_type"]["enum"].clone());
+        let expected = (!kinds.is_empty()).then(|| json!(kinds));
+        assert_eq!(told, expected, "{permissions}");
+    }
+}

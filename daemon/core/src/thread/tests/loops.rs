@@ -217,7 +217,17 @@ fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
             "rye_execute",
             json!({"item_id": "t/a", "parameters": 7}),
         ),
-        ("c6", "rye_execute", json!({"item_id": "directive:t/d"})),
+        ("c6", "rye_execute", json!({"item_id": "knowledge:t/d"})),
+        (
+            "c8",
+            "rye_execute",
+            json!({"item_id": "t/a", "async": true}),
+        ),
+        (
+            "c9",
+            "rye_execute",
+            json!({"item_id": "directive:t/d", "item_type": "tool"}),
+        ),
         (
             "c7",
             "rye_execute",
@@ -235,6 +245,8 @@ fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
         "sudo",
         "parameters",
         "is no tool",
+        "`async` is for directives",
+        "name different types",
         "no model calls it",
     ];
     for ((_, text), word) in told.iter().zip(words) {

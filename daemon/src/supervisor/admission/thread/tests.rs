@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, RunId};
-use rye_core::model::{Funding, ParentEnd};
+use rye_core::model::{ChildTerms, Fate, Funding, ParentEnd};
 use rye_core::money::Usd;
 use rye_core::policy::OnExceed;
 
@@ -564,16 +564,6 @@ async fn a_provider_file_of_a_project_is_given_the_secrets_of_the_project_only()
 async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
     let world = World::new().await;
     world.directive("bare", &plain("bare"));
-    let parent = world.admitted("bare").await.spec;
-    let child = Start {
-        lineage: Some(Parent {
-            parent: RunId::new("t-up-1767225600-abcdefghij").unwrap(),
-            spec: Arc::new(parent),
-            key: "k".to_owned(),
-            parent_end: ParentEnd::Wait,
-        }),
-        ..world.start("bare")
-    };
     let step = Start {
         start_at: StartAt::Node {
             node: "n".to_owned(),
@@ -596,7 +586,6 @@ async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
         ..world.start("bare")
     };
     let table = [
-        (child, "starts no threads from graphs and threads"),
         (step, "only a graph can be stepped"),
         (steps, "--limit turns=N"),
         (turns, "`limits.turns` is for threads"),
@@ -607,4 +596,96 @@ async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
         assert_eq!(kind, ErrorKind::Invalid);
         assert!(text.contains(words), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below() {
+    let world = World::new().await;
+    let limits = "<limits turns=\"9\" tokens=\"900\" spend=\"0.25\"/>\
+                  <permissions><execute><tool>t/*</tool></execute></permissions>";
+    world.directive("below", &file("below", "", limits, ""));
+    world.directive("bare", &plain("bare"));
+    let parent = Arc::new(world.admitted("bare").await.spec);
+    let left = Limits {
+        turns: Some(4),
+        tokens: Some(5_000),
+        duration_ms: Some(7),
+        spawns: Some(0),
+        depth: Some(3),
+        ..Limits::default()
+    };
+    let start = Start {
+        lineage: Some(Parent {
+            parent: RunId::new("t-up-1767225600-abcdefghij").unwrap(),
+            spec: Arc::clone(&parent),
+            limits: left,
+            key: "k".to_owned(),
+            parent_end: ParentEnd::Wait,
+        }),
+        ..world.start("below")
+    };
+    let spec = world.admit(start.clone()).await.unwrap().spec;
+    let expected = Limits {
+        turns: Some(4),
+        tokens: Some(900),
+        duration_ms: Some(7),
+        spawns: Some(0),
+        depth: Some(3),
+        ..Limits::default()
+    };
+    assert_eq!(spec.limits, expected);
+    let above = &parent.budget.account;
+    let Funding::Open { parent: of, limit } = &spec.budget.funding else {
+        panic!("{:?}", spec.budget);
+    };
+    assert_eq!(
+        (of.as_ref(), *limit),
+        (Some(above), Usd::parse("0.25").ok())
+    );
+    let sources: Vec<&str> = spec.layers.iter().map(|layer| &*layer.source).collect();
+    let own = [
+        "a test",
+        "permissions of directive:t/bare",
+        "permissions of directive:t/below",
+    ];
+    assert_eq!(sources, own, "its own layers lie below those of its parent");
+    // Who says nothing is pooled: the default is for a run with nothing above it.
+    let pooled = Start {
+        item: world.start("bare").item,
+        ..start
+    };
+    let spec = world.admit(pooled).await.unwrap().spec;
+    assert!(matches!(
+        spec.budget.funding,
+        Funding::Open { limit: None, .. }
+    ));
+}
+
+#[tokio::test]
+async fn what_becomes_of_child_runs_is_fixed_when_their_parent_begins() {
+    let world = World::new().await;
+    world.directive("bare", &plain("bare"));
+    let usual = ChildTerms {
+        most: Some(10),
+        ..ChildTerms::default()
+    };
+    assert_eq!(world.admitted("bare").await.spec.children, usual);
+    let own = "version: \"1.0.0\"\ncategory: agent\nname: resilience\nconcurrency: {max_concurrent_children: 2}\n\
+               child_policy: {on_parent_cancel: allow}\n";
+    let put = |text: &str| {
+        let name = "agent/resilience.yaml";
+        world.rig.item(&world.project, ItemKind::Config, name, text)
+    };
+    put(own);
+    let children = world.admitted("bare").await.spec.children;
+    let follow = ParentEnd::Follow {
+        on_complete: Fate::Leave,
+        on_error: Fate::Cancel,
+        on_cancel: Fate::Leave,
+    };
+    assert_eq!((children.most, children.follow), (Some(2), follow));
+    put(&own.replace("allow", "perhaps"));
+    let (kind, text) = world.refused(world.start("bare")).await;
+    assert_eq!(kind, ErrorKind::Invalid, "{text}");
+    assert!(text.contains("`child_policy.on_parent_cancel`"), "{text}");
 }
