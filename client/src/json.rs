@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod capability;
+mod deltas;
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,6 +13,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::{Error, wire};
+
+pub use self::deltas::{Delta, Told};
 
 /// One run: `run --json`, `get --json`, the elements of `ps --json` and `wait --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

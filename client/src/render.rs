@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod screen;
+pub(crate) mod speech;
 pub(crate) mod steps;
 pub(crate) mod turns;
 

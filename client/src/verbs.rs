@@ -129,6 +129,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Can(can) => capability::can(&can, session).await,
         Verb::Steps(one) => runs::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
+        Verb::Attach(watch) => run::watch(&watch, session).await,
         Verb::Events(events) => runs::events(&events, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,

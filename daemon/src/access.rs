@@ -17,7 +17,7 @@ use rye_core::money::Usd;
 
 use crate::inspect::Inspector;
 use crate::journal::{
-    self, Feed, Filter, Journal, Line, Signer, StepLine, Storage, Summary, Walked,
+    self, Feed, Filter, Journal, Line, Live, Signer, StepLine, Storage, Summary, Walked,
 };
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
@@ -222,6 +222,11 @@ impl Visible {
     /// Its events from `from` on, those included that are yet to come.
     pub async fn subscribe(&self, from: Seq) -> Result<Feed, journal::Error> {
         self.journal().subscribe(&self.id, from).await
+    }
+
+    /// The same, and what its model says meanwhile.
+    pub async fn listen(&self, from: Seq) -> Result<Live, journal::Error> {
+        self.journal().listen(&self.id, from).await
     }
 
     /// Its account and those above it, up to the root of its tree.

@@ -14,6 +14,7 @@ mod node;
 mod objects;
 mod runs;
 mod status;
+mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -12,6 +12,7 @@
 mod compose;
 mod model_call;
 mod talk;
+mod voice;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

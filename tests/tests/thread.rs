@@ -2,6 +2,7 @@
 
 mod children;
 mod crash;
+mod live;
 mod said;
 
 use nix::sys::signal::Signal;

@@ -11,7 +11,7 @@ use super::values::directive;
 pub(crate) enum ThreadVerb {
     /// Have a model work on a directive, and stay with it until it ends
     ///
-    /// Shows on stderr what the model says and a line per call of a tool, and ends with what it cost. stdout holds only the outputs
+    /// Shows on stderr what the model says, as it says it, and a line per call of a tool, and ends with what it cost. stdout holds only the outputs
     /// of the directive, or the last text if it declares none. Ctrl-C leaves; the run continues.
     #[command(
         after_help = "Examples:\n  ryectl thread run rye/examples/summarize_file -i path=README.md\n  ryectl thread run app/review --model fast --limit turns=5 --limit spend=0.10"

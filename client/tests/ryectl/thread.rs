@@ -1,4 +1,4 @@
-//! `thread run` and `thread validate`.
+//! `thread run` and `thread validate`, and watching threads.
 
 use std::sync::Mutex;
 
@@ -146,4 +146,90 @@ async fn a_directive_is_checked_and_nothing_is_said_of_nodes() {
     let line = "/p/count.md:7:1: there is none [unknown_element]\n";
     assert_eq!(ended.stdout, line);
     assert_eq!(ended.stderr, "/p/count.md: errors 1, warnings 0\n");
+}
+
+/// What its model says of a text before the event `before`.
+fn said(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
+    let delta = v1::Delta {
+        run_id: RUN.to_owned(),
+        turn: 1,
+        attempt: 1,
+        kind: kind.into(),
+        text: text.to_owned(),
+        ..v1::Delta::default()
+    };
+    (before, delta)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_was_shown_as_it_came_is_not_shown_again() {
+    let deltas = vec![
+        said(1, v1::DeltaKind::Thinking, "Hm."),
+        said(1, v1::DeltaKind::Text, "I count "),
+        said(1, v1::DeltaKind::CallArgs, "{}"),
+        said(1, v1::DeltaKind::Text, "them.\nOne"),
+    ];
+    let script = || Script {
+        deltas: deltas.clone(),
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script());
+    for line in ["thread run x/count", &format!("attach {RUN}")] {
+        let ended = ask(&daemon, &line.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let shown = ended.stderr.strip_prefix(WARNING);
+        let shown = shown.unwrap_or(&ended.stderr);
+        assert!(shown.starts_with(PROGRESS), "{}", ended.stderr);
+    }
+    let quiet = ask(&daemon, &["attach", RUN, "--quiet"]).await;
+    assert!(!quiet.stderr.contains("One moment"), "{}", quiet.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_back_is_said_so_and_what_follows_is_shown_whole() {
+    let deltas = vec![
+        said(1, v1::DeltaKind::Text, "I guess"),
+        said(1, v1::DeltaKind::Reset, ""),
+    ];
+    let script = Script {
+        deltas,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let ended = ask(&daemon, &["thread", "run", "x/count"]).await;
+    let shown = ended.stderr.strip_prefix(WARNING).unwrap();
+    let broke_off =
+        "[thread:x/count] turn 1 the answer broke off; what was shown of it does not count";
+    let expected = format!("I guess\n{broke_off}\n{PROGRESS}");
+    assert!(shown.starts_with(&expected), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_are_objects_of_the_stream_in_json_and_text_on_stderr() {
+    let deltas = vec![
+        said(2, v1::DeltaKind::Text, "Hel"),
+        said(2, v1::DeltaKind::Text, "lo"),
+    ];
+    let script = Script {
+        deltas,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--deltas", "--json"]).await;
+    let lines: Vec<serde_json::Value> = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let delta = json!({"delta": {"run_id": RUN, "turn": 1, "attempt": 1, "kind": "text", "position": 0, "text": "Hel",
+                                 "left_out": 0}});
+    assert_eq!(lines[1], delta);
+    assert_eq!(lines.len(), 6);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--deltas"]).await;
+    assert_eq!(ended.stderr, "Hello\n");
+    assert_eq!(ended.stdout.lines().count(), 4);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--json"]).await;
+    assert_eq!(ended.stdout.lines().count(), 4, "only who asks is told");
+    let ended = ask(&daemon, &["events", RUN, "--deltas"]).await;
+    assert_eq!(ended.code, Some(2));
 }

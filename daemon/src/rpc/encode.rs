@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::access::Beside;
 use crate::cache::Entry;
 use crate::inspect::Checked;
-use crate::journal::{Line, StepLine, Summary};
+use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary};
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView};
 
@@ -194,6 +194,26 @@ pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
         timestamp: Some(timestamp(line.timestamp)),
         event_type: line.event_type,
         payload_json: line.payload.as_ref().to_owned(),
+    }
+}
+
+pub(super) fn delta(run: &RunId, delta: Delta) -> v1::Delta {
+    let kind = match delta.kind {
+        DeltaKind::Text => v1::DeltaKind::Text,
+        DeltaKind::Thinking => v1::DeltaKind::Thinking,
+        DeltaKind::CallBegun => v1::DeltaKind::CallBegun,
+        DeltaKind::CallArgs => v1::DeltaKind::CallArgs,
+        DeltaKind::CallReady => v1::DeltaKind::CallReady,
+        DeltaKind::Reset => v1::DeltaKind::Reset,
+    };
+    v1::Delta {
+        run_id: run.to_string(),
+        turn: delta.turn,
+        attempt: delta.attempt,
+        kind: kind.into(),
+        position: delta.position,
+        text: delta.text,
+        left_out: delta.left_out,
     }
 }
 

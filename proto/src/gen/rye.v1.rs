@@ -434,11 +434,42 @@ pub struct StreamRequest {
     /// Whether to stay until the run ends.
     #[prost(bool, tag = "3")]
     pub follow: bool,
+    /// Whether to tell what the model of a thread says while it says it, too; only together with `follow`.
+    #[prost(bool, tag = "4")]
+    pub deltas: bool,
 }
+/// One of the two.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamResponse {
     #[prost(message, optional, tag = "1")]
     pub event: ::core::option::Option<Event>,
+    #[prost(message, optional, tag = "2")]
+    pub delta: ::core::option::Option<Delta>,
+}
+/// More of what the model of a thread says, as it comes. It is the one thing that leaves the daemon before it is on disk: it has no
+/// cursor, comes to nobody twice, and may be taken back by a reset. It comes behind the `step_start` of its try and before the
+/// `cognition_out` that it leads to, which holds the whole and is what counts. Who reads too slowly, or begins in the middle, gets a
+/// reset with the text so far.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Delta {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// The turn, from 1.
+    #[prost(uint32, tag = "2")]
+    pub turn: u32,
+    /// Which try of it, from 1.
+    #[prost(uint32, tag = "3")]
+    pub attempt: u32,
+    #[prost(enumeration = "DeltaKind", tag = "4")]
+    pub kind: i32,
+    /// Its place in the message. Texts of several places are paragraphs.
+    #[prost(uint32, tag = "5")]
+    pub position: u32,
+    #[prost(string, tag = "6")]
+    pub text: ::prost::alloc::string::String,
+    /// For a reset: how many bytes of the text so far are left out before `text`.
+    #[prost(uint64, tag = "7")]
+    pub left_out: u64,
 }
 /// Something that happened to a run, and is on disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1167,6 +1198,55 @@ impl DiagramFormat {
         }
     }
 }
+/// What a delta is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DeltaKind {
+    Unspecified = 0,
+    /// More of a text.
+    Text = 1,
+    /// More of what the model thinks.
+    Thinking = 2,
+    /// A call of a tool begins; `text` is the tool, by the name that the model knows.
+    CallBegun = 3,
+    /// More of the arguments of a call, as JSON text.
+    CallArgs = 4,
+    /// A call is complete; `text` is its id.
+    CallReady = 5,
+    /// What was told of this turn so far does not count. `text` holds its texts so far, joined by blank lines: all of them, but for
+    /// `left_out` bytes before it. It is empty if the call of the model broke off, or is made again.
+    Reset = 6,
+}
+impl DeltaKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DELTA_KIND_UNSPECIFIED",
+            Self::Text => "DELTA_KIND_TEXT",
+            Self::Thinking => "DELTA_KIND_THINKING",
+            Self::CallBegun => "DELTA_KIND_CALL_BEGUN",
+            Self::CallArgs => "DELTA_KIND_CALL_ARGS",
+            Self::CallReady => "DELTA_KIND_CALL_READY",
+            Self::Reset => "DELTA_KIND_RESET",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DELTA_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "DELTA_KIND_TEXT" => Some(Self::Text),
+            "DELTA_KIND_THINKING" => Some(Self::Thinking),
+            "DELTA_KIND_CALL_BEGUN" => Some(Self::CallBegun),
+            "DELTA_KIND_CALL_ARGS" => Some(Self::CallArgs),
+            "DELTA_KIND_CALL_READY" => Some(Self::CallReady),
+            "DELTA_KIND_RESET" => Some(Self::Reset),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod runs_client {
     #![allow(
@@ -1553,7 +1633,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "State"));
             self.inner.unary(req, path, codec).await
         }
-        /// The events of a run from a cursor on; with `follow`, until the run ends.
+        /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
         pub async fn stream(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamRequest>,
@@ -1677,7 +1757,7 @@ pub mod runs_server {
             >
             + std::marker::Send
             + 'static;
-        /// The events of a run from a cursor on; with `follow`, until the run ends.
+        /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
         async fn stream(
             &self,
             request: tonic::Request<super::StreamRequest>,
