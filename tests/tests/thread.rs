@@ -2,6 +2,7 @@
 
 mod children;
 mod crash;
+mod files;
 mod live;
 mod said;
 
