@@ -17,7 +17,7 @@ use rye_core::model::Status;
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
-pub(crate) use self::thread::{Say, ThreadVerb};
+pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
 use crate::input::Source;
@@ -135,6 +135,11 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl thread run rye/examples/summarize_file -i path=README.md"
     )]
     Thread(ThreadVerb),
+    /// List the models that threads may have, with what they cost and what is missing to use them
+    ///
+    /// Prices are US dollars for a million tokens. A provider whose prices were looked up more than 90 days ago gets a warning.
+    #[command(after_help = "Example:\n  ryectl models --json")]
+    Models,
     /// Run one item and print what it answers
     ///
     /// With --json the whole envelope is printed. Ends with 1 if the item failed.

@@ -391,6 +391,20 @@ impl Client {
         self.answer(self.items().execute(request).await)
     }
 
+    /// The models that threads of a project may have.
+    pub async fn models(&self, project: &str) -> Result<v1::ModelsResponse, Error> {
+        let request = v1::ModelsRequest {
+            project: project.to_owned(),
+        };
+        self.answer(self.items().models(request).await)
+    }
+
+    /// What a thread would begin with.
+    pub async fn preview(&self, request: v1::PreviewRequest) -> Result<v1::PreviewResponse, Error> {
+        check_length(&request)?;
+        self.answer(self.items().preview(request).await)
+    }
+
     /// What the daemon is and what is in force.
     pub async fn info(&self) -> Result<v1::InfoResponse, Error> {
         self.prompt(self.node().info(v1::InfoRequest {})).await

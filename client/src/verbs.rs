@@ -9,6 +9,7 @@ mod graph;
 mod init;
 mod keys;
 mod local;
+mod models;
 mod objects;
 mod run;
 mod runs;
@@ -120,6 +121,8 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,
         Verb::Thread(ThreadVerb::Run(run)) => run::run(run.into(), session).await,
         Verb::Thread(ThreadVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
+        Verb::Models => models::list(session).await,
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,

@@ -10,6 +10,7 @@ mod caller;
 mod decode;
 mod encode;
 mod items;
+mod models;
 mod node;
 mod objects;
 mod runs;

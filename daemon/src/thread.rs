@@ -26,6 +26,7 @@ use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachi
 use rye_item::Library;
 use serde_json::Value;
 
+pub use self::compose::{INTEGRITY, prompt};
 use self::talk::Talk;
 use crate::chain::dot_env;
 use crate::children::{self, Child, Lookup, answered};

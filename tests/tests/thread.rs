@@ -5,6 +5,7 @@ mod crash;
 mod files;
 mod live;
 mod said;
+mod shown;
 
 use nix::sys::signal::Signal;
 use rye_tests::binaries::clone_root;

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use rye_core::id::{ItemRef, RunId};
 
-use super::graph::{Attach, Given, Run};
+use super::graph::{Asked, Attach, Given, Run};
 use super::values::directive;
 
 /// Verbs about threads.
@@ -22,6 +22,14 @@ pub(crate) enum ThreadVerb {
     /// Prints a line per finding. Ends with 1 if there are errors.
     #[command(after_help = "Example:\n  ryectl thread validate rye/examples/summarize_file")]
     Validate(OneDirective),
+    /// Show what a thread of a directive would begin with
+    ///
+    /// Its model and what that costs, its limits, the tools that the model may call, what would be held for the first call, and the
+    /// prompt, with the knowledge as it is now. Nothing runs. What `thread run` would refuse is refused.
+    #[command(
+        after_help = "Example:\n  ryectl thread show rye/examples/summarize_file -i path=README.md"
+    )]
+    Show(ThreadShow),
     /// Say something to a thread that has not ended
     ///
     /// Its model is told before its next call; a thread that is about to end takes another turn for it. One that is suspended is told
@@ -52,6 +60,15 @@ pub(crate) struct ThreadRun {
     pub(crate) given: Given,
     #[command(flatten)]
     pub(crate) attach: Attach,
+}
+
+/// A thread to look at.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadShow {
+    #[command(flatten)]
+    pub(crate) directive: OneDirective,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
 }
 
 /// One directive.

@@ -17,7 +17,7 @@ use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::render::turns::Turns;
 
-/// Longest summary of an event's payload in text.
+/// Longest error of a step in text.
 const MAX_SUMMARY_CHARS: usize = 120;
 
 pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Failure> {
@@ -197,10 +197,7 @@ fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> 
     if output.format() == Format::Json {
         return output.json_line(event);
     }
-    let summary = match event.payload.as_object() {
-        Some(payload) if payload.is_empty() => String::new(),
-        Some(_) | None => render::one_line(&event.payload.to_string(), MAX_SUMMARY_CHARS),
-    };
+    let summary = render::events::summary(&event.event_type, &event.payload);
     let line = format!(
         "{:>5}  {}  {:<17} {summary}",
         event.seq,

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 49] = [
+const VERBS: [&str; 51] = [
     "",
     "init",
     "key",
@@ -25,7 +25,9 @@ const VERBS: [&str; 49] = [
     "thread",
     "thread run",
     "thread validate",
+    "thread show",
     "thread say",
+    "models",
     "execute",
     "ps",
     "get",

@@ -67,6 +67,10 @@ pub(crate) struct Script {
     pub(crate) result_json: String,
     /// What `Validate` answers.
     pub(crate) report: v1::ValidateResponse,
+    /// What `Models` answers.
+    pub(crate) models: v1::ModelsResponse,
+    /// What `Preview` answers.
+    pub(crate) preview: v1::PreviewResponse,
     /// The envelope of `Execute`.
     pub(crate) envelope: String,
     /// The answer to `Cancel`, if it is refused.

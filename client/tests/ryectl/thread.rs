@@ -1,4 +1,4 @@
-//! `thread run` and `thread validate`, and watching threads.
+//! `thread run`, `thread validate`, `thread show` and `models`, and watching threads.
 
 use std::sync::Mutex;
 
@@ -232,4 +232,141 @@ async fn deltas_are_objects_of_the_stream_in_json_and_text_on_stderr() {
     assert_eq!(ended.stdout.lines().count(), 4, "only who asks is told");
     let ended = ask(&daemon, &["events", RUN, "--deltas"]).await;
     assert_eq!(ended.code, Some(2));
+}
+
+/// A model that costs something.
+fn model(id: &str, input: &str) -> v1::Model {
+    v1::Model {
+        id: id.to_owned(),
+        window: 200_000,
+        max_output: 64_000,
+        tools: true,
+        prices: vec![v1::ModelPrice {
+            input: input.to_owned(),
+            cache_read: "0.100000000".to_owned(),
+            cache_write: "1.250000000".to_owned(),
+            output: "5.000000000".to_owned(),
+            ..v1::ModelPrice::default()
+        }],
+        ..v1::Model::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_are_listed_with_what_is_missing_to_use_them() {
+    let models = v1::ModelsResponse {
+        providers: vec![
+            v1::Provider {
+                name: "here".to_owned(),
+                api: "anthropic".to_owned(),
+                as_of: "2026-11-20".to_owned(),
+                models: vec![model("good", "2.000000000")],
+                ..v1::Provider::default()
+            },
+            v1::Provider {
+                name: "there".to_owned(),
+                lacks: "the secret KEY: set it".to_owned(),
+                models: vec![model("other", "0.125000000")],
+                ..v1::Provider::default()
+            },
+        ],
+        tiers: vec![v1::ModelTier {
+            name: "fast".to_owned(),
+            models: vec!["here/good".to_owned()],
+        }],
+        default_tier: "fast".to_owned(),
+        warnings: vec!["the prices of `there` are old".to_owned()],
+        ..v1::ModelsResponse::default()
+    };
+    let script = Script {
+        models,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let shown = ask(&daemon, &["models"]).await;
+    let lines: Vec<Vec<&str>> = shown
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[1],
+        ["here/good", "-", "fast", "200000", "2.00", "5.00", "usable"]
+    );
+    assert_eq!(
+        lines[2],
+        [
+            "there/other",
+            "-",
+            "-",
+            "200000",
+            "0.125",
+            "5.00",
+            "no",
+            "key"
+        ]
+    );
+    let told = "there needs the secret KEY: set it\nwarning: the prices of `there` are old\n";
+    assert_eq!(shown.stderr, told);
+    let json = ask(&daemon, &["models", "--json"]).await.json();
+    assert_eq!(json["providers"][0]["usable"], true);
+    assert_eq!(json["providers"][1]["lacks"], "the secret KEY: set it");
+    assert_eq!(json["tiers"], json!({"fast": ["here/good"]}));
+    assert_eq!(
+        json["providers"][0]["models"][0]["prices"][0]["input"],
+        "2.000000000"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_is_shown_before_it_is_run() {
+    let preview = v1::PreviewResponse {
+        system: "You count.".to_owned(),
+        message: "Count it.".to_owned(),
+        provider: "here".to_owned(),
+        model: Some(model("good", "2.000000000")),
+        limits: Some(v1::Limits {
+            turns: Some(25),
+            spend: Some("1.000000000".to_owned()),
+            duration_ms: Some(1_800_000),
+            ..v1::Limits::default()
+        }),
+        tools: vec![v1::OfferedTool {
+            name: "rye_execute".to_owned(),
+            schema_json: "{}".to_owned(),
+            ..v1::OfferedTool::default()
+        }],
+        input_tokens: 300,
+        max_output: 16_384,
+        hold: "0.165200000".to_owned(),
+        warnings: vec!["`{input:x}` stays".to_owned()],
+        ..v1::PreviewResponse::default()
+    };
+    let script = Script {
+        preview,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let shown = ask(&daemon, &["thread", "show", "x/count", "-i", "path=a"]).await;
+    for part in [
+        "here/good",
+        "2.00 in, 5.00 out",
+        "turns 25, spend 1.00 USD, duration 30m00s",
+        "about 300 tokens in, at most 16384 out; 0.1652 USD are held for it",
+        "── system prompt ──\nYou count.",
+        "── first message ──\nCount it.",
+    ] {
+        assert!(shown.stdout.contains(part), "`{part}`: {}", shown.stdout);
+    }
+    assert_eq!(shown.stderr, "warning: `{input:x}` stays\n");
+    let seen = daemon.script.seen.lock().unwrap().clone();
+    assert_eq!(seen.last().unwrap(), "preview {\"path\": \"a\"}");
+    let json = ask(&daemon, &["thread", "show", "x/count", "--json"])
+        .await
+        .json();
+    assert_eq!(json["first_call"]["hold"], "0.165200000");
+    assert_eq!(
+        (&json["limits"]["turns"], &json["too_small"]),
+        (&json!(25), &json!(null))
+    );
 }

@@ -11,6 +11,7 @@ use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 
+use super::models;
 use crate::access::Beside;
 use crate::cache::Entry;
 use crate::inspect::Checked;
@@ -58,7 +59,11 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
 /// A record, whole.
 pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
     let suspend = run.suspension().map(|why| suspension(why, run));
+    let origin = models::origin(run);
+    let (provider, model) = origin.map_or_else(Default::default, |one| (one.provider, one.id));
     v1::Run {
+        provider,
+        model,
         state_json: run.vars().map(Vars::to_json).unwrap_or_default(),
         output_json: output(run).map(ToString::to_string).unwrap_or_default(),
         error: run.failure().as_ref().map(failure),

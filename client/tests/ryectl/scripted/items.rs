@@ -19,4 +19,20 @@ impl Items for Answers {
             run_id: RUN.to_owned(),
         }))
     }
+
+    async fn models(
+        &self,
+        _request: Request<v1::ModelsRequest>,
+    ) -> Result<Response<v1::ModelsResponse>, Status> {
+        Ok(Response::new(self.0.models.clone()))
+    }
+
+    async fn preview(
+        &self,
+        request: Request<v1::PreviewRequest>,
+    ) -> Result<Response<v1::PreviewResponse>, Status> {
+        self.0
+            .see(format!("preview {:?}", request.into_inner().text_inputs));
+        Ok(Response::new(self.0.preview.clone()))
+    }
 }
