@@ -3,6 +3,7 @@
 mod budget;
 mod capability;
 mod graph;
+mod new;
 mod thread;
 mod values;
 
@@ -17,6 +18,7 @@ use rye_core::model::Status;
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
+pub(crate) use self::new::NewVerb;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
@@ -140,6 +142,14 @@ pub(crate) enum Verb {
     /// Prices are US dollars for a million tokens. A provider whose prices were looked up more than 90 days ago gets a warning.
     #[command(after_help = "Example:\n  ryectl models --json")]
     Models,
+    /// Write an item to begin with: commented, valid, not signed yet
+    ///
+    /// Never writes over a file.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl new directive team/review"
+    )]
+    New(NewVerb),
     /// Run one item and print what it answers
     ///
     /// With --json the whole envelope is printed. Ends with 1 if the item failed.

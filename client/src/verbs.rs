@@ -10,6 +10,7 @@ mod init;
 mod keys;
 mod local;
 mod models;
+mod new;
 mod objects;
 mod run;
 mod runs;
@@ -123,6 +124,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Thread(ThreadVerb::Validate(one)) => graph::validate(&one.item, session).await,
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,
+        Verb::New(draft) => new::new(draft, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 51] = [
+const VERBS: [&str; 55] = [
     "",
     "init",
     "key",
@@ -28,6 +28,10 @@ const VERBS: [&str; 51] = [
     "thread show",
     "thread say",
     "models",
+    "new",
+    "new tool",
+    "new graph",
+    "new directive",
     "execute",
     "ps",
     "get",

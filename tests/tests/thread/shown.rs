@@ -2,7 +2,7 @@
 
 use rye_tests::World;
 use rye_tests::model_server::{ModelServer, SECRET};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{BASH, COUNTS, counting, start};
 
@@ -85,6 +85,38 @@ fn what_a_thread_would_begin_with_is_what_it_begins_with_and_nothing_runs() {
         (&call["input_tokens"], &call["max_output"])
     );
     assert_eq!(of("budget_held")["amount"], call["hold"]);
+}
+
+#[test]
+fn a_new_directive_is_signed_shown_and_run() {
+    let server = ModelServer::start(
+        "[{when: {turn: 1}, reply: {calls: [{name: directive_return, input: {answer: A license.}}]}}]",
+    );
+    let world = World::with_models(&server);
+    let _daemon = world.start("");
+    let _made = world
+        .ryectl("new directive team/ask")
+        .ok()
+        .tells(&["ryectl sign directive:team/ask"]);
+    let _checked = world.ryectl("thread validate team/ask").ok();
+    let _again = world
+        .ryectl("new directive team/ask")
+        .run()
+        .code(5)
+        .tells(&["is there already"]);
+    let _signed = world.ryectl("sign directive:team/ask").ok();
+    let out = world.ryectl("thread run team/ask -i path=LICENSE").ok();
+    let printed: Value = serde_json::from_str(&out.stdout()).unwrap();
+    assert_eq!(printed, json!({"answer": "A license."}));
+    for (form, id, inputs, key) in [
+        ("graph", "team/count", "-i folder=.", "files"),
+        ("tool", "team/greet", "-i name=Ada", "greeting"),
+    ] {
+        let _made = world.ryectl(&format!("new {form} {id}")).ok();
+        let _signed = world.ryectl(&format!("sign tool:{id}")).ok();
+        let out = world.ryectl(&format!("run {id} {inputs}")).ok();
+        assert!(out.stdout().contains(key), "{}", out.stdout());
+    }
 }
 
 #[test]
