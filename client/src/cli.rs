@@ -3,6 +3,7 @@
 mod budget;
 mod capability;
 mod graph;
+mod new;
 mod thread;
 mod values;
 
@@ -16,8 +17,9 @@ use rye_core::model::Status;
 
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
-pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Step};
-pub(crate) use self::thread::{Say, ThreadVerb};
+pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
+pub(crate) use self::new::NewVerb;
+pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit, Raise};
 use self::values::{executable, item_id, seconds, status};
 use crate::input::Source;
@@ -135,6 +137,19 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl thread run rye/examples/summarize_file -i path=README.md"
     )]
     Thread(ThreadVerb),
+    /// List the models that threads may have, with what they cost and what is missing to use them
+    ///
+    /// Prices are US dollars for a million tokens. A provider whose prices were looked up more than 90 days ago gets a warning.
+    #[command(after_help = "Example:\n  ryectl models --json")]
+    Models,
+    /// Write an item to begin with: commented, valid, not signed yet
+    ///
+    /// Never writes over a file.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl new directive team/review"
+    )]
+    New(NewVerb),
     /// Run one item and print what it answers
     ///
     /// With --json the whole envelope is printed. Ends with 1 if the item failed.
@@ -168,9 +183,14 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl state app-deploy-1767225600-abcdefghij | jq .inputs"
     )]
     State(OneRun),
+    /// Watch a run, from its beginning, until it ends
+    ///
+    /// Shows what `run` shows: a line per step, or what the model of a thread says; then the result. Ctrl-C leaves; the run continues.
+    #[command(after_help = "Example:\n  ryectl attach app-deploy-1767225600-abcdefghij")]
+    Attach(Watch),
     /// Print what has happened in a run
     #[command(
-        after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
+        after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
     )]
     Events(Events),
     /// Wait until runs have ended or are suspended
@@ -393,6 +413,9 @@ pub(crate) struct Events {
     /// Stay until the run has ended.
     #[arg(long)]
     pub(crate) follow: bool,
+    /// Also tell what the model of a thread says while it says it: on stderr, with --json as objects `{"delta": …}` of the stream.
+    #[arg(long, requires = "follow")]
+    pub(crate) deltas: bool,
     /// Begin behind this position: the `cursor` of an event.
     #[arg(
         long,

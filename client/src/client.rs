@@ -388,10 +388,21 @@ impl Client {
     /// Runs one item and answers with its envelope.
     pub async fn execute(&self, request: v1::ExecuteRequest) -> Result<v1::ExecuteResponse, Error> {
         check_length(&request)?;
-        let mut items = ItemsClient::new(self.channel.clone())
-            .max_decoding_message_size(MAX_ANSWER_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        self.answer(items.execute(request).await)
+        self.answer(self.items().execute(request).await)
+    }
+
+    /// The models that threads of a project may have.
+    pub async fn models(&self, project: &str) -> Result<v1::ModelsResponse, Error> {
+        let request = v1::ModelsRequest {
+            project: project.to_owned(),
+        };
+        self.answer(self.items().models(request).await)
+    }
+
+    /// What a thread would begin with.
+    pub async fn preview(&self, request: v1::PreviewRequest) -> Result<v1::PreviewResponse, Error> {
+        check_length(&request)?;
+        self.answer(self.items().preview(request).await)
     }
 
     /// What the daemon is and what is in force.
@@ -407,6 +418,12 @@ impl Client {
 
     fn runs(&self) -> RunsClient<Channel> {
         RunsClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn items(&self) -> ItemsClient<Channel> {
+        ItemsClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }

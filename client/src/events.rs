@@ -20,6 +20,24 @@ pub enum Follow {
     UntilEnd,
 }
 
+/// Whether what the model of a thread says is told while it says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deltas {
+    /// Events only.
+    No,
+    /// Both, in the order in which they may be shown.
+    Told,
+}
+
+/// What a stream tells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// Something that happened.
+    Event(v1::Event),
+    /// More of what the model says, which is not on record yet.
+    Delta(v1::Delta),
+}
+
 /// A stream of events; see [`Client::events`].
 #[derive(Debug)]
 pub struct Events {
@@ -27,6 +45,7 @@ pub struct Events {
     run_id: String,
     cursor: String,
     follow: Follow,
+    deltas: Deltas,
     stream: Option<Streaming<v1::StreamResponse>>,
     outage: Outage,
     saw_end: bool,
@@ -40,6 +59,7 @@ impl Events {
             run_id: run_id.to_owned(),
             cursor: cursor.to_owned(),
             follow,
+            deltas: Deltas::No,
             stream: None,
             outage,
             saw_end: false,
@@ -51,16 +71,40 @@ impl Events {
         &self.cursor
     }
 
-    /// The next event; `None` when there are no more. Cancel safe: an event is counted as handed out only when
-    /// this returns it.
+    /// The same stream, and what the model says meanwhile if `deltas` says so. A stream that ends with the last event there is tells
+    /// events only.
+    #[must_use]
+    pub fn with(mut self, deltas: Deltas) -> Self {
+        if self.follow == Follow::UntilEnd {
+            self.deltas = deltas;
+        }
+        self
+    }
+
+    /// The next event; `None` when there are no more. Cancel safe, as [`Events::told`] is.
     pub async fn next(&mut self) -> Result<Option<v1::Event>, Error> {
         loop {
+            match self.told().await? {
+                Some(Told::Event(event)) => return Ok(Some(event)),
+                Some(Told::Delta(_)) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// What is told next; `None` when there is no more. Cancel safe: an event is counted as handed out only when
+    /// this returns it.
+    pub async fn told(&mut self) -> Result<Option<Told>, Error> {
+        loop {
             match self.receive().await {
-                Ok(Some(event)) => {
+                Ok(Some(told)) => {
                     self.outage.over();
-                    self.cursor.clone_from(&event.cursor);
-                    self.saw_end |= wire::fact(&event).is_some_and(|fact| fact.outcome().is_some());
-                    return Ok(Some(event));
+                    if let Told::Event(event) = &told {
+                        self.cursor.clone_from(&event.cursor);
+                        let fact = wire::fact(event);
+                        self.saw_end |= fact.is_some_and(|fact| fact.outcome().is_some());
+                    }
+                    return Ok(Some(told));
                 }
                 Ok(None) => match self.is_over().await {
                     Ok(true) => return Ok(None),
@@ -74,7 +118,7 @@ impl Events {
         }
     }
 
-    async fn receive(&mut self) -> Result<Option<v1::Event>, Error> {
+    async fn receive(&mut self) -> Result<Option<Told>, Error> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
@@ -82,14 +126,19 @@ impl Events {
                     run_id: self.run_id.clone(),
                     cursor: self.cursor.clone(),
                     follow: self.follow == Follow::UntilEnd,
+                    deltas: self.deltas == Deltas::Told,
                 };
                 none.insert(self.client.stream(request).await?)
             }
         };
         loop {
             match stream.message().await {
-                Ok(Some(v1::StreamResponse { event: Some(event) })) => return Ok(Some(event)),
-                Ok(Some(v1::StreamResponse { event: None })) => {}
+                Ok(Some(v1::StreamResponse { event, delta })) => {
+                    let told = event.map(Told::Event).or(delta.map(Told::Delta));
+                    if told.is_some() {
+                        return Ok(told);
+                    }
+                }
                 Ok(None) => return Ok(None),
                 Err(status) => return Err(self.client.error(status)),
             }

@@ -6,7 +6,7 @@ use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
-use rye_item::{init, keys, library, sign, spaces, trust};
+use rye_item::{draft, init, keys, library, sign, spaces, trust};
 
 /// The end of a verb that could not do its part. Large causes are boxed: a result is moved more often than it fails.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,9 @@ pub(crate) enum Failure {
     /// Setting up a project.
     #[error(transparent)]
     Init(Box<init::Error>),
+    /// Writing an item to begin with.
+    #[error(transparent)]
+    Draft(#[from] draft::Error),
     /// Finding or opening an item.
     #[error(transparent)]
     Item(Box<library::Error>),
@@ -108,6 +111,7 @@ impl Failure {
             Self::Sign(error) if error.is_about_the_words() => Exit::Usage,
             Self::Sign(error) => local(error.kind()),
             Self::Init(error) => local(error.kind()),
+            Self::Draft(error) => local(error.kind()),
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
             Self::NoKey(_)
@@ -144,6 +148,7 @@ impl Failure {
             | Self::NoKey(_)
             | Self::Sign(_)
             | Self::Init(_)
+            | Self::Draft(_)
             | Self::Item(_)
             | Self::Path(_)
             | Self::Name(_)

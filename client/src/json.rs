@@ -2,6 +2,8 @@
 
 pub mod budget;
 pub mod capability;
+mod deltas;
+pub mod models;
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,6 +14,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::{Error, wire};
+
+pub use self::deltas::{Delta, Told};
 
 /// One run: `run --json`, `get --json`, the elements of `ps --json` and `wait --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,6 +64,10 @@ pub struct Run {
     pub continuation_of: Option<String>,
     /// The run that continues it.
     pub continued_by: Option<String>,
+    /// The model of a thread; null in lists.
+    pub model: Option<String>,
+    /// The provider of that model.
+    pub provider: Option<String>,
 }
 
 /// Why a run failed.
@@ -347,6 +355,8 @@ impl Run {
             ended_at: time(run.ended_at.as_ref()),
             continuation_of: some(&run.continuation_of),
             continued_by: some(&run.continued_by),
+            model: some(&run.model),
+            provider: some(&run.provider),
         })
     }
 }

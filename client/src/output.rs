@@ -49,6 +49,8 @@ pub(crate) struct Output {
     rewrites: bool,
     /// Whether a line stands on stderr that is to be taken back.
     pending: bool,
+    /// Whether a text stands there that may go on.
+    speaking: bool,
 }
 
 impl Output {
@@ -74,6 +76,7 @@ impl Output {
             },
             rewrites: stderr == Reader::Terminal && !environment.dumb_terminal,
             pending: false,
+            speaking: false,
         }
     }
 
@@ -163,6 +166,29 @@ impl Output {
         }
     }
 
+    /// Tells more of a text, which goes on where it stopped unless something else was told in between.
+    pub(crate) fn say(&mut self, text: &str) {
+        if std::mem::take(&mut self.pending) {
+            self.tell(TAKE_BACK);
+        }
+        self.tell(&screen::shown(text, self.style));
+        self.speaking = !text.ends_with('\n');
+    }
+
+    /// Tells the rest of a text, which ends with it.
+    pub(crate) fn end(&mut self, rest: &str) {
+        let rest = rest.trim_end();
+        if !rest.is_empty() {
+            self.say(rest);
+        }
+        self.take_back();
+    }
+
+    /// Whether one terminal shows both streams.
+    pub(crate) fn is_one_screen(&self) -> bool {
+        self.stdout == Reader::Terminal && self.stderr == Reader::Terminal
+    }
+
     /// Tells a warning.
     pub(crate) fn warning(&mut self, text: &str) {
         let label = self.style.yellow("warning:");
@@ -190,10 +216,13 @@ impl Output {
         }
     }
 
+    /// Clears the way for something else: a line is taken back, a text ends.
     fn take_back(&mut self) {
-        if self.pending {
-            self.pending = false;
+        if std::mem::take(&mut self.pending) {
             self.tell(TAKE_BACK);
+        }
+        if std::mem::take(&mut self.speaking) {
+            self.tell("\n");
         }
     }
 

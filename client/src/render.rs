@@ -2,7 +2,10 @@
 
 pub(crate) mod budget;
 pub(crate) mod capability;
+pub(crate) mod events;
+pub(crate) mod models;
 pub(crate) mod screen;
+pub(crate) mod speech;
 pub(crate) mod steps;
 pub(crate) mod turns;
 
@@ -148,6 +151,8 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         None => format!("{} ({})", error.message, error.code),
     });
     let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
+    // A thread takes turns, which its cost counts.
+    let is_walked = run.kind != "thread";
     let head = fields(&[
         ("run", Some(run.run_id.clone())),
         ("item", Some(run.item_id.clone())),
@@ -155,7 +160,8 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("status", Some(style.status(run.status))),
         ("suspended", run.suspend.as_ref().map(suspension)),
         ("error", error),
-        ("steps", Some(run.steps.to_string())),
+        ("model", model(run)),
+        ("steps", is_walked.then(|| run.steps.to_string())),
         ("child runs", child_runs),
         ("cost", budget::cost(&run.cost)),
         ("project", run.project.clone()),
@@ -178,6 +184,15 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         .chain(body(run))
         .collect();
     parts.join("\n")
+}
+
+/// The model of a thread, as `provider/model`.
+fn model(run: &json::Run) -> Option<String> {
+    let model = run.model.as_ref()?;
+    Some(match &run.provider {
+        Some(provider) => format!("{provider}/{model}"),
+        None => model.clone(),
+    })
 }
 
 /// Why a run is suspended: `limit (max_steps_exceeded), before node x`.
@@ -270,6 +285,14 @@ pub(crate) fn finding(path: &str, finding: &json::Finding, word: &str) -> String
 pub(crate) fn body(run: &json::Run) -> Option<String> {
     if let Some(output) = run.output.as_ref().filter(|output| !is_empty(output)) {
         return Some(format!("output:\n{}", pretty(output)));
+    }
+    if let Some(outputs) = &run.outputs {
+        return Some(format!("outputs:\n{}", pretty(outputs)));
+    }
+    match &run.result {
+        Some(Value::String(text)) => return Some(format!("result:\n{text}")),
+        Some(other) => return Some(format!("result:\n{}", pretty(other))),
+        None => {}
     }
     let mut state = run.state.clone()?;
     if let Some(members) = state.as_object_mut() {

@@ -9,6 +9,8 @@ mod graph;
 mod init;
 mod keys;
 mod local;
+mod models;
+mod new;
 mod objects;
 mod run;
 mod runs;
@@ -120,6 +122,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,
         Verb::Thread(ThreadVerb::Run(run)) => run::run(run.into(), session).await,
         Verb::Thread(ThreadVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
+        Verb::Models => models::list(session).await,
+        Verb::New(draft) => new::new(draft, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
@@ -129,6 +134,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Can(can) => capability::can(&can, session).await,
         Verb::Steps(one) => runs::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
+        Verb::Attach(watch) => run::watch(&watch, session).await,
         Verb::Events(events) => runs::events(&events, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,

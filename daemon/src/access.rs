@@ -17,13 +17,16 @@ use rye_core::money::Usd;
 
 use crate::inspect::Inspector;
 use crate::journal::{
-    self, Feed, Filter, Journal, Line, Signer, StepLine, Storage, Summary, Walked,
+    self, Feed, Filter, Journal, Line, Live, Signer, StepLine, Storage, Summary, Walked,
 };
+use crate::models::Listing;
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project};
 use crate::services::TraceMode;
-use crate::supervisor::{Error, Executed, Lookup, Reach, Start, Started, Step, Supervisor};
+use crate::supervisor::{
+    Error, Executed, Lookup, Preview, Reach, Start, Started, Step, Supervisor,
+};
 
 /// The daemon as callers from outside have it.
 #[derive(Debug, Clone)]
@@ -118,6 +121,16 @@ impl Access {
         trace: TraceMode,
     ) -> Result<(Executed, Lookup), Error> {
         self.supervisor.execute(start, trace).await
+    }
+
+    /// What the thread that `start` asks for would begin with; nothing is started.
+    pub async fn preview(&self, start: Start) -> Result<Preview, Error> {
+        self.supervisor.preview(start).await
+    }
+
+    /// The models of the project that `directory` belongs to.
+    pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
+        self.supervisor.models(directory).await
     }
 
     /// Who looks at graphs.
@@ -222,6 +235,11 @@ impl Visible {
     /// Its events from `from` on, those included that are yet to come.
     pub async fn subscribe(&self, from: Seq) -> Result<Feed, journal::Error> {
         self.journal().subscribe(&self.id, from).await
+    }
+
+    /// The same, and what its model says meanwhile.
+    pub async fn listen(&self, from: Seq) -> Result<Live, journal::Error> {
+        self.journal().listen(&self.id, from).await
     }
 
     /// Its account and those above it, up to the root of its tree.

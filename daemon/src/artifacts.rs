@@ -1,7 +1,8 @@
 //! What is made of runs for people and auditors: objects, pages, and requests that people lay beside them.
 //!
 //! **Owns** `state/objects` (results, receipts, snapshots and refs), `state/threads/<run>/thread.json`,
-//! `knowledge/graphs/<graph>/<run>.md` and `knowledge/agent/threads/<graph>/<run>.md` below the `files` directory of a run.
+//! `knowledge/graphs/<graph>/<run>.md` and `knowledge/agent/threads/<item>/<run>.md` below the `files` directory of a run, and of a
+//! thread `state.json` and `escalation.json` beside its `thread.json`.
 //! **Never** reads the log: objects and the page are made of the transcript, which the lane of the project has written before it
 //! says so here, and which is checked line by line on the way. So they may fall behind by any distance without keeping a
 //! run, the archive or another project waiting, and need no more memory for it than a note for each run.
@@ -20,6 +21,8 @@ mod cancel;
 mod page;
 mod receipts;
 mod render;
+mod thread_page;
+mod thread_state;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -27,16 +30,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use rye_core::clock::Timestamp;
 use rye_core::digest::Encoded;
 use rye_core::error::with_sources;
-use rye_core::id::RunId;
+use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Object, Run, RunKind};
+use rye_core::model::{Event, Object, Run, RunKind, Spec};
 use serde_json::json;
 
 pub use self::cancel::cancel_requests;
 use self::page::{Outlines, Page};
 use self::receipts::Receipts;
+use self::thread_page::ThreadPage;
 use crate::beneath::Dir;
 use crate::journal::{self, ArtifactLane, Note, Reading, Signer, Transcripts, Unusable};
 use crate::object::ProjectObjects;
@@ -101,11 +106,68 @@ impl Notes {
 #[derive(Debug)]
 struct RunHistory {
     reading: Reading,
+    made: Made,
+    rendered: Option<Instant>,
+}
+
+/// What is made of the events of a run, as far as they were read.
+#[derive(Debug)]
+enum Made {
+    Graph(Box<GraphMade>),
+    Thread(Box<ThreadPage>),
+}
+
+#[derive(Debug)]
+struct GraphMade {
     receipts: Receipts,
     page: Page,
     /// Objects that are not written yet, in order.
     unwritten: Vec<Encoded>,
-    rendered: Option<Instant>,
+}
+
+impl Made {
+    /// Nothing yet; `None` for a run of a kind that leaves neither objects nor a page.
+    fn new(id: &RunId, spec: &Spec, outlines: &mut Outlines) -> Option<Self> {
+        match spec.kind {
+            RunKind::Graph => Some(Self::Graph(Box::new(GraphMade {
+                receipts: Receipts::default(),
+                page: Page::new(id, spec, &outlines.of(spec)),
+                unwritten: Vec::new(),
+            }))),
+            RunKind::Thread => Some(Self::Thread(Box::new(ThreadPage::new(id, spec)))),
+            RunKind::Tool => None,
+        }
+    }
+
+    fn take(&mut self, seq: Seq, at: Timestamp, event: &Event) {
+        match self {
+            Self::Graph(made) => {
+                let left = made.receipts.take(at, event);
+                made.page.take(seq, at, event, left.as_ref());
+                let objects = left
+                    .into_iter()
+                    .flat_map(|left| [left.result, left.receipt]);
+                made.unwritten.extend(objects);
+            }
+            Self::Thread(page) => page.take(seq, at, event),
+        }
+    }
+
+    /// Whether there are objects that are not written yet.
+    fn has_unwritten(&self) -> bool {
+        match self {
+            Self::Graph(made) => !made.unwritten.is_empty(),
+            Self::Thread(_) => false,
+        }
+    }
+
+    /// The unsigned page, and the time of the last event on it.
+    fn page(&self) -> (String, Timestamp) {
+        match self {
+            Self::Graph(made) => (made.page.render(made.receipts.len()), made.page.seen()),
+            Self::Thread(page) => (page.render(), page.seen()),
+        }
+    }
 }
 
 struct ArtifactWriter {
@@ -143,6 +205,14 @@ impl ArtifactWriter {
             lost: HashSet::new(),
             unsynced: false,
         }
+    }
+
+    /// A file about `run` with its signature.
+    fn signed(&self, run: &Run, content: &Object) -> Vec<u8> {
+        let signed = self.signer.sign_json(content, run.updated_at);
+        let mut text = serde_json::to_vec_pretty(&signed).expect("a JSON object is plain data");
+        text.push(b'\n');
+        text
     }
 
     fn retry(&mut self) {
@@ -196,19 +266,20 @@ impl ArtifactWriter {
     /// Takes in one piece of the run's transcript.
     fn turn(&mut self, id: &RunId, note: &mut Note) -> Result<Turn, Unusable> {
         let spec = &note.spec;
-        if spec.kind != RunKind::Graph || note.given_up || self.lost.contains(id) {
+        if note.given_up || self.lost.contains(id) {
             return Ok(Turn::Done);
         }
         let mut chronicle = match self.chronicles.remove(id) {
             Some(chronicle) => chronicle,
             // Nothing has happened to it in this life yet, nor has it come to rest.
             None if !note.page && note.settled.is_none() => return Ok(Turn::Done),
-            None => RunHistory {
-                reading: Reading::default(),
-                receipts: Receipts::default(),
-                page: Page::new(id, spec, &self.outlines.of(spec)),
-                unwritten: Vec::new(),
-                rendered: None,
+            None => match Made::new(id, spec, &mut self.outlines) {
+                None => return Ok(Turn::Done),
+                Some(made) => RunHistory {
+                    reading: Reading::default(),
+                    made,
+                    rendered: None,
+                },
             },
         };
         let turn = self.advance(id, note, &mut chronicle);
@@ -222,7 +293,7 @@ impl ArtifactWriter {
         note: &mut Note,
         chronicle: &mut RunHistory,
     ) -> Result<Turn, Unusable> {
-        if chronicle.unwritten.is_empty() && !chronicle.reading.is_at(&note.upto) {
+        if !chronicle.made.has_unwritten() && !chronicle.reading.is_at(&note.upto) {
             self.read(note, chronicle)?;
         }
         self.write(id, note, chronicle).map_err(Unusable::Project)
@@ -230,22 +301,23 @@ impl ArtifactWriter {
 
     fn write(&mut self, id: &RunId, note: &Note, chronicle: &mut RunHistory) -> io::Result<Turn> {
         let root = Dir::root(Path::new(&self.files))?;
-        if !chronicle.unwritten.is_empty() || note.settled.is_some() {
-            self.unsynced = true;
+        let caught_up = chronicle.reading.is_at(&note.upto);
+        let is_due = chronicle.made.has_unwritten() || note.settled.is_some();
+        self.unsynced |= is_due;
+        if let (Made::Graph(made), true) = (&mut chronicle.made, is_due) {
             let vault = ProjectObjects::make(Path::new(&self.files))?;
             let mut written = 0;
-            let put = chronicle.unwritten.iter().try_for_each(|object| {
+            let put = made.unwritten.iter().try_for_each(|object| {
                 vault.put(object)?;
                 written += 1;
                 Ok::<_, io::Error>(())
             });
-            chronicle.unwritten.drain(..written);
+            made.unwritten.drain(..written);
             put?;
-            if chronicle.reading.is_at(&note.upto) {
-                self.put_snapshot(note, chronicle, &vault)?;
+            if caught_up {
+                self.put_snapshot(note, &made.receipts, &vault)?;
             }
         }
-        let caught_up = chronicle.reading.is_at(&note.upto);
         let overdue = || {
             chronicle
                 .rendered
@@ -260,34 +332,22 @@ impl ArtifactWriter {
 
     /// Reads the next piece of the transcript.
     fn read(&self, note: &Note, chronicle: &mut RunHistory) -> Result<(), Unusable> {
-        let RunHistory {
-            reading,
-            receipts,
-            page,
-            unwritten,
-            ..
-        } = chronicle;
-        self.transcripts.read(note, reading, |seq, at, event| {
-            let left = receipts.take(at, event);
-            page.take(seq, at, event, left.as_ref());
-            unwritten.extend(
-                left.into_iter()
-                    .flat_map(|left| [left.result, left.receipt]),
-            );
-        })
+        let RunHistory { reading, made, .. } = chronicle;
+        self.transcripts
+            .read(note, reading, |seq, at, event| made.take(seq, at, event))
     }
 
     /// The run was suspended or ended, and everything before is written.
     fn put_snapshot(
         &self,
         note: &Note,
-        chronicle: &RunHistory,
+        receipts: &Receipts,
         vault: &ProjectObjects,
     ) -> io::Result<()> {
         let Some(run) = &note.settled else {
             return Ok(());
         };
-        let (state, execution) = chronicle.receipts.snapshots(run);
+        let (state, execution) = receipts.snapshots(run);
         vault.put(&state)?;
         vault.put(&execution)?;
         let pointer = Object::from_iter([
@@ -306,10 +366,10 @@ impl ArtifactWriter {
         chronicle: &RunHistory,
         root: &Dir,
     ) -> io::Result<()> {
-        let graph = note.spec.item.id.as_str();
-        let directory = root.make(&Path::new("knowledge/agent/threads").join(graph))?;
-        let text = chronicle.page.render(chronicle.receipts.len());
-        let text = self.signer.sign_text(&text, chronicle.page.seen());
+        let item = note.spec.item.id.as_str();
+        let directory = root.make(&Path::new("knowledge/agent/threads").join(item))?;
+        let (text, seen) = chronicle.made.page();
+        let text = self.signer.sign_text(&text, seen);
         directory.replace(&format!("{id}.md"), text.as_bytes())
     }
 
@@ -329,12 +389,16 @@ impl ArtifactWriter {
 impl ArtifactLane for ArtifactWriter {
     fn record(&mut self, run: &Run, cost: &Cost) -> io::Result<()> {
         let root = Dir::root(Path::new(&self.files))?;
-        let thread = self
-            .signer
-            .sign_json(&render::thread(run, cost), run.updated_at);
-        let mut text = serde_json::to_vec_pretty(&thread).expect("a JSON object is plain data");
-        text.push(b'\n');
-        journal::run_dir(&root, &run.id)?.replace("thread.json", &text)?;
+        let beside = journal::run_dir(&root, &run.id)?;
+        let put = |name: &str, content: &Object| beside.replace(name, &self.signed(run, content));
+        put("thread.json", &render::thread(run, cost))?;
+        if let Some(state) = thread_state::state(run, cost) {
+            match thread_state::escalation(run, cost) {
+                Some(escalation) => put("escalation.json", &escalation)?,
+                None => drop(beside.remove("escalation.json")?),
+            }
+            put("state.json", &state)?;
+        }
         if let Some(page) = render::state_page(run, cost) {
             let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
             let page = self.signer.sign_text(&page, run.updated_at);
@@ -383,10 +447,10 @@ impl ArtifactLane for ArtifactWriter {
         if !self.unsynced {
             return true;
         }
-        let vault = ProjectObjects::open(Path::new(&self.files));
-        let synced = vault.and_then(|vault| vault.map_or(Ok(()), |vault| vault.sync()));
+        let root = Dir::root(Path::new(&self.files));
+        let synced = root.and_then(|root| root.sync_file_system());
         if let Err(error) = &synced {
-            tracing::warn!(files = self.files, %error, "the objects of a project cannot be synced");
+            tracing::warn!(files = self.files, %error, "the files of a project cannot be synced");
         }
         self.unsynced = synced.is_err();
         !self.unsynced

@@ -41,6 +41,7 @@ mod archiver;
 mod artifacts;
 mod backlog;
 mod crossings;
+mod deltas;
 mod error;
 mod faults;
 mod feed;
@@ -79,6 +80,7 @@ use watermark::lock;
 
 pub use accounts::AccountRow;
 pub use artifacts::{ArtifactLane, Artifacts, Note, Reading, Transcripts, Unusable};
+pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
 pub use feed::{Feed, FeedError};
 pub use index::IndexError;
@@ -444,6 +446,19 @@ impl Journal {
         };
         let replay = self.history_between(id, stream, from, shown).await?;
         Ok(Feed::new(replay, live, shown.max(before)))
+    }
+
+    /// The same, and what the model of the run says meanwhile.
+    pub async fn listen(&self, id: &RunId, from: Seq) -> Result<Live, Error> {
+        let before = Seq(from.0.saturating_sub(1));
+        let stream = self.shared.stream(id);
+        let feed = self.subscribe(id, from).await?;
+        Ok(Live::new(feed, stream, before))
+    }
+
+    /// Who tells what a model says in the call that begins; `None` if the run is not in memory.
+    pub fn speaker(&self, id: &RunId) -> Option<Speaker> {
+        self.shared.stream(id).map(Speaker::begin)
     }
 
     /// All events that are durable now.

@@ -6,6 +6,8 @@
 //! **Order.** A provider file of a higher space replaces the one of that name in a lower space, whole; the files of `agent` are
 //! merged. **Failure.** All that is wrong with any of the files is told, with the file and the place in it.
 
+mod list;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use rye_item::{Item, Library, Space, library};
 use serde_json::Value;
 
 use crate::provider::names;
+
+pub use self::list::{Listing, Offer, Offerer};
 
 /// The folder of provider files.
 const PROVIDERS: &str = "agent/providers";

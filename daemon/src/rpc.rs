@@ -10,10 +10,12 @@ mod caller;
 mod decode;
 mod encode;
 mod items;
+mod models;
 mod node;
 mod objects;
 mod runs;
 mod status;
+mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -12,6 +12,7 @@
 mod compose;
 mod model_call;
 mod talk;
+mod voice;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,7 @@ use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachi
 use rye_item::Library;
 use serde_json::Value;
 
+pub use self::compose::{INTEGRITY, prompt};
 use self::talk::Talk;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup, answered};

@@ -288,6 +288,8 @@ async fn a_cursor_continues_behind_its_event() {
             run_id: run.clone(),
             cursor: event.cursor.clone(),
             follow: true,
+            // Who wants to hear a model, too, misses no event.
+            deltas: event.seq % 2 == 0,
         };
         let mut events = runs.stream(rest).await.unwrap().into_inner();
         let mut next = event.seq + 1;
@@ -302,12 +304,19 @@ async fn a_cursor_continues_behind_its_event() {
         let forged = v1::StreamRequest {
             run_id: run_id.clone(),
             cursor: cursor.to_owned(),
-            follow: false,
+            ..v1::StreamRequest::default()
         };
         let refused = runs.stream(forged).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{cursor}");
         assert!(refused.message().contains(run_id), "{refused}");
     }
+    let idle = v1::StreamRequest {
+        run_id: run,
+        deltas: true,
+        ..v1::StreamRequest::default()
+    };
+    let refused = runs.stream(idle).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
 
 #[tokio::test]

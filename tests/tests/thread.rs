@@ -3,10 +3,13 @@
 mod children;
 mod crash;
 mod directives;
+mod files;
 mod foreign;
 mod limits;
+mod live;
 mod offered;
 mod said;
+mod shown;
 mod story;
 mod tree;
 

@@ -52,6 +52,19 @@ pub(crate) struct Run {
 /// What a run is given.
 #[derive(Debug, Args)]
 pub(crate) struct Given {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
+    /// When a step counts as done.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) durability: Option<Durability>,
+    /// Start at most one run with this key: a second start finds the first.
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) idempotency_key: Option<String>,
+}
+
+/// What decides what a run begins with.
+#[derive(Debug, Args)]
+pub(crate) struct Asked {
     /// An input: text takes the type the item declares, `:=` gives JSON.
     #[arg(short = 'i', value_name = "KEY=VALUE | KEY:=JSON")]
     pub(crate) inputs: Vec<Input>,
@@ -64,12 +77,6 @@ pub(crate) struct Given {
     /// Limit the run: `steps=N`, `depth=N`, `spawns=N`, `spend=USD`; a thread `turns=N`, `tokens=N`, `duration=1m30s`.
     #[arg(long = "limit", value_name = "KEY=VALUE")]
     pub(crate) limits: Vec<Limit>,
-    /// When a step counts as done.
-    #[arg(long, value_name = "HOW")]
-    pub(crate) durability: Option<Durability>,
-    /// Start at most one run with this key: a second start finds the first.
-    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) idempotency_key: Option<String>,
     /// The model of a thread: an id, an alias, `provider/model` or a tier.
     #[arg(long, value_name = "MODEL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) model: Option<String>,
@@ -78,16 +85,33 @@ pub(crate) struct Given {
     pub(crate) provider: Option<String>,
 }
 
-/// How to stay with a run.
+/// How to stay with a run, or not to.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Attach {
     /// Print the run's id and leave it to itself.
     #[arg(long, visible_alias = "async", conflicts_with = "cancel_on_interrupt")]
     pub(crate) detach: bool,
+    #[command(flatten)]
+    pub(crate) staying: Staying,
+}
+
+/// A run to watch.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    #[command(flatten)]
+    pub(crate) staying: Staying,
+}
+
+/// How to stay with a run.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Staying {
     /// Ctrl-C cancels the run instead of leaving it.
     #[arg(long)]
     pub(crate) cancel_on_interrupt: bool,
-    /// Show no line per step.
+    /// Show no line per step, and nothing that a model says.
     #[arg(long, env = "RYE_GRAPH_QUIET", hide_env_values = true, value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,
 }

@@ -40,12 +40,12 @@ fn run_takes_everything_that_is_promised() {
     };
     assert_eq!(run.item.to_string(), "tool:a/b");
     assert_eq!(
-        (run.given.inputs.len(), run.given.input),
+        (run.given.asked.inputs.len(), run.given.asked.input),
         (2, Some(Source::Stdin))
     );
     let quarter = Usd::from_nanos(250_000_000);
     assert_eq!(
-        run.given.limits,
+        run.given.asked.limits,
         [
             Limit::Steps(5),
             Limit::Depth(0),
@@ -54,7 +54,9 @@ fn run_takes_everything_that_is_promised() {
         ]
     );
     assert_eq!(run.given.durability, Some(Durability::Relaxed));
-    assert!(run.attach.detach && run.attach.quiet && !run.attach.cancel_on_interrupt);
+    assert!(
+        run.attach.detach && run.attach.staying.quiet && !run.attach.staying.cancel_on_interrupt
+    );
     assert!(cli.global.json && cli.global.no_autostart);
 }
 
@@ -162,9 +164,9 @@ fn a_thread_is_given_what_a_run_is_given_and_a_directive_needs_no_type() {
     };
     let run = Run::from(run);
     assert_eq!(run.item.to_string(), "directive:t/count");
-    assert_eq!(run.given.model.as_deref(), Some("fast"));
+    assert_eq!(run.given.asked.model.as_deref(), Some("fast"));
     let limits = [Limit::Turns(3), Limit::Duration(Duration::from_secs(90))];
-    assert_eq!(run.given.limits, limits);
+    assert_eq!(run.given.asked.limits, limits);
     let line = ["run", "directive:t/count", "--model", "fast"];
     let Verb::Run(run) = parse(&line).unwrap().verb else {
         panic!("{line:?}");

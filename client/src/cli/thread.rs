@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use rye_core::id::{ItemRef, RunId};
 
-use super::graph::{Attach, Given, Run};
+use super::graph::{Asked, Attach, Given, Run};
 use super::values::directive;
 
 /// Verbs about threads.
@@ -11,7 +11,7 @@ use super::values::directive;
 pub(crate) enum ThreadVerb {
     /// Have a model work on a directive, and stay with it until it ends
     ///
-    /// Shows on stderr what the model says and a line per call of a tool, and ends with what it cost. stdout holds only the outputs
+    /// Shows on stderr what the model says, as it says it, and a line per call of a tool, and ends with what it cost. stdout holds only the outputs
     /// of the directive, or the last text if it declares none. Ctrl-C leaves; the run continues.
     #[command(
         after_help = "Examples:\n  ryectl thread run rye/examples/summarize_file -i path=README.md\n  ryectl thread run app/review --model fast --limit turns=5 --limit spend=0.10"
@@ -22,6 +22,14 @@ pub(crate) enum ThreadVerb {
     /// Prints a line per finding. Ends with 1 if there are errors.
     #[command(after_help = "Example:\n  ryectl thread validate rye/examples/summarize_file")]
     Validate(OneDirective),
+    /// Show what a thread of a directive would begin with
+    ///
+    /// Its model and what that costs, its limits, the tools that the model may call, what would be held for the first call, and the
+    /// prompt, with the knowledge as it is now. Nothing runs. What `thread run` would refuse is refused.
+    #[command(
+        after_help = "Example:\n  ryectl thread show rye/examples/summarize_file -i path=README.md"
+    )]
+    Show(ThreadShow),
     /// Say something to a thread that has not ended
     ///
     /// Its model is told before its next call; a thread that is about to end takes another turn for it. One that is suspended is told
@@ -52,6 +60,15 @@ pub(crate) struct ThreadRun {
     pub(crate) given: Given,
     #[command(flatten)]
     pub(crate) attach: Attach,
+}
+
+/// A thread to look at.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadShow {
+    #[command(flatten)]
+    pub(crate) directive: OneDirective,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
 }
 
 /// One directive.

@@ -33,7 +33,7 @@ fn a_run_has_exactly_the_promised_fields_in_their_order() {
             r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
             r#""cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"spend":"0.000000000","#,
             r#""estimated":false},"spawn_count":4,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
-            r#""continuation_of":null,"continued_by":null}"#
+            r#""continuation_of":null,"continued_by":null,"model":null,"provider":null}"#
         )
     );
 }

@@ -23,6 +23,10 @@ pub(crate) enum Line {
     Started(String),
     /// The step is done.
     Done(String),
+    /// More of a text.
+    More(String),
+    /// The rest of a text that was shown as it came.
+    Rest(String),
 }
 
 /// Makes step lines out of the events of one run.

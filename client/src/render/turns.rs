@@ -1,4 +1,4 @@
-//! What `thread run` shows of a thread while it runs: what the model says, and a line per call of a tool.
+//! What `thread run` shows of a thread while it runs: what the model says as it says it, and a line per call of a tool.
 //!
 //! ```text
 //! [thread:<id>] turn 3 rye/bash ✓ 0.4s
@@ -8,8 +8,10 @@ use std::collections::HashMap;
 
 use rye_core::conversation::Source;
 use rye_core::model::{Event, Failure, RunEvent, ThreadEvent};
+use rye_proto::v1;
 
 use super::screen::in_line;
+use super::speech::{Heard, Speech};
 use super::steps::Line;
 use super::{Style, elapsed, one_line};
 
@@ -26,6 +28,9 @@ pub(crate) struct Turns {
     style: Style,
     /// What the calls in flight do, by their ids.
     calls: HashMap<String, String>,
+    speech: Speech,
+    /// What the model said last, whole.
+    said: Option<String>,
 }
 
 impl Turns {
@@ -35,7 +40,25 @@ impl Turns {
             directive: directive.to_owned(),
             style,
             calls: HashMap::new(),
+            speech: Speech::default(),
+            said: None,
         }
+    }
+
+    /// What is shown of `delta`, if anything is.
+    pub(crate) fn hear(&mut self, delta: &v1::Delta) -> Option<Line> {
+        Some(match self.speech.hear(delta)? {
+            Heard::More(text) => Line::More(text),
+            Heard::TakenBack(turn) => Line::Done(format!(
+                "{} the answer broke off; what was shown of it does not count",
+                self.head(turn)
+            )),
+        })
+    }
+
+    /// What the model said last, all of which was shown.
+    pub(crate) fn said(&self) -> Option<&str> {
+        self.said.as_deref()
     }
 
     /// What is shown of `event`, if anything is.
@@ -66,9 +89,20 @@ impl Turns {
             let text = one_line(text, MAX_TOLD_CHARS);
             return Some(Line::Done(format!("{} is told: {text}", self.head(*turn))));
         }
-        if let ThreadEvent::CognitionOut { text, .. } = event {
-            let text = text.trim();
-            return (!text.is_empty()).then(|| Line::Done(text.to_owned()));
+        if let ThreadEvent::CognitionOut {
+            turn,
+            attempt,
+            text,
+            ..
+        } = event
+        {
+            let trimmed = text.trim();
+            self.said = Some(trimmed.to_owned());
+            return match self.speech.rest(*turn, *attempt, text) {
+                Some(rest) => Some(Line::Rest(rest)),
+                None if trimmed.is_empty() => None,
+                None => Some(Line::Done(trimmed.to_owned())),
+            };
         }
         if let ThreadEvent::ErrorClassified {
             turn,

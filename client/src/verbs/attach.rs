@@ -7,7 +7,7 @@
 //! ```
 
 use rye_client::Client;
-use rye_client::events::{Events, Follow};
+use rye_client::events::{Deltas, Events, Follow, Told};
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_core::clock::Timestamp;
@@ -40,32 +40,46 @@ pub(super) async fn stay(
     how: cli::Attach,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    match Behaviour::of(how) {
-        Behaviour::Detach => detached(client, run_id, output).await,
-        Behaviour::Attach {
-            step_lines,
-            on_interrupt,
-        } => {
-            let followed = follow(client, run_id, cursor, step_lines, on_interrupt, output).await?;
-            if followed == Followed::Left {
-                return Ok(Exit::Interrupted);
-            }
-            let ended = end(client, run_id, output).await?;
-            Ok(match followed {
-                Followed::Cancelled => Exit::Interrupted,
-                Followed::Left | Followed::ToTheEnd => ended,
-            })
-        }
+    if how.detach {
+        return detached(client, run_id, output).await;
     }
+    watch_run(client, run_id, cursor, how.staying, output).await
 }
 
-/// What to do once the run has started.
-enum Behaviour {
-    Detach,
-    Attach {
-        step_lines: StepLines,
-        on_interrupt: OnInterrupt,
-    },
+/// Stays with a run from `cursor` on and ends as it does.
+pub(super) async fn watch_run(
+    client: &Client,
+    run_id: &str,
+    cursor: &str,
+    how: cli::Staying,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let lines = if how.quiet {
+        StepLines::Silenced
+    } else {
+        StepLines::Shown
+    };
+    let place = Place {
+        run_id,
+        cursor,
+        on_interrupt: if how.cancel_on_interrupt {
+            OnInterrupt::Cancel
+        } else {
+            OnInterrupt::Leave
+        },
+    };
+    let run = client.get(run_id).await?;
+    let mut progress = Progress::of(&run, lines, output)?;
+    progress.know(&run, cursor)?;
+    let followed = follow(client, &place, &mut progress, output).await?;
+    if followed == Followed::Left {
+        return Ok(Exit::Interrupted);
+    }
+    let ended = end(client, run_id, progress.said(), output).await?;
+    Ok(match followed {
+        Followed::Cancelled => Exit::Interrupted,
+        Followed::Left | Followed::ToTheEnd => ended,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,26 +105,6 @@ enum Followed {
     Cancelled,
 }
 
-impl Behaviour {
-    const fn of(run: cli::Attach) -> Self {
-        if run.detach {
-            return Self::Detach;
-        }
-        Self::Attach {
-            step_lines: if run.quiet {
-                StepLines::Silenced
-            } else {
-                StepLines::Shown
-            },
-            on_interrupt: if run.cancel_on_interrupt {
-                OnInterrupt::Cancel
-            } else {
-                OnInterrupt::Leave
-            },
-        }
-    }
-}
-
 async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit, Failure> {
     match output.format() {
         Format::Text => output.line(run_id)?,
@@ -122,34 +116,34 @@ async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<
     Ok(Exit::Done)
 }
 
+/// With which run to stay, from where, and until when.
+struct Place<'a> {
+    run_id: &'a str,
+    cursor: &'a str,
+    on_interrupt: OnInterrupt,
+}
+
 async fn follow(
     client: &Client,
-    run_id: &str,
-    cursor: &str,
-    step_lines: StepLines,
-    on_interrupt: OnInterrupt,
+    place: &Place<'_>,
+    progress: &mut Progress,
     output: &mut Output,
 ) -> Result<Followed, Failure> {
-    let client = &match step_lines {
-        StepLines::Shown => client.clone().telling(output.teller()),
-        StepLines::Silenced => client.clone(),
+    let Place {
+        run_id,
+        cursor,
+        on_interrupt,
+    } = *place;
+    let client = &match progress {
+        Progress::Nothing => client.clone(),
+        Progress::Steps(_) | Progress::Turns(_) | Progress::Call => {
+            client.clone().telling(output.teller())
+        }
     };
     let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
-    let run = client.get(run_id).await?;
-    let mut steps = Progress::of(&run, step_lines, output)?;
-    if let (Progress::Steps(steps), false) = (&mut steps, cursor.is_empty()) {
-        // What was set before we look is not new.
-        let state = wire::json("state_json", &run.state_json)?;
-        steps.know(
-            state
-                .as_ref()
-                .and_then(Value::as_object)
-                .into_iter()
-                .flat_map(Object::keys),
-        );
-    }
-    let mut events = client.events(run_id, cursor, Follow::UntilEnd);
-    let watched = watch(client, &mut events, &mut interrupts, &mut steps, output).await?;
+    let events = client.events(run_id, cursor, Follow::UntilEnd);
+    let mut events = events.with(progress.deltas());
+    let watched = watch(client, &mut events, &mut interrupts, progress, output).await?;
     if watched == Watched::Ended {
         return Ok(Followed::ToTheEnd);
     }
@@ -177,7 +171,7 @@ async fn follow(
                 Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
                 Err(error) => return Err(error.into()),
             };
-            let watched = watch(client, &mut events, &mut interrupts, &mut steps, output).await?;
+            let watched = watch(client, &mut events, &mut interrupts, progress, output).await?;
             Ok(match watched {
                 Watched::Ended => followed,
                 Watched::Interrupted => Followed::Left,
@@ -190,6 +184,8 @@ async fn follow(
 enum Progress {
     Steps(Steps),
     Turns(Turns),
+    /// Of the call of a tool, nothing but that the daemon is away.
+    Call,
     Nothing,
 }
 
@@ -197,7 +193,8 @@ impl Progress {
     fn of(run: &v1::Run, lines: StepLines, output: &Output) -> Result<Self, Failure> {
         let (item, style) = (wire::item_id(run), output.style());
         Ok(match (lines, wire::kind_of(run)?) {
-            (StepLines::Silenced, _) | (StepLines::Shown, RunKind::Tool) => Self::Nothing,
+            (StepLines::Silenced, _) => Self::Nothing,
+            (StepLines::Shown, RunKind::Tool) => Self::Call,
             (StepLines::Shown, RunKind::Graph) => Self::Steps(Steps::new(item, run.nodes, style)),
             (StepLines::Shown, RunKind::Thread) => Self::Turns(Turns::new(item, style)),
         })
@@ -208,7 +205,41 @@ impl Progress {
         match self {
             Self::Steps(steps) => steps.line(event, at),
             Self::Turns(turns) => turns.line(event),
-            Self::Nothing => None,
+            Self::Call | Self::Nothing => None,
+        }
+    }
+
+    /// The same for what a model says.
+    fn hear(&mut self, delta: &v1::Delta) -> Option<Line> {
+        match self {
+            Self::Turns(turns) => turns.hear(delta),
+            Self::Steps(_) | Self::Call | Self::Nothing => None,
+        }
+    }
+
+    /// What is to be told of what models say.
+    const fn deltas(&self) -> Deltas {
+        match self {
+            Self::Turns(_) => Deltas::Told,
+            Self::Steps(_) | Self::Call | Self::Nothing => Deltas::No,
+        }
+    }
+
+    /// What was set in `run` before it is watched from `cursor` on is not new.
+    fn know(&mut self, run: &v1::Run, cursor: &str) -> Result<(), Failure> {
+        if let (Self::Steps(steps), false) = (self, cursor.is_empty()) {
+            let state = wire::json("state_json", &run.state_json)?;
+            let state = state.as_ref().and_then(Value::as_object);
+            steps.know(state.into_iter().flat_map(Object::keys));
+        }
+        Ok(())
+    }
+
+    /// What a model said last, if it was shown.
+    fn said(&self) -> Option<&str> {
+        match self {
+            Self::Turns(turns) => turns.said(),
+            Self::Steps(_) | Self::Call | Self::Nothing => None,
         }
     }
 }
@@ -229,23 +260,24 @@ async fn watch(
     output: &mut Output,
 ) -> Result<Watched, Failure> {
     loop {
-        let event = tokio::select! {
+        let told = tokio::select! {
             _ = interrupts.recv() => return Ok(Watched::Interrupted),
-            // Cancel safe: an event counts as handed out only when `next` returns it.
-            event = events.next() => event?,
+            // Cancel safe: an event counts as handed out only when `told` returns it.
+            told = events.told() => told?,
         };
-        let Some(event) = event else {
-            return Ok(Watched::Ended);
+        let event = match told {
+            None => return Ok(Watched::Ended),
+            Some(Told::Event(event)) => event,
+            Some(Told::Delta(delta)) => {
+                show(steps.hear(&delta), output);
+                continue;
+            }
         };
         let Some(fact) = wire::fact(&event) else {
             continue;
         };
         let at = event.timestamp.as_ref().map(wire::timestamp);
-        match steps.line(&fact, at) {
-            Some(Line::Started(line)) => output.progress(&line),
-            Some(Line::Done(line)) => output.note(&line),
-            None => {}
-        }
+        show(steps.line(&fact, at), output);
         if fact.outcome().is_some() {
             return Ok(Watched::Ended);
         }
@@ -256,6 +288,17 @@ async fn watch(
                 return Ok(Watched::Ended);
             }
         }
+    }
+}
+
+/// Tells what is shown of an event or a delta.
+pub(super) fn show(line: Option<Line>, output: &mut Output) {
+    match line {
+        Some(Line::Started(line)) => output.progress(&line),
+        Some(Line::Done(line)) => output.note(&line),
+        Some(Line::More(text)) => output.say(&text),
+        Some(Line::Rest(text)) => output.end(&text),
+        None => {}
     }
 }
 
@@ -305,10 +348,18 @@ pub(super) async fn tell_way_on(
     Ok(())
 }
 
-/// Prints what a thread gave back, and nothing if it failed; a text as text. What it cost is told beside it.
-fn end_thread(run: &json::Run, status: Status, output: &mut Output) -> Result<(), Failure> {
+/// Prints what a thread gave back, and nothing if it failed; a text as text, unless it was `said` on the same screen just before. What
+/// it cost is told beside it.
+fn end_thread(
+    run: &json::Run,
+    status: Status,
+    said: Option<&str>,
+    output: &mut Output,
+) -> Result<(), Failure> {
     match (&run.outputs, &run.result) {
         _ if !status.is_success() => {}
+        (None, Some(Value::String(text)))
+            if output.is_one_screen() && said == Some(text.trim()) => {}
         (Some(outputs), _) => output.json(outputs)?,
         (None, Some(Value::String(text))) => output.line(text)?,
         (None, Some(other)) => output.json(other)?,
@@ -325,14 +376,19 @@ fn end_thread(run: &json::Run, status: Status, output: &mut Output) -> Result<()
 }
 
 /// Prints what the run came to, and ends as it did.
-async fn end(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit, Failure> {
+async fn end(
+    client: &Client,
+    run_id: &str,
+    said: Option<&str>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let run = client.get(run_id).await?;
     let record = json::Run::new(&run)?;
     let status = wire::status_of(&run)?;
     let is_thread = wire::kind_of(&run)? == RunKind::Thread;
     match (output.format(), output.reader()) {
         (Format::Json, _) => output.json(&record)?,
-        (Format::Text, _) if is_thread => end_thread(&record, status, output)?,
+        (Format::Text, _) if is_thread => end_thread(&record, status, said, output)?,
         (Format::Text, Reader::Other | Reader::Gone) => output.json(&json::result(&run)?)?,
         (Format::Text, Reader::Terminal) => {
             let head = format!("{} {run_id}", output.style().status(record.status));

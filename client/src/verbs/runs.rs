@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rye_client::events::Follow;
+use rye_client::events::{Deltas, Follow, Told};
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_core::id::RunId;
@@ -15,8 +15,9 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
+use crate::render::turns::Turns;
 
-/// Longest summary of an event's payload in text.
+/// Longest error of a step in text.
 const MAX_SUMMARY_CHARS: usize = 120;
 
 pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Failure> {
@@ -171,9 +172,20 @@ pub(super) async fn events(events: &cli::Events, session: &mut Session) -> Resul
     } else {
         Follow::No
     };
-    let mut stream = client.events(events.run.as_str(), &events.from, follow);
-    while let Some(event) = stream.next().await? {
-        print_event(&json::Event::new(&event)?, output)?;
+    let deltas = if events.deltas {
+        Deltas::Told
+    } else {
+        Deltas::No
+    };
+    let stream = client.events(events.run.as_str(), &events.from, follow);
+    let mut stream = stream.with(deltas);
+    let mut turns = Turns::new(events.run.as_str(), output.style());
+    while let Some(told) = stream.told().await? {
+        match (told, output.format()) {
+            (Told::Event(event), _) => print_event(&json::Event::new(&event)?, output)?,
+            (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
+            (Told::Delta(delta), Format::Text) => attach::show(turns.hear(&delta), output),
+        }
         if output.reader() == Reader::Gone {
             break;
         }
@@ -185,10 +197,7 @@ fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> 
     if output.format() == Format::Json {
         return output.json_line(event);
     }
-    let summary = match event.payload.as_object() {
-        Some(payload) if payload.is_empty() => String::new(),
-        Some(_) | None => render::one_line(&event.payload.to_string(), MAX_SUMMARY_CHARS),
-    };
+    let summary = render::events::summary(&event.event_type, &event.payload);
     let line = format!(
         "{:>5}  {}  {:<17} {summary}",
         event.seq,

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 47] = [
+const VERBS: [&str; 55] = [
     "",
     "init",
     "key",
@@ -25,12 +25,20 @@ const VERBS: [&str; 47] = [
     "thread",
     "thread run",
     "thread validate",
+    "thread show",
+    "thread say",
+    "models",
+    "new",
+    "new tool",
+    "new graph",
+    "new directive",
     "execute",
     "ps",
     "get",
     "can",
     "steps",
     "state",
+    "attach",
     "events",
     "wait",
     "cancel",

@@ -1,5 +1,7 @@
 //! A daemon that answers from a script, on a real socket.
 
+mod items;
+
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -7,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use rye_proto::v1;
 use rye_proto::v1::budgets_server::{Budgets, BudgetsServer};
-use rye_proto::v1::items_server::{Items, ItemsServer};
+use rye_proto::v1::items_server::ItemsServer;
 use rye_proto::v1::node_server::{Node, NodeServer};
 use rye_proto::v1::objects_server::{Objects, ObjectsServer};
 use rye_proto::v1::runs_server::{Runs, RunsServer};
@@ -43,6 +45,8 @@ pub(crate) struct Script {
     pub(crate) run: Mutex<v1::Run>,
     /// What happened in it.
     pub(crate) events: Vec<v1::Event>,
+    /// What its model says before the event of that number, for those who want to be told.
+    pub(crate) deltas: Vec<(u64, v1::Delta)>,
     /// Per opened stream: how many events it gives before it ends, and how. Without an entry: all, then closed.
     pub(crate) streams: Mutex<VecDeque<(usize, StreamEnd)>>,
     /// Requests seen, by name.
@@ -63,6 +67,10 @@ pub(crate) struct Script {
     pub(crate) result_json: String,
     /// What `Validate` answers.
     pub(crate) report: v1::ValidateResponse,
+    /// What `Models` answers.
+    pub(crate) models: v1::ModelsResponse,
+    /// What `Preview` answers.
+    pub(crate) preview: v1::PreviewResponse,
     /// The envelope of `Execute`.
     pub(crate) envelope: String,
     /// The answer to `Cancel`, if it is refused.
@@ -416,10 +424,23 @@ impl Runs for Answers {
         let events: Vec<_> = rest
             .iter()
             .take(count)
-            .map(|event| {
-                Ok(v1::StreamResponse {
+            .flat_map(|event| {
+                let told = self
+                    .0
+                    .deltas
+                    .iter()
+                    .filter(|(before, _)| *before == event.seq);
+                let told = told.filter(|_| request.deltas).map(|(_, delta)| {
+                    Ok(v1::StreamResponse {
+                        delta: Some(delta.clone()),
+                        event: None,
+                    })
+                });
+                let event = Ok(v1::StreamResponse {
                     event: Some(event.clone()),
-                })
+                    delta: None,
+                });
+                told.chain([event])
             })
             .collect();
         let events = tokio_stream::iter(events);
@@ -438,21 +459,6 @@ impl Runs for Answers {
                 let hold = tokio_stream::wrappers::ReceiverStream::new(hold);
                 Box::pin(events.chain(hold))
             }
-        }))
-    }
-}
-
-#[tonic::async_trait]
-impl Items for Answers {
-    async fn execute(
-        &self,
-        request: Request<v1::ExecuteRequest>,
-    ) -> Result<Response<v1::ExecuteResponse>, Status> {
-        self.0
-            .see(format!("execute {}", request.into_inner().params_json));
-        Ok(Response::new(v1::ExecuteResponse {
-            envelope_json: self.0.envelope.clone(),
-            run_id: RUN.to_owned(),
         }))
     }
 }

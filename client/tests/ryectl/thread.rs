@@ -1,4 +1,4 @@
-//! `thread run` and `thread validate`.
+//! `thread run`, `thread validate`, `thread show` and `models`, and watching threads.
 
 use std::sync::Mutex;
 
@@ -146,4 +146,227 @@ async fn a_directive_is_checked_and_nothing_is_said_of_nodes() {
     let line = "/p/count.md:7:1: there is none [unknown_element]\n";
     assert_eq!(ended.stdout, line);
     assert_eq!(ended.stderr, "/p/count.md: errors 1, warnings 0\n");
+}
+
+/// What its model says of a text before the event `before`.
+fn said(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
+    let delta = v1::Delta {
+        run_id: RUN.to_owned(),
+        turn: 1,
+        attempt: 1,
+        kind: kind.into(),
+        text: text.to_owned(),
+        ..v1::Delta::default()
+    };
+    (before, delta)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_was_shown_as_it_came_is_not_shown_again() {
+    let deltas = vec![
+        said(1, v1::DeltaKind::Thinking, "Hm."),
+        said(1, v1::DeltaKind::Text, "I count "),
+        said(1, v1::DeltaKind::CallArgs, "{}"),
+        said(1, v1::DeltaKind::Text, "them.\nOne"),
+    ];
+    let script = || Script {
+        deltas: deltas.clone(),
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script());
+    for line in ["thread run x/count", &format!("attach {RUN}")] {
+        let ended = ask(&daemon, &line.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let shown = ended.stderr.strip_prefix(WARNING);
+        let shown = shown.unwrap_or(&ended.stderr);
+        assert!(shown.starts_with(PROGRESS), "{}", ended.stderr);
+    }
+    let quiet = ask(&daemon, &["attach", RUN, "--quiet"]).await;
+    assert!(!quiet.stderr.contains("One moment"), "{}", quiet.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_back_is_said_so_and_what_follows_is_shown_whole() {
+    let deltas = vec![
+        said(1, v1::DeltaKind::Text, "I guess"),
+        said(1, v1::DeltaKind::Reset, ""),
+    ];
+    let script = Script {
+        deltas,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let ended = ask(&daemon, &["thread", "run", "x/count"]).await;
+    let shown = ended.stderr.strip_prefix(WARNING).unwrap();
+    let broke_off =
+        "[thread:x/count] turn 1 the answer broke off; what was shown of it does not count";
+    let expected = format!("I guess\n{broke_off}\n{PROGRESS}");
+    assert!(shown.starts_with(&expected), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_are_objects_of_the_stream_in_json_and_text_on_stderr() {
+    let deltas = vec![
+        said(2, v1::DeltaKind::Text, "Hel"),
+        said(2, v1::DeltaKind::Text, "lo"),
+    ];
+    let script = Script {
+        deltas,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--deltas", "--json"]).await;
+    let lines: Vec<serde_json::Value> = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let delta = json!({"delta": {"run_id": RUN, "turn": 1, "attempt": 1, "kind": "text", "position": 0, "text": "Hel",
+                                 "left_out": 0}});
+    assert_eq!(lines[1], delta);
+    assert_eq!(lines.len(), 6);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--deltas"]).await;
+    assert_eq!(ended.stderr, "Hello\n");
+    assert_eq!(ended.stdout.lines().count(), 4);
+    let ended = ask(&daemon, &["events", RUN, "--follow", "--json"]).await;
+    assert_eq!(ended.stdout.lines().count(), 4, "only who asks is told");
+    let ended = ask(&daemon, &["events", RUN, "--deltas"]).await;
+    assert_eq!(ended.code, Some(2));
+}
+
+/// A model that costs something.
+fn model(id: &str, input: &str) -> v1::Model {
+    v1::Model {
+        id: id.to_owned(),
+        window: 200_000,
+        max_output: 64_000,
+        tools: true,
+        prices: vec![v1::ModelPrice {
+            input: input.to_owned(),
+            cache_read: "0.100000000".to_owned(),
+            cache_write: "1.250000000".to_owned(),
+            output: "5.000000000".to_owned(),
+            ..v1::ModelPrice::default()
+        }],
+        ..v1::Model::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_are_listed_with_what_is_missing_to_use_them() {
+    let models = v1::ModelsResponse {
+        providers: vec![
+            v1::Provider {
+                name: "here".to_owned(),
+                api: "anthropic".to_owned(),
+                as_of: "2026-11-20".to_owned(),
+                models: vec![model("good", "2.000000000")],
+                ..v1::Provider::default()
+            },
+            v1::Provider {
+                name: "there".to_owned(),
+                lacks: "the secret KEY: set it".to_owned(),
+                models: vec![model("other", "0.125000000")],
+                ..v1::Provider::default()
+            },
+        ],
+        tiers: vec![v1::ModelTier {
+            name: "fast".to_owned(),
+            models: vec!["here/good".to_owned()],
+        }],
+        default_tier: "fast".to_owned(),
+        warnings: vec!["the prices of `there` are old".to_owned()],
+        ..v1::ModelsResponse::default()
+    };
+    let script = Script {
+        models,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let shown = ask(&daemon, &["models"]).await;
+    let lines: Vec<Vec<&str>> = shown
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[1],
+        ["here/good", "-", "fast", "200000", "2.00", "5.00", "usable"]
+    );
+    assert_eq!(
+        lines[2],
+        [
+            "there/other",
+            "-",
+            "-",
+            "200000",
+            "0.125",
+            "5.00",
+            "no",
+            "key"
+        ]
+    );
+    let told = "there needs the secret KEY: set it\nwarning: the prices of `there` are old\n";
+    assert_eq!(shown.stderr, told);
+    let json = ask(&daemon, &["models", "--json"]).await.json();
+    assert_eq!(json["providers"][0]["usable"], true);
+    assert_eq!(json["providers"][1]["lacks"], "the secret KEY: set it");
+    assert_eq!(json["tiers"], json!({"fast": ["here/good"]}));
+    assert_eq!(
+        json["providers"][0]["models"][0]["prices"][0]["input"],
+        "2.000000000"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_is_shown_before_it_is_run() {
+    let preview = v1::PreviewResponse {
+        system: "You count.".to_owned(),
+        message: "Count it.".to_owned(),
+        provider: "here".to_owned(),
+        model: Some(model("good", "2.000000000")),
+        limits: Some(v1::Limits {
+            turns: Some(25),
+            spend: Some("1.000000000".to_owned()),
+            duration_ms: Some(1_800_000),
+            ..v1::Limits::default()
+        }),
+        tools: vec![v1::OfferedTool {
+            name: "rye_execute".to_owned(),
+            schema_json: "{}".to_owned(),
+            ..v1::OfferedTool::default()
+        }],
+        input_tokens: 300,
+        max_output: 16_384,
+        hold: "0.165200000".to_owned(),
+        warnings: vec!["`{input:x}` stays".to_owned()],
+        ..v1::PreviewResponse::default()
+    };
+    let script = Script {
+        preview,
+        ..script(RunStatus::Completed, "")
+    };
+    let daemon = Daemon::serve(script);
+    let shown = ask(&daemon, &["thread", "show", "x/count", "-i", "path=a"]).await;
+    for part in [
+        "here/good",
+        "2.00 in, 5.00 out",
+        "turns 25, spend 1.00 USD, duration 30m00s",
+        "about 300 tokens in, at most 16384 out; 0.1652 USD are held for it",
+        "── system prompt ──\nYou count.",
+        "── first message ──\nCount it.",
+    ] {
+        assert!(shown.stdout.contains(part), "`{part}`: {}", shown.stdout);
+    }
+    assert_eq!(shown.stderr, "warning: `{input:x}` stays\n");
+    let seen = daemon.script.seen.lock().unwrap().clone();
+    assert_eq!(seen.last().unwrap(), "preview {\"path\": \"a\"}");
+    let json = ask(&daemon, &["thread", "show", "x/count", "--json"])
+        .await
+        .json();
+    assert_eq!(json["first_call"]["hold"], "0.165200000");
+    assert_eq!(
+        (&json["limits"]["turns"], &json["too_small"]),
+        (&json!(25), &json!(null))
+    );
 }

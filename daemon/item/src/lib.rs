@@ -20,6 +20,7 @@ pub mod library;
 
 pub mod sign;
 
+pub mod draft;
 pub mod init;
 
 pub use library::{Item, Library, Origin, Snapshot};

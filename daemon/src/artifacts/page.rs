@@ -401,7 +401,8 @@ fn entry(event: &Event) -> Option<String> {
     }
 }
 
-fn entry_of_run(event: &RunEvent) -> Option<String> {
+/// The same of an event that every kind of run has.
+pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
     Some(match event {
         RunEvent::RunStarted { .. } => "the daemon starts the run".to_owned(),
         RunEvent::HookCompleted {
@@ -501,7 +502,7 @@ fn short(hash: &str) -> &str {
 }
 
 /// `850ms`, `1.2s`, `2m 03s`.
-fn duration(ms: u64) -> String {
+pub(super) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match ms {
         0..1000 => format!("{ms}ms"),
@@ -511,7 +512,7 @@ fn duration(ms: u64) -> String {
 }
 
 /// A text of the run as one line of text and nothing else: no markup, no table cell, no HTML.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
     let mut rest = text.chars().peekable();

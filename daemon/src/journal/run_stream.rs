@@ -8,6 +8,7 @@ use rye_core::model::Spec;
 use tokio::sync::{broadcast, watch};
 
 use super::Line;
+use super::deltas::Ears;
 use super::transcript::Head;
 use super::watermark::lock;
 
@@ -23,6 +24,8 @@ pub(super) struct RunStream {
     pub(super) rest: watch::Sender<Rest>,
     /// Its last event as committed, which may not be durable yet.
     pub(super) committed: watch::Sender<Seq>,
+    /// Who listens to what is said in it.
+    pub(super) ears: Ears,
 }
 
 /// Where a run was suspended or ended.
@@ -67,6 +70,7 @@ impl RunStream {
             }),
             rest: watch::Sender::default(),
             committed: watch::Sender::new(head.seq),
+            ears: Ears::default(),
         }
     }
 

@@ -1,9 +1,10 @@
 //! The steps of a run, read from its history.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus};
+use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use serde::Serialize;
 
 use super::record::Unreadable;
@@ -11,15 +12,15 @@ use super::{Error, Journal, Line};
 use crate::object;
 use crate::task;
 
-/// The event that ends a step.
-const ENDED: &str = "step_completed";
+/// What a turn of a thread is called.
+const TURN: &str = "turn";
 
 /// A step that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepLine {
-    /// Its number.
+    /// Its number; of a thread the turn.
     pub step: u32,
-    /// Its node.
+    /// Its node; of a thread the item that was carried out, or the word for a turn.
     pub node: String,
     /// How it ended.
     pub status: StepStatus,
@@ -31,62 +32,116 @@ pub struct StepLine {
     pub error: Option<String>,
 }
 
-impl StepLine {
-    /// The step whose end `line` states, if it states one; a long one is read from `objects`. Blocks.
-    fn of(line: &Line, objects: &object::Store) -> Result<Option<Self>, Unreadable> {
-        if line.event_type != ENDED {
-            return Ok(None);
-        }
-        let Event::Graph(GraphEvent::StepCompleted {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            error,
-            cache_hit,
-            ..
-        }) = line.event(objects)?
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            cache_hit,
-            error: error.map(|error| error.message),
-        }))
-    }
-}
-
 /// How far a run has come, step by step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// The steps that have ended.
+    /// The steps that have ended; of a thread its calls of tools, and its turns.
     pub steps: Vec<StepLine>,
     /// The node of a step that has begun and not ended.
     pub open: Option<String>,
 }
 
+/// Makes steps of the events of a run.
+#[derive(Default)]
+struct Reading {
+    walked: Walked,
+    /// What the calls in flight of a thread carry out, by their ids.
+    calls: HashMap<String, String>,
+}
+
+impl Reading {
+    /// Whether events of that name are of steps: others may be long, and need not be read.
+    fn concerns(event_type: &str) -> bool {
+        const NAMES: [&str; 6] = [
+            "step_started",
+            "step_completed",
+            "tool_call_start",
+            "tool_call_result",
+            "error_classified",
+            "step_finish",
+        ];
+        NAMES.contains(&event_type)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Run(RunEvent::StepStarted { node, .. }) => self.walked.open = Some(node),
+            Event::Graph(GraphEvent::StepCompleted {
+                step,
+                node,
+                status,
+                elapsed_ms,
+                error,
+                cache_hit,
+                ..
+            }) => {
+                self.walked.open = None;
+                self.walked.steps.push(StepLine {
+                    step,
+                    node,
+                    status,
+                    elapsed_ms,
+                    cache_hit,
+                    error: error.map(|error| error.message),
+                });
+            }
+            Event::Thread(event) => self.of_thread(event),
+            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => {}
+        }
+    }
+
+    fn of_thread(&mut self, event: ThreadEvent) {
+        let line = |step, node, elapsed_ms, error: Option<String>| StepLine {
+            step,
+            node,
+            status: if error.is_some() {
+                StepStatus::Error
+            } else {
+                StepStatus::Ok
+            },
+            elapsed_ms,
+            cache_hit: false,
+            error,
+        };
+        if let ThreadEvent::ToolCallStart(call) = event {
+            self.calls.insert(call.call_id, call.item);
+        } else if let ThreadEvent::ToolCallResult {
+            turn,
+            call_id,
+            output,
+            is_error,
+            duration_ms,
+            ..
+        } = event
+        {
+            // A call that never began has no item: it was refused, or returned the outputs.
+            if let Some(item) = self.calls.remove(&call_id) {
+                let error = is_error.then_some(output);
+                self.walked.steps.push(line(turn, item, duration_ms, error));
+            }
+        } else if let ThreadEvent::ErrorClassified { turn, error, .. } = event {
+            let failed = line(turn, TURN.to_owned(), 0, Some(error.message));
+            self.walked.steps.push(failed);
+        } else if let ThreadEvent::StepFinish {
+            turn, duration_ms, ..
+        } = event
+        {
+            let ended = line(turn, TURN.to_owned(), duration_ms, None);
+            self.walked.steps.push(ended);
+        }
+    }
+}
+
 impl Walked {
     /// What the events of a run say; reads what is not in them from `objects`. Blocks.
     fn of(history: Vec<Line>, objects: &object::Store) -> Result<Self, Unreadable> {
-        let mut walked = Self {
-            steps: Vec::new(),
-            open: None,
-        };
+        let mut reading = Reading::default();
         for line in history {
-            if line.event_type == "step_started" {
-                if let Event::Run(RunEvent::StepStarted { node, .. }) = line.event(objects)? {
-                    walked.open = Some(node);
-                }
-            } else if let Some(step) = StepLine::of(&line, objects)? {
-                walked.steps.push(step);
-                walked.open = None;
+            if Reading::concerns(&line.event_type) {
+                reading.take(line.event(objects)?);
             }
         }
-        Ok(walked)
+        Ok(reading.walked)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The journal on real files. `rig` holds what the tests share.
 
 mod accounts;
+mod deltas;
 mod durability;
 mod feeds;
 mod fence;

@@ -207,11 +207,6 @@ impl ProjectObjects {
         }
     }
 
-    /// Makes all that was put here survive a power cut.
-    pub fn sync(&self) -> io::Result<()> {
-        self.root.sync_file_system()
-    }
-
     fn pointer(&self, directory: &str, name: &str) -> io::Result<Option<Vec<u8>>> {
         match self.root.enter(Path::new(directory)) {
             Ok(directory) => directory.read(name, 64 << 10),

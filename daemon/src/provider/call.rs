@@ -221,8 +221,8 @@ impl Call {
             }
             Signal::Usage(tokens) => self.usage = Some(tokens),
             Signal::Begun { .. }
-            | Signal::Text(_)
-            | Signal::Thinking(_)
+            | Signal::Text { .. }
+            | Signal::Thinking { .. }
             | Signal::Block(_)
             | Signal::CallBegun { .. }
             | Signal::CallArgs { .. }

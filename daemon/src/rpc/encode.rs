@@ -11,10 +11,11 @@ use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 
+use super::models;
 use crate::access::Beside;
 use crate::cache::Entry;
 use crate::inspect::Checked;
-use crate::journal::{Line, StepLine, Summary};
+use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary};
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView};
 
@@ -58,7 +59,11 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
 /// A record, whole.
 pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
     let suspend = run.suspension().map(|why| suspension(why, run));
+    let origin = models::origin(run);
+    let (provider, model) = origin.map_or_else(Default::default, |one| (one.provider, one.id));
     v1::Run {
+        provider,
+        model,
         state_json: run.vars().map(Vars::to_json).unwrap_or_default(),
         output_json: output(run).map(ToString::to_string).unwrap_or_default(),
         error: run.failure().as_ref().map(failure),
@@ -194,6 +199,26 @@ pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
         timestamp: Some(timestamp(line.timestamp)),
         event_type: line.event_type,
         payload_json: line.payload.as_ref().to_owned(),
+    }
+}
+
+pub(super) fn delta(run: &RunId, delta: Delta) -> v1::Delta {
+    let kind = match delta.kind {
+        DeltaKind::Text => v1::DeltaKind::Text,
+        DeltaKind::Thinking => v1::DeltaKind::Thinking,
+        DeltaKind::CallBegun => v1::DeltaKind::CallBegun,
+        DeltaKind::CallArgs => v1::DeltaKind::CallArgs,
+        DeltaKind::CallReady => v1::DeltaKind::CallReady,
+        DeltaKind::Reset => v1::DeltaKind::Reset,
+    };
+    v1::Delta {
+        run_id: run.to_string(),
+        turn: delta.turn,
+        attempt: delta.attempt,
+        kind: kind.into(),
+        position: delta.position,
+        text: delta.text,
+        left_out: delta.left_out,
     }
 }
 

@@ -1,5 +1,6 @@
-//! The service `Items`: running an item for its answer.
+//! The service `Items`: running an item for its answer, and looking at what a thread would begin with.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rye_core::id::ItemRef;
@@ -9,7 +10,7 @@ use rye_proto::v1::items_server::Items;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
-use super::decode;
+use super::{decode, models};
 use crate::access::Access;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
@@ -54,6 +55,31 @@ impl Items for ItemsService {
             envelope_json: envelope.to_json().to_string(),
             run_id,
         }))
+    }
+
+    async fn models(
+        &self,
+        request: Request<v1::ModelsRequest>,
+    ) -> Result<Response<v1::ModelsResponse>, Status> {
+        let request = request.into_inner();
+        let listing = self.access.models(Path::new(&request.project)).await?;
+        Ok(Response::new(models::listing(listing)))
+    }
+
+    async fn preview(
+        &self,
+        request: Request<v1::PreviewRequest>,
+    ) -> Result<Response<v1::PreviewResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let mut start = decode::start(caller, request.item, request.project)?;
+        start.inputs = decode::object("inputs_json", &request.inputs_json)?;
+        start.text_inputs = request.text_inputs.into_iter().collect();
+        start.capabilities = request.has_capabilities.then_some(request.capabilities);
+        start.limits = decode::limits(request.limits)?;
+        start.model = decode::given(&request.model);
+        start.provider = decode::given(&request.provider);
+        let preview = self.access.preview(start).await?;
+        Ok(Response::new(models::preview(preview)))
     }
 }
 

@@ -12,7 +12,7 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
-use super::{decode, encode, visible};
+use super::{decode, encode, stream, visible};
 use crate::access::{Access, Actionable, Visible};
 use crate::journal::Filter;
 use crate::port::Resume;
@@ -351,6 +351,13 @@ impl Runs for RunsService {
         let id = decode::run_id(&request.run_id)?;
         let run = Arc::new(self.access.visible(&caller, &id).await?);
         let from = decode::cursor(&id, &request.cursor)?;
+        if request.deltas {
+            if !request.follow {
+                return Err(invalid("deltas", "they come only with `follow`"));
+            }
+            let live = run.listen(from.next()).await?;
+            return Ok(Response::new(Box::pin(stream::live(run, live))));
+        }
         let feed = run.subscribe(from.next()).await?;
         let events = futures_util::stream::unfold(feed, |mut feed| async move {
             feed.next().await.map(|line| (line, feed))
@@ -358,11 +365,7 @@ impl Runs for RunsService {
         let seen = Arc::clone(&run);
         let events = events.then(move |line| {
             let run = Arc::clone(&seen);
-            async move {
-                let line = run.whole(line?).await?;
-                let event = Some(encode::event(&run.id, line));
-                Ok(v1::StreamResponse { event })
-            }
+            async move { stream::event(&run, line?).await }
         });
         if request.follow {
             return Ok(Response::new(Box::pin(events)));

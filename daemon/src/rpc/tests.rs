@@ -20,8 +20,10 @@ use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that name no run, and list none.
-const OF_NO_RUN: [&str; 6] = [
+const OF_NO_RUN: [&str; 8] = [
     "Runs.Validate",
+    "Items.Models",
+    "Items.Preview",
     "Objects.Get",
     "Objects.ListCache",
     "Objects.DropCache",

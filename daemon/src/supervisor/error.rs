@@ -5,7 +5,7 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::provider::Unresolved;
 
 use crate::port::Refusal;
-use crate::{chain, directives, inspect, journal, models, projects};
+use crate::{chain, directives, inspect, journal, models, projects, thread};
 
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,14 @@ pub enum Error {
     /// There is no model to be used.
     #[error(transparent)]
     NoModel(#[from] Unresolved),
+    /// The prompt of a thread cannot be put together.
+    #[error("{message}")]
+    Unprompted {
+        /// Why.
+        message: String,
+        /// The same, for programs.
+        code: String,
+    },
     /// It is part of the language, and not carried out yet.
     #[error("{message}")]
     NotSupported {
@@ -135,7 +143,9 @@ impl Kinded for Error {
             | Self::Params { .. }
             | Self::Inputs { .. }
             | Self::NotSupported { .. } => ErrorKind::Invalid,
+            Self::Unprompted { code, .. } if code == thread::INTEGRITY => ErrorKind::Denied,
             Self::Over { .. }
+            | Self::Unprompted { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }
             | Self::NotSuspended { .. } => ErrorKind::Precondition,

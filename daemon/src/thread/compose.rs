@@ -31,8 +31,8 @@ pub(super) async fn compose(at: &RunContext, contract: &Contract) -> Result<Prom
     at.project.visit("compose a prompt", work).await
 }
 
-/// The same, for work that may block.
-fn prompt(
+/// The same, for work that may block. Nothing is kept.
+pub fn prompt(
     library: &Library,
     directive: &Effective,
     spec: &Spec,
@@ -80,7 +80,7 @@ fn knowledge(
 }
 
 /// The code of a thread that names what is not as it was signed.
-const INTEGRITY: &str = "integrity_failed";
+pub const INTEGRITY: &str = "integrity_failed";
 
 fn text(library: &Library, item: &ItemRef) -> Result<String, Failure> {
     let found = library.resolve(item, Space::Project);

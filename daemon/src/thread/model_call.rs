@@ -1,4 +1,6 @@
 //! One call of the model, from its body to its end.
+//!
+//! **Order.** What the model says is told to those who listen as it comes, and before the machine hears that it is complete.
 
 use rye_core::conversation::Message;
 use rye_core::error::with_sources;
@@ -11,6 +13,7 @@ use rye_core::thread::{CallFailure, Heard};
 use serde_json::Value;
 
 use super::ThreadRun;
+use super::voice::Voice;
 use crate::children::answered;
 use crate::drive::{Ended, Reports};
 use crate::provider::{self, Trouble};
@@ -27,7 +30,7 @@ pub(super) async fn carry_out(
     let model = &thread.terms.contract.model;
     let place = thread.place().take();
     let body = body(thread).await;
-    let (place, body) = match (place, body) {
+    let (place, (body, mut voice)) = match (place, body) {
         (Some(place), Ok(body)) => (place, body),
         (None, Ok(_)) => {
             let failure = Failure::permanent("internal", "the model was called without a place");
@@ -52,15 +55,21 @@ pub(super) async fn carry_out(
     loop {
         let heard = tokio::select! {
             biased;
-            () = stop.due() => return Ended::Stopped(KillReceipt::default()),
+            () = stop.due() => {
+                voice.take_back();
+                return Ended::Stopped(KillReceipt::default());
+            }
             () = &mut late => {
+                voice.take_back();
                 reports.tell(cut()).await;
                 return ended;
             }
+            () = voice.joined() => continue,
             heard = answer.next() => heard,
         };
         match heard {
             Some(provider::Heard::Signal(signal)) => {
+                voice.say(&signal);
                 if let Some(heard) = complete(signal) {
                     reports.tell(heard).await;
                 }
@@ -73,6 +82,7 @@ pub(super) async fn carry_out(
                 reports.tell(complete).await;
             }
             Some(provider::Heard::Failed(failure)) => {
+                voice.take_back();
                 let jitter = jitter(thread);
                 reports.tell(failed(thread, &failure, jitter)).await;
             }
@@ -81,19 +91,25 @@ pub(super) async fn carry_out(
     }
 }
 
-/// What is sent: all that was said, and what the model is told first in this turn.
-async fn body(thread: &ThreadRun) -> Result<String, Failure> {
-    let record = thread.at.services.journal.snapshot(&thread.at.run);
-    let state = record.as_ref().and_then(|record| record.thread());
-    let known = state.and_then(|state| state.head.as_ref().zip(state.turn()));
-    let (head, turn) = known.ok_or_else(|| Failure::permanent("internal", "no turn has begun"))?;
+/// What is sent: all that was said, and what the model is told first in this turn. Beside it, who tells what the model says.
+async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
+    let journal = &thread.at.services.journal;
+    let record = journal.snapshot(&thread.at.run);
+    let known = record.as_ref().and_then(|record| {
+        let state = record.thread()?;
+        Some((record.seq, state.head.as_ref()?, state.turn()?))
+    });
+    let no_turn = || Failure::permanent("internal", "no turn has begun");
+    let (seq, head, turn) = known.ok_or_else(no_turn)?;
+    let voice = Voice::new(journal, &thread.at.run, seq, turn);
     let told: Vec<Message> = turn
         .texts
         .iter()
         .map(|told| Message::text(told.source, told.text.clone()))
         .collect();
     let model = &thread.terms.contract.model;
-    thread.talk.body(head, &told, model, turn.max_output).await
+    let body = thread.talk.body(head, &told, model, turn.max_output);
+    Ok((body.await?, voice))
 }
 
 /// What the machine is told of a signal: parts that are complete.
@@ -102,8 +118,8 @@ fn complete(signal: Signal) -> Option<Heard> {
         Signal::Block(part) => Some(Heard::Part(part)),
         Signal::CallReady(call) => Some(Heard::Call(call)),
         Signal::Begun { .. }
-        | Signal::Text(_)
-        | Signal::Thinking(_)
+        | Signal::Text { .. }
+        | Signal::Thinking { .. }
         | Signal::CallBegun { .. }
         | Signal::CallArgs { .. }
         | Signal::Usage(_)

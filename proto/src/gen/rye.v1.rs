@@ -389,12 +389,13 @@ pub struct StepsResponse {
     #[prost(message, repeated, tag = "1")]
     pub steps: ::prost::alloc::vec::Vec<Step>,
 }
-/// A step that a graph run has taken.
+/// A step that a graph run has taken; of a thread a call of a tool that has ended, a turn, or a call of its model that failed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Step {
-    /// From 1.
+    /// From 1; of a thread the turn.
     #[prost(uint32, tag = "1")]
     pub step: u32,
+    /// Of a thread the item that was carried out, or `turn`.
     #[prost(string, tag = "2")]
     pub node: ::prost::alloc::string::String,
     /// `ok`, `error`, `return`, `gate`, `foreach`, `cached`; more words may come.
@@ -434,11 +435,42 @@ pub struct StreamRequest {
     /// Whether to stay until the run ends.
     #[prost(bool, tag = "3")]
     pub follow: bool,
+    /// Whether to tell what the model of a thread says while it says it, too; only together with `follow`.
+    #[prost(bool, tag = "4")]
+    pub deltas: bool,
 }
+/// One of the two.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamResponse {
     #[prost(message, optional, tag = "1")]
     pub event: ::core::option::Option<Event>,
+    #[prost(message, optional, tag = "2")]
+    pub delta: ::core::option::Option<Delta>,
+}
+/// More of what the model of a thread says, as it comes. It is the one thing that leaves the daemon before it is on disk: it has no
+/// cursor, comes to nobody twice, and may be taken back by a reset. It comes behind the `step_start` of its try and before the
+/// `cognition_out` that it leads to, which holds the whole and is what counts. Who reads too slowly, or begins in the middle, gets a
+/// reset with the text so far.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Delta {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// The turn, from 1.
+    #[prost(uint32, tag = "2")]
+    pub turn: u32,
+    /// Which try of it, from 1.
+    #[prost(uint32, tag = "3")]
+    pub attempt: u32,
+    #[prost(enumeration = "DeltaKind", tag = "4")]
+    pub kind: i32,
+    /// Its place in the message. Texts of several places are paragraphs.
+    #[prost(uint32, tag = "5")]
+    pub position: u32,
+    #[prost(string, tag = "6")]
+    pub text: ::prost::alloc::string::String,
+    /// For a reset: how many bytes of the text so far are left out before `text`.
+    #[prost(uint64, tag = "7")]
+    pub left_out: u64,
 }
 /// Something that happened to a run, and is on disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -533,6 +565,11 @@ pub struct Run {
     /// How many child runs it has started, with the runs that it continues.
     #[prost(uint32, tag = "26")]
     pub spawn_count: u32,
+    /// The provider of a thread's model, and the model; empty for other runs and in lists.
+    #[prost(string, tag = "27")]
+    pub provider: ::prost::alloc::string::String,
+    #[prost(string, tag = "28")]
+    pub model: ::prost::alloc::string::String,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -764,6 +801,174 @@ pub struct ExecuteResponse {
     /// The run that carried it out; empty if none did.
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelsRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ModelsResponse {
+    /// By name.
+    #[prost(message, repeated, tag = "1")]
+    pub providers: ::prost::alloc::vec::Vec<Provider>,
+    /// By name.
+    #[prost(message, repeated, tag = "2")]
+    pub tiers: ::prost::alloc::vec::Vec<ModelTier>,
+    /// The tier that is meant if nobody names a model.
+    #[prost(string, tag = "3")]
+    pub default_tier: ::prost::alloc::string::String,
+    /// Other names of tiers and models.
+    #[prost(map = "string, string", tag = "4")]
+    pub aliases: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// What the authors of the files should know, such as that prices are old.
+    #[prost(string, repeated, tag = "5")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A provider of models.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Provider {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// How it is talked to: `anthropic`, `openai_chat`; more words may come.
+    #[prost(string, tag = "2")]
+    pub api: ::prost::alloc::string::String,
+    /// The day on which its prices were looked up, such as `2026-11-20`; empty if its file does not say.
+    #[prost(string, tag = "3")]
+    pub as_of: ::prost::alloc::string::String,
+    /// Whether models that are not listed are taken as well.
+    #[prost(bool, tag = "4")]
+    pub open: bool,
+    /// What it lacks to be called, and how to give it; empty if it can be called.
+    #[prost(string, tag = "5")]
+    pub lacks: ::prost::alloc::string::String,
+    /// In the order of its file.
+    #[prost(message, repeated, tag = "6")]
+    pub models: ::prost::alloc::vec::Vec<Model>,
+}
+/// A model of a provider.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Model {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "2")]
+    pub aliases: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Tokens of input and output together.
+    #[prost(uint32, tag = "3")]
+    pub window: u32,
+    /// Most tokens of one answer.
+    #[prost(uint32, tag = "4")]
+    pub max_output: u32,
+    /// Whether it calls tools.
+    #[prost(bool, tag = "5")]
+    pub tools: bool,
+    /// From the smallest prompts to the largest. None: the price is not known, and the model is refused.
+    #[prost(message, repeated, tag = "6")]
+    pub prices: ::prost::alloc::vec::Vec<ModelPrice>,
+}
+/// What a million tokens cost, as decimal text of US dollars with nine places, of requests up to a size.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelPrice {
+    /// The most tokens of input of such a request; absent: any.
+    #[prost(uint64, optional, tag = "1")]
+    pub until_prompt: ::core::option::Option<u64>,
+    #[prost(string, tag = "2")]
+    pub input: ::prost::alloc::string::String,
+    /// Of input that a cache gives.
+    #[prost(string, tag = "3")]
+    pub cache_read: ::prost::alloc::string::String,
+    /// Of input that a cache takes.
+    #[prost(string, tag = "4")]
+    pub cache_write: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub output: ::prost::alloc::string::String,
+}
+/// A word for how good a model is to be.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelTier {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What may be taken, as `provider/model`, the best first.
+    #[prost(string, repeated, tag = "2")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// As `StartRequest`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreviewRequest {
+    /// A directive.
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub inputs_json: ::prost::alloc::string::String,
+    #[prost(map = "string, string", tag = "4")]
+    pub text_inputs: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    #[prost(string, repeated, tag = "5")]
+    pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "6")]
+    pub has_capabilities: bool,
+    #[prost(message, optional, tag = "7")]
+    pub limits: ::core::option::Option<Limits>,
+    #[prost(string, tag = "8")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(string, tag = "9")]
+    pub provider: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreviewResponse {
+    /// What the model is told before everything else; empty if nothing.
+    #[prost(string, tag = "1")]
+    pub system: ::prost::alloc::string::String,
+    /// The first message, with the knowledge as it is now.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// In the order in which the model is told of them.
+    #[prost(message, repeated, tag = "3")]
+    pub tools: ::prost::alloc::vec::Vec<OfferedTool>,
+    /// Those that would be in force.
+    #[prost(message, optional, tag = "4")]
+    pub limits: ::core::option::Option<Limits>,
+    #[prost(string, tag = "5")]
+    pub provider: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "6")]
+    pub model: ::core::option::Option<Model>,
+    /// About how many tokens the first call would send.
+    #[prost(uint64, tag = "7")]
+    pub input_tokens: u64,
+    /// The most tokens of its answer.
+    #[prost(uint32, tag = "8")]
+    pub max_output: u32,
+    /// What would be held for it: the most that it may cost. Decimal text of US dollars with nine places.
+    #[prost(string, tag = "9")]
+    pub hold: ::prost::alloc::string::String,
+    /// Why there would be no first call: what the limits leave is too little. Empty if there would be one.
+    #[prost(string, tag = "10")]
+    pub too_small: ::prost::alloc::string::String,
+    /// What the thread may do: every layer must allow an action.
+    #[prost(message, repeated, tag = "11")]
+    pub layers: ::prost::alloc::vec::Vec<CapabilityLayer>,
+    /// What the author should know.
+    #[prost(string, repeated, tag = "12")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A tool that a model may call.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OfferedTool {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub description: ::prost::alloc::string::String,
+    /// JSON Schema of its arguments.
+    #[prost(string, tag = "3")]
+    pub schema_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetObjectRequest {
@@ -1167,6 +1372,55 @@ impl DiagramFormat {
         }
     }
 }
+/// What a delta is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DeltaKind {
+    Unspecified = 0,
+    /// More of a text.
+    Text = 1,
+    /// More of what the model thinks.
+    Thinking = 2,
+    /// A call of a tool begins; `text` is the tool, by the name that the model knows.
+    CallBegun = 3,
+    /// More of the arguments of a call, as JSON text.
+    CallArgs = 4,
+    /// A call is complete; `text` is its id.
+    CallReady = 5,
+    /// What was told of this turn so far does not count. `text` holds its texts so far, joined by blank lines: all of them, but for
+    /// `left_out` bytes before it. It is empty if the call of the model broke off, or is made again.
+    Reset = 6,
+}
+impl DeltaKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DELTA_KIND_UNSPECIFIED",
+            Self::Text => "DELTA_KIND_TEXT",
+            Self::Thinking => "DELTA_KIND_THINKING",
+            Self::CallBegun => "DELTA_KIND_CALL_BEGUN",
+            Self::CallArgs => "DELTA_KIND_CALL_ARGS",
+            Self::CallReady => "DELTA_KIND_CALL_READY",
+            Self::Reset => "DELTA_KIND_RESET",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DELTA_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "DELTA_KIND_TEXT" => Some(Self::Text),
+            "DELTA_KIND_THINKING" => Some(Self::Thinking),
+            "DELTA_KIND_CALL_BEGUN" => Some(Self::CallBegun),
+            "DELTA_KIND_CALL_ARGS" => Some(Self::CallArgs),
+            "DELTA_KIND_CALL_READY" => Some(Self::CallReady),
+            "DELTA_KIND_RESET" => Some(Self::Reset),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod runs_client {
     #![allow(
@@ -1515,7 +1769,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Children"));
             self.inner.unary(req, path, codec).await
         }
-        /// The steps a graph run has taken.
+        /// The steps a graph run has taken, or the turns of a thread with their calls of tools.
         pub async fn steps(
             &mut self,
             request: impl tonic::IntoRequest<super::StepsRequest>,
@@ -1553,7 +1807,7 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "State"));
             self.inner.unary(req, path, codec).await
         }
-        /// The events of a run from a cursor on; with `follow`, until the run ends.
+        /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
         pub async fn stream(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamRequest>,
@@ -1661,7 +1915,7 @@ pub mod runs_server {
             tonic::Response<super::ChildrenResponse>,
             tonic::Status,
         >;
-        /// The steps a graph run has taken.
+        /// The steps a graph run has taken, or the turns of a thread with their calls of tools.
         async fn steps(
             &self,
             request: tonic::Request<super::StepsRequest>,
@@ -1677,7 +1931,7 @@ pub mod runs_server {
             >
             + std::marker::Send
             + 'static;
-        /// The events of a run from a cursor on; with `follow`, until the run ends.
+        /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
         async fn stream(
             &self,
             request: tonic::Request<super::StreamRequest>,
@@ -2605,6 +2859,47 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Execute"));
             self.inner.unary(req, path, codec).await
         }
+        /// The models that threads of a project may have, what they cost, and what is missing to use them.
+        pub async fn models(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ModelsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ModelsResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Models");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Models"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What a thread of a directive would begin with. Nothing runs, and no run is made; what a start would refuse is refused.
+        pub async fn preview(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PreviewRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PreviewResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Preview");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Preview"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2625,6 +2920,16 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::ExecuteRequest>,
         ) -> std::result::Result<tonic::Response<super::ExecuteResponse>, tonic::Status>;
+        /// The models that threads of a project may have, what they cost, and what is missing to use them.
+        async fn models(
+            &self,
+            request: tonic::Request<super::ModelsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ModelsResponse>, tonic::Status>;
+        /// What a thread of a directive would begin with. Nothing runs, and no run is made; what a start would refuse is refused.
+        async fn preview(
+            &self,
+            request: tonic::Request<super::PreviewRequest>,
+        ) -> std::result::Result<tonic::Response<super::PreviewResponse>, tonic::Status>;
     }
     /// Items: what is signed, and running it.
     #[derive(Debug)]
@@ -2731,6 +3036,92 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExecuteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Models" => {
+                    #[allow(non_camel_case_types)]
+                    struct ModelsSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::ModelsRequest>
+                    for ModelsSvc<T> {
+                        type Response = super::ModelsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ModelsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::models(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ModelsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Preview" => {
+                    #[allow(non_camel_case_types)]
+                    struct PreviewSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::PreviewRequest>
+                    for PreviewSvc<T> {
+                        type Response = super::PreviewResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PreviewRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::preview(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PreviewSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

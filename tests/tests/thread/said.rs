@@ -50,6 +50,7 @@ fn a_thread_at_its_limit_of_turns_is_raised_and_completed() {
     let after = world.ryectl("events").arg(&run).ok().stdout();
     assert_eq!(after, before, "what is refused leaves nothing behind");
     daemon.kill();
+    let _status = daemon.ended();
     let _daemon = world.start("");
     let _resumed = world.ryectl("resume --raise turns=2").arg(&run).ok();
     assert_eq!(world.settled(&run)["status"], "completed");

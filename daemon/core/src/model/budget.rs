@@ -87,6 +87,14 @@ impl Budget {
         }
     }
 
+    /// What the account may spend from the creation of the run on, if that says so.
+    pub const fn limit(&self) -> Option<Usd> {
+        match &self.funding {
+            Funding::Open { limit, .. } | Funding::Reopen { limit, .. } => *limit,
+            Funding::Adopt => None,
+        }
+    }
+
     /// Gives a new account the limit that its item or the configuration names, if the request named none: an item names one for
     /// any account, the configuration only for one with nothing above it.
     pub fn limit_by(&mut self, of_item: Option<Usd>, by_default: Option<Usd>) {

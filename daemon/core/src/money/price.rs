@@ -24,6 +24,11 @@ impl Price {
         of_a_million: Usd::ZERO,
     };
 
+    /// What a million tokens cost.
+    pub const fn of_a_million(self) -> Usd {
+        self.of_a_million
+    }
+
     /// The price that the decimal `text` names.
     pub fn parse(text: &str) -> Result<Self, InvalidUsd> {
         Self::within(Usd::parse(text)?, || text.to_owned())

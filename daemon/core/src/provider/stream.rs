@@ -39,9 +39,19 @@ pub enum Signal {
         model: String,
     },
     /// More of a text.
-    Text(String),
+    Text {
+        /// Its place in the message.
+        position: u32,
+        /// More of it.
+        text: String,
+    },
     /// More of what the model thinks.
-    Thinking(String),
+    Thinking {
+        /// Its place in the message.
+        position: u32,
+        /// More of it.
+        text: String,
+    },
     /// A text or a thought is complete.
     Block(Part),
     /// A call begins.

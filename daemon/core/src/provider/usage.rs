@@ -76,6 +76,11 @@ impl Prices {
         Ok(Self { tiers })
     }
 
+    /// From the smallest prompts to the largest.
+    pub fn tiers(&self) -> &[Tier] {
+        &self.tiers
+    }
+
     /// The prices of a request with so many tokens of input.
     fn tier(&self, prompt: u64) -> &Tier {
         let holds = |tier: &&Tier| tier.until_prompt.is_none_or(|most| prompt <= most);

@@ -33,7 +33,7 @@ async fn a_call_is_its_signals_and_then_the_message() {
         Signal::Begun {
             model: "m-1".to_owned(),
         },
-        Signal::Text(text),
+        Signal::Text { position: 0, text },
         Signal::Stopped(Stop::End),
     ] {
         assert!(signals.contains(&Heard::Signal(signal)), "{signals:?}");
@@ -67,7 +67,10 @@ async fn signals_come_while_the_model_still_speaks() {
     .await;
     let (_clock, providers) = providers();
     let mut call = call(&providers, &model(address)).await;
-    let text = Heard::Signal(Signal::Text("Hello".to_owned()));
+    let text = Heard::Signal(Signal::Text {
+        position: 0,
+        text: "Hello".to_owned(),
+    });
     while call.next().await.unwrap() != text {}
     // Whoever stops waiting misses nothing.
     for _ in 0..3 {

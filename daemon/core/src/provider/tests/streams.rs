@@ -107,8 +107,8 @@ fn a_message_is_read_part_by_part() {
         .iter()
         .map(|signal| match signal {
             Signal::Begun { model } => format!("begun {model}"),
-            Signal::Text(text) => format!("text {text}"),
-            Signal::Thinking(text) => format!("thinking {text}"),
+            Signal::Text { position, text } => format!("text {position} {text}"),
+            Signal::Thinking { position, text } => format!("thinking {position} {text}"),
             Signal::Block(part) => format!("block {} {}", part.position, part.raw),
             Signal::CallBegun { position, name } => format!("call {position} {name}"),
             Signal::CallArgs { position, text } => format!("args {position} {text}"),
@@ -124,10 +124,10 @@ fn a_message_is_read_part_by_part() {
         [
             "begun m-1",
             "usage 17 1",
-            "thinking I se",
-            "thinking e",
+            "thinking 0 I se",
+            "thinking 0 e",
             r#"block 0 {"type":"thinking","thinking":"I see","signature":"c2ln"}"#,
-            "text Hé\u{1f600}",
+            "text 2 Hé\u{1f600}",
             "block 2 {\"type\":\"text\",\"text\":\"Hé\u{1f600}\"}",
             "call 3 echo",
             "call 4 echo",

@@ -149,8 +149,14 @@ impl Decoder {
         };
         let text = text.to_owned();
         match kind {
-            Kind::Text if !text.is_empty() => signals.push(Signal::Text(text.clone())),
-            Kind::Thinking if !text.is_empty() => signals.push(Signal::Thinking(text.clone())),
+            Kind::Text if !text.is_empty() => signals.push(Signal::Text {
+                position,
+                text: text.clone(),
+            }),
+            Kind::Thinking if !text.is_empty() => signals.push(Signal::Thinking {
+                position,
+                text: text.clone(),
+            }),
             Kind::Text | Kind::Thinking | Kind::Call | Kind::Other => {}
         }
         let open = Open {
@@ -204,8 +210,8 @@ impl Decoder {
         }
         if !text.is_empty() {
             signals.push(match of {
-                Kind::Text => Signal::Text(text),
-                Kind::Thinking => Signal::Thinking(text),
+                Kind::Text => Signal::Text { position, text },
+                Kind::Thinking => Signal::Thinking { position, text },
                 Kind::Call | Kind::Other => Signal::CallArgs { position, text },
             });
         }

@@ -154,14 +154,20 @@ impl Decoder {
                 ("content", Value::String(text)) => {
                     self.meter.weigh(text.len())?;
                     self.join("content", &text);
-                    signals.push(Signal::Text(text));
+                    signals.push(Signal::Text {
+                        position: TEXT,
+                        text,
+                    });
                 }
                 (_, value) => self.field(key, value)?,
             }
         }
         if let Some(thinking) = thinking {
             self.thinking.push_str(&thinking);
-            signals.push(Signal::Thinking(thinking));
+            signals.push(Signal::Thinking {
+                position: THINKING,
+                text: thinking,
+            });
         }
         Ok(())
     }

@@ -1,0 +1,191 @@
+//! What a model says, shown as it comes, and never twice.
+//!
+//! **Owns** how much of the text of one call of the model was shown. What is shown is a beginning of the text that the call comes to,
+//! so that the rest can be shown when all of it is there.
+
+use rye_proto::v1;
+
+/// How much of what a model says was shown.
+#[derive(Debug, Default)]
+pub(crate) struct Speech {
+    /// The turn, and which try of it.
+    call: (u32, u32),
+    /// Bytes of its text that were shown, or told to be missing.
+    shown: u64,
+    /// The place of the last text in the message.
+    position: u32,
+}
+
+/// What is shown of a delta.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// More of the text.
+    More(String),
+    /// What was shown of this turn does not count.
+    TakenBack(u32),
+}
+
+fn length(text: &str) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
+}
+
+impl Speech {
+    /// What is shown of `delta`, if anything is.
+    pub(crate) fn hear(&mut self, delta: &v1::Delta) -> Option<Heard> {
+        let call = (delta.turn, delta.attempt);
+        match delta.kind() {
+            v1::DeltaKind::Text => {
+                self.turn_to(call);
+                let is_paragraph = self.shown > 0 && delta.position != self.position;
+                let gap = if is_paragraph { "\n\n" } else { "" };
+                let more = format!("{gap}{}", delta.text);
+                self.position = delta.position;
+                self.shown += length(&more);
+                Some(Heard::More(more))
+            }
+            v1::DeltaKind::Reset if delta.text.is_empty() && delta.left_out == 0 => {
+                let turn = self.call.0;
+                let was_shown = std::mem::take(self).shown > 0;
+                (was_shown && turn == delta.turn).then_some(Heard::TakenBack(turn))
+            }
+            v1::DeltaKind::Reset => {
+                self.turn_to(call);
+                self.position = delta.position;
+                self.catch_up(&delta.text, delta.left_out)
+            }
+            v1::DeltaKind::Unspecified
+            | v1::DeltaKind::Thinking
+            | v1::DeltaKind::CallBegun
+            | v1::DeltaKind::CallArgs
+            | v1::DeltaKind::CallReady => None,
+        }
+    }
+
+    fn turn_to(&mut self, call: (u32, u32)) {
+        if self.call != call {
+            *self = Self {
+                call,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// The texts so far are `text`, behind `left_out` bytes that nobody has any more.
+    fn catch_up(&mut self, text: &str, left_out: u64) -> Option<Heard> {
+        let missing = left_out.saturating_sub(self.shown);
+        let known = usize::try_from(self.shown.saturating_sub(left_out)).unwrap_or(usize::MAX);
+        let new = text.get(known..).unwrap_or_default();
+        self.shown = self.shown.max(left_out + length(text));
+        if missing > 0 {
+            return Some(Heard::More(format!(
+                "\n[{missing} bytes are left out]\n{new}"
+            )));
+        }
+        (!new.is_empty()).then(|| Heard::More(new.to_owned()))
+    }
+
+    /// What is left to show when the call comes to `text`: `None` if nothing of it was shown yet.
+    pub(crate) fn rest(&mut self, turn: u32, attempt: u32, text: &str) -> Option<String> {
+        let Self { call, shown, .. } = std::mem::take(self);
+        if call != (turn, attempt) || shown == 0 {
+            return None;
+        }
+        let shown = usize::try_from(shown).unwrap_or(usize::MAX);
+        Some(text.get(shown..).unwrap_or_default().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delta(kind: v1::DeltaKind, position: u32, text: &str, left_out: u64) -> v1::Delta {
+        v1::Delta {
+            turn: 2,
+            attempt: 1,
+            kind: kind.into(),
+            position,
+            text: text.to_owned(),
+            left_out,
+            ..v1::Delta::default()
+        }
+    }
+
+    fn said(position: u32, text: &str) -> v1::Delta {
+        delta(v1::DeltaKind::Text, position, text, 0)
+    }
+
+    fn reset(text: &str, left_out: u64) -> v1::Delta {
+        delta(v1::DeltaKind::Reset, 1, text, left_out)
+    }
+
+    /// All that is shown of a call that comes to `text`.
+    fn shown(deltas: &[v1::Delta], text: &str) -> String {
+        let mut speech = Speech::default();
+        let mut all = String::new();
+        for delta in deltas {
+            match speech.hear(delta) {
+                Some(Heard::More(more)) => all.push_str(&more),
+                Some(Heard::TakenBack(_)) => all.push_str("<taken back>"),
+                None => {}
+            }
+        }
+        match speech.rest(2, 1, text) {
+            Some(rest) => all + &rest,
+            None => all + text,
+        }
+    }
+
+    #[test]
+    fn each_part_of_a_text_is_shown_once() {
+        let thought = delta(v1::DeltaKind::Thinking, 0, "Hm.", 0);
+        let two = [
+            said(1, "Hel"),
+            thought,
+            said(1, "lo."),
+            said(3, "And"),
+            said(3, " on."),
+        ];
+        let all = "Hello.\n\nAnd on.";
+        for count in 0..=two.len() {
+            assert_eq!(shown(&two[..count], all), all, "{count} deltas");
+        }
+    }
+
+    #[test]
+    fn a_text_so_far_continues_what_was_shown_and_says_what_is_missing() {
+        let table = [
+            (vec![reset("Hel", 0), said(1, "lo")], "Hello"),
+            (vec![said(1, "Hel"), reset("Hello", 0)], "Hello"),
+            (vec![said(1, "Hel"), reset("ello", 1)], "Hello"),
+            (
+                vec![said(1, "Hel"), reset("Hel", 0), said(1, "lo")],
+                "Hello",
+            ),
+            (
+                vec![said(1, "He"), reset("o", 4)],
+                "He\n[2 bytes are left out]\no",
+            ),
+            (vec![said(1, "Hel"), reset("", 0)], "Hel<taken back>Hello"),
+            (vec![reset("", 0)], "Hello"),
+            // An answer that came to less than was said.
+            (vec![said(1, "Hello, and more")], "Hello, and more"),
+        ];
+        for (deltas, expected) in table {
+            assert_eq!(shown(&deltas, "Hello"), expected, "{deltas:?}");
+        }
+    }
+
+    #[test]
+    fn another_try_is_another_text() {
+        let mut speech = Speech::default();
+        let _first = speech.hear(&said(1, "Hel"));
+        let again = v1::Delta {
+            attempt: 2,
+            ..said(1, "Hello")
+        };
+        let more = Heard::More("Hello".to_owned());
+        assert_eq!(speech.hear(&again), Some(more));
+        assert_eq!(speech.rest(2, 1, "Hello"), None, "that call is over");
+    }
+}

@@ -1,0 +1,38 @@
+//! What it answers about items.
+
+use rye_proto::v1;
+use rye_proto::v1::items_server::Items;
+use tonic::{Request, Response, Status};
+
+use super::{Answers, RUN};
+
+#[tonic::async_trait]
+impl Items for Answers {
+    async fn execute(
+        &self,
+        request: Request<v1::ExecuteRequest>,
+    ) -> Result<Response<v1::ExecuteResponse>, Status> {
+        self.0
+            .see(format!("execute {}", request.into_inner().params_json));
+        Ok(Response::new(v1::ExecuteResponse {
+            envelope_json: self.0.envelope.clone(),
+            run_id: RUN.to_owned(),
+        }))
+    }
+
+    async fn models(
+        &self,
+        _request: Request<v1::ModelsRequest>,
+    ) -> Result<Response<v1::ModelsResponse>, Status> {
+        Ok(Response::new(self.0.models.clone()))
+    }
+
+    async fn preview(
+        &self,
+        request: Request<v1::PreviewRequest>,
+    ) -> Result<Response<v1::PreviewResponse>, Status> {
+        self.0
+            .see(format!("preview {:?}", request.into_inner().text_inputs));
+        Ok(Response::new(self.0.preview.clone()))
+    }
+}

@@ -1,0 +1,159 @@
+//! Items to begin with: what `ryectl new` writes.
+//!
+//! **Never** writes over a file, and signs nothing: who signs an item has read it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemId, ItemKind};
+
+use crate::file;
+use crate::spaces::FOLDER;
+
+/// What an item is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A Python tool.
+    Tool,
+    /// A graph of two steps.
+    Graph,
+    /// A directive.
+    Directive,
+}
+
+/// Why there is no new item.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something is there.
+    #[error("`{path}` is there already, and is left as it is; choose another name, or edit it")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An item needs a folder, which is its category.
+    #[error("`{id}` names no folder: an item lies in one, like `team/{id}`")]
+    NoFolder {
+        /// The id.
+        id: ItemId,
+    },
+    /// The operating system refused.
+    #[error("failed to write `{path}`")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Exists { .. } => ErrorKind::Exists,
+            Self::NoFolder { .. } => ErrorKind::Invalid,
+            Self::Write { source, .. } => file::kind(source),
+        }
+    }
+}
+
+impl Form {
+    /// The type of such an item.
+    pub const fn kind(self) -> ItemKind {
+        match self {
+            Self::Tool | Self::Graph => ItemKind::Tool,
+            Self::Directive => ItemKind::Directive,
+        }
+    }
+
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Tool | Self::Graph => "tools",
+            Self::Directive => "directives",
+        }
+    }
+
+    const fn extension(self) -> &'static str {
+        match self {
+            Self::Tool => "py",
+            Self::Graph => "yaml",
+            Self::Directive => "md",
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Tool => include_str!("draft/tool.py"),
+            Self::Graph => include_str!("draft/graph.yaml"),
+            Self::Directive => include_str!("draft/directive.md"),
+        }
+    }
+}
+
+/// The text of a new item. Ids hold nothing that has a meaning in any of the languages.
+fn text(form: Form, id: &ItemId) -> String {
+    form.text()
+        .replace("CATEGORY", id.category())
+        .replace("NAME", id.name())
+}
+
+/// Writes a new item `id` below the `.ai` of `root`, and answers where it lies.
+pub fn write(root: &Path, form: Form, id: &ItemId) -> Result<PathBuf, Error> {
+    if id.category().is_empty() {
+        return Err(Error::NoFolder { id: id.clone() });
+    }
+    let path = root.join(FOLDER).join(form.folder());
+    let path = path.join(format!("{id}.{}", form.extension()));
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = made.and_then(|()| file::create(&path, text(form, id).as_bytes(), 0o644));
+    match written {
+        Ok(()) => Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::Exists { path }),
+        Err(source) => Err(Error::Write { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::{definition, directive};
+
+    use super::*;
+
+    #[test]
+    fn a_new_item_is_what_its_language_asks_for() {
+        let id = ItemId::new("team/count-words_2").unwrap();
+        let (directive, findings) = directive::parse(&text(Form::Directive, &id), &id).unwrap();
+        assert_eq!(findings, []);
+        assert_eq!(directive.name, "count-words_2");
+        let (graph, findings) = definition::parse(&text(Form::Graph, &id)).unwrap();
+        assert_eq!((graph.nodes.len(), findings), (2, Vec::new()));
+        assert!(text(Form::Tool, &id).contains("__category__ = \"team\""));
+        for form in [Form::Tool, Form::Graph, Form::Directive] {
+            let text = text(form, &id);
+            assert!(
+                !text.contains("NAME") && !text.contains("CATEGORY"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let id = ItemId::new("team/a/note").unwrap();
+        let path = write(root.path(), Form::Directive, &id).unwrap();
+        assert_eq!(path, root.path().join(".ai/directives/team/a/note.md"));
+        fs::write(&path, "mine").unwrap();
+        let again = write(root.path(), Form::Directive, &id);
+        assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        let bare = ItemId::new("note").unwrap();
+        let refused = write(root.path(), Form::Tool, &bare);
+        assert!(
+            matches!(refused, Err(Error::NoFolder { .. })),
+            "{refused:?}"
+        );
+    }
+}

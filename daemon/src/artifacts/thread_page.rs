@@ -1,0 +1,354 @@
+//! The page about a thread for people: what was said and done turn by turn, as a pure function of its events.
+//!
+//! Rendering costs no more at turn 1,000 than at turn 100: beside the prompt only the last [`KEPT`] bytes of it are kept, each section as
+//! it is shown. **Never** shows a text of the run as anything but a text: what was said is quoted line by line, what tools were given and
+//! gave back stands in fences that it cannot close.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+
+use rye_core::clock::Timestamp;
+use rye_core::conversation::Source;
+use rye_core::error::beginning;
+use rye_core::id::{RunId, Seq};
+use rye_core::ledger::Usage;
+use rye_core::model::{Event, RunEvent, Spec, Status, ThreadEvent};
+use rye_core::money::Usd;
+use serde_json::{Value, json};
+
+use super::page::{duration, entry_of_run, plain};
+
+/// Bytes of the sections behind the prompt that are kept.
+const KEPT: usize = 512 << 10;
+/// Characters of a text that are shown.
+const SAID: usize = 20_000;
+/// Characters of what a tool is given, and of what it gives back.
+const DONE: usize = 2000;
+
+/// The page of one thread.
+#[derive(Debug)]
+pub(super) struct ThreadPage {
+    run: RunId,
+    directive: String,
+    permissions: Vec<String>,
+    model: String,
+    status: String,
+    turns: u32,
+    input: u64,
+    output: u64,
+    spend: Usd,
+    began: Timestamp,
+    seen: Timestamp,
+    seq: Seq,
+    /// What came before the first turn.
+    prompt: String,
+    /// Whether that has begun.
+    has_begun: bool,
+    sections: VecDeque<String>,
+    bytes: usize,
+    /// Sections that are not kept any more.
+    earlier: u64,
+    /// Sections about calls that began before all of their message was there, which stands ahead of them.
+    ahead: Option<Vec<String>>,
+    /// What the calls in flight do, by their ids.
+    calls: HashMap<String, String>,
+}
+
+impl ThreadPage {
+    /// The page of a thread of which nothing is known but its spec.
+    pub(super) fn new(run: &RunId, spec: &Spec) -> Self {
+        let own = spec.layers.last();
+        Self {
+            run: run.clone(),
+            directive: spec.item.id.to_string(),
+            permissions: own.map_or_else(Vec::new, |layer| layer.patterns.clone()),
+            model: String::new(),
+            status: Status::Created.as_str().to_owned(),
+            turns: 0,
+            input: 0,
+            output: 0,
+            spend: Usd::ZERO,
+            began: Timestamp::default(),
+            seen: Timestamp::default(),
+            seq: Seq::default(),
+            prompt: String::new(),
+            has_begun: false,
+            sections: VecDeque::new(),
+            bytes: 0,
+            earlier: 0,
+            ahead: None,
+            calls: HashMap::new(),
+        }
+    }
+
+    /// The time of the last event on it.
+    pub(super) const fn seen(&self) -> Timestamp {
+        self.seen
+    }
+
+    /// Takes in one event.
+    pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event) {
+        self.seq = seq;
+        self.seen = at;
+        if let Some(outcome) = event.outcome() {
+            outcome.status().as_str().clone_into(&mut self.status);
+        }
+        if let Event::Run(event) = event {
+            self.note_run(at, event);
+        }
+        if let Event::Thread(event) = event {
+            self.note_thread(at, event);
+        }
+    }
+
+    fn note_run(&mut self, at: Timestamp, event: &RunEvent) {
+        if let RunEvent::RunCreated(_) = event {
+            self.began = at;
+        }
+        if let RunEvent::RunStarted { .. } | RunEvent::RunResumed { .. } = event {
+            Status::Running.as_str().clone_into(&mut self.status);
+        }
+        if let RunEvent::RunSuspended(why) = event {
+            self.status = format!("{} ({})", Status::Suspended.as_str(), why.reason.as_str());
+        }
+        if let RunEvent::BudgetSettled { usage, .. } = event {
+            self.count(usage);
+            return;
+        }
+        if let Some(entry) = entry_of_run(event) {
+            self.push(format!("- {at} {entry}\n"));
+        }
+    }
+
+    fn count(&mut self, usage: &Usage) {
+        self.input = self.input.saturating_add(usage.input);
+        self.output = self.output.saturating_add(usage.output);
+        self.spend = self.spend.checked_add(usage.money).unwrap_or(self.spend);
+    }
+
+    fn note_thread(&mut self, at: Timestamp, event: &ThreadEvent) {
+        match event {
+            ThreadEvent::ThreadStarted {
+                provider, model, ..
+            } => self.model = format!("{provider}/{model}"),
+            ThreadEvent::SystemPrompt { text } => {
+                self.push(format!("## System Prompt\n\n{}", quoted(text)));
+            }
+            ThreadEvent::CognitionIn { turn, source, text } => self.told(*turn, *source, text),
+            ThreadEvent::StepStart { .. } => {
+                self.has_begun = true;
+                self.ahead = Some(Vec::new());
+            }
+            ThreadEvent::CognitionReasoning { text, .. } => {
+                self.keep(format!("> *Reasoning*\n>\n{}", quoted(text)));
+            }
+            ThreadEvent::CognitionOut { turn, text, .. } => {
+                if !text.trim().is_empty() {
+                    let text = quoted(text);
+                    self.keep(format!("### Response — Turn {turn}\n\n{text}"));
+                }
+                self.settle();
+            }
+            ThreadEvent::ToolCallStart(call) => {
+                let input = Value::Object((*call.input).clone());
+                let input = serde_json::to_string_pretty(&input).unwrap_or_default();
+                let section = format!(
+                    "### Tool: {}\n\n{}",
+                    plain(&call.item),
+                    fenced("json", &input)
+                );
+                self.calls.insert(call.call_id.clone(), plain(&call.item));
+                self.push(section);
+            }
+            ThreadEvent::ToolCallResult {
+                call_id,
+                output,
+                is_error,
+                ..
+            } => {
+                let item = self.calls.remove(call_id);
+                let head = if *is_error { "Error" } else { "Result" };
+                let item = item.map_or_else(String::new, |item| format!(": {item}"));
+                self.push(format!("### {head}{item}\n\n{}", fenced("", output)));
+            }
+            ThreadEvent::StepFinish { turn, .. } => {
+                self.turns = *turn;
+                self.settle();
+            }
+            ThreadEvent::ErrorClassified { turn, error, .. } => {
+                self.settle();
+                let why = plain(&error.message);
+                self.push(format!(
+                    "- {at} the call of the model failed in turn {turn}: {why}\n"
+                ));
+            }
+            ThreadEvent::DirectiveReturn(returned) => {
+                let outputs = Value::Object(returned.outputs.clone());
+                let outputs = serde_json::to_string_pretty(&outputs).unwrap_or_default();
+                self.push(format!("### Outputs\n\n{}", fenced("json", &outputs)));
+            }
+            ThreadEvent::ThreadError { error, .. } => {
+                self.settle();
+                self.push(format!("- {at} ❌ error: {}\n", plain(&error.message)));
+            }
+            ThreadEvent::ThreadCancelled { cause, .. } => {
+                self.settle();
+                self.push(format!("- {at} cancelled by {}\n", plain(cause)));
+            }
+            ThreadEvent::PromptComposed { .. }
+            | ThreadEvent::MessageQueued { .. }
+            | ThreadEvent::TurnRetryScheduled { .. }
+            | ThreadEvent::RetrySucceeded { .. }
+            | ThreadEvent::ThreadCompleted { .. } => {}
+        }
+    }
+
+    fn told(&mut self, turn: u32, source: Source, text: &str) {
+        let from = match source {
+            Source::Tools => return,
+            Source::Directive => "",
+            Source::Message => " (message)",
+            Source::Nudge => " (reminder)",
+            Source::Hook => " (hook)",
+            Source::Summary => " (summary)",
+            Source::Continuation => " (continuation)",
+        };
+        self.push(format!("## Input — Turn {turn}{from}\n\n{}", quoted(text)));
+    }
+
+    /// Adds a section; one about a call waits for the message that asks for it.
+    fn push(&mut self, section: String) {
+        match &mut self.ahead {
+            Some(ahead) => ahead.push(section),
+            None => self.keep(section),
+        }
+    }
+
+    /// What waited for the message follows it.
+    fn settle(&mut self) {
+        for section in self.ahead.take().into_iter().flatten() {
+            self.keep(section);
+        }
+    }
+
+    fn keep(&mut self, section: String) {
+        if !self.has_begun {
+            self.prompt.push_str(&section);
+            self.prompt.push('\n');
+            return;
+        }
+        self.bytes += section.len();
+        self.sections.push_back(section);
+        while self.bytes > KEPT {
+            let Some(dropped) = self.sections.pop_front() else {
+                return;
+            };
+            self.bytes -= dropped.len();
+            self.earlier += 1;
+        }
+    }
+
+    /// The unsigned page.
+    pub(super) fn render(&self) -> String {
+        let elapsed = duration(self.seen.ms_since(self.began));
+        let mut out = String::with_capacity(4096 + self.prompt.len() + self.bytes);
+        out.push_str(&self.front(&elapsed));
+        let mut put = |args: std::fmt::Arguments<'_>| {
+            out.write_fmt(args)
+                .expect("writing to a String cannot fail");
+        };
+        put(format_args!(
+            "# {}\n\n{}",
+            plain(&self.directive),
+            self.prompt
+        ));
+        if self.earlier > 0 {
+            put(format_args!(
+                "{} earlier sections are left out; all events are in `.ai/state/threads/{}/transcript.jsonl`.\n\n",
+                self.earlier, self.run
+            ));
+        }
+        for section in self.sections.iter().chain(self.ahead.iter().flatten()) {
+            put(format_args!("{section}\n"));
+        }
+        put(format_args!(
+            "---\n\n**{}** | Turns: {} | Tokens: {} | {} USD | Duration: {elapsed}\n",
+            self.status,
+            self.turns,
+            self.input.saturating_add(self.output),
+            self.spend
+        ));
+        out
+    }
+
+    /// The block of fields; JSON is YAML, so no text can break out of its line.
+    fn front(&self, elapsed: &str) -> String {
+        let title = self.directive.rsplit('/').next().unwrap_or_default();
+        let place = format!("agent/threads/{}", self.directive);
+        let seconds = self.seen.ms_since(self.began) / 1000;
+        let fields = [
+            ("id", json!(format!("{place}/{}", self.run))),
+            ("name", json!(self.run)),
+            ("title", json!(title)),
+            ("entry_type", json!("thread_transcript")),
+            ("category", json!(place)),
+            ("version", json!("1.0.0")),
+            ("author", json!("rye")),
+            ("created_at", json!(self.began.to_string())),
+            ("updated_at", json!(self.seen.to_string())),
+            ("thread_id", json!(self.run)),
+            ("directive", json!(self.directive)),
+            ("status", json!(self.status)),
+            ("model", json!(self.model)),
+            ("duration", json!(elapsed)),
+            ("elapsed_seconds", json!(seconds)),
+            ("turns", json!(self.turns)),
+            ("input_tokens", json!(self.input)),
+            ("output_tokens", json!(self.output)),
+            ("spend", json!(self.spend)),
+            ("permissions", json!(self.permissions)),
+            ("seq", json!(self.seq)),
+            ("tags", json!(["thread", self.status])),
+        ];
+        let mut lines = String::from("```yaml\n");
+        for (key, value) in fields {
+            writeln!(lines, "{key}: {value}").expect("writing to a String cannot fail");
+        }
+        lines.push_str("```\n\n");
+        lines
+    }
+}
+
+/// The beginning of a text, without characters that are not seen.
+fn shown(text: &str, most: usize) -> String {
+    let seen = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
+    beginning(text.trim_end(), most).chars().map(seen).collect()
+}
+
+/// A text as a quotation; runs of blank lines are one.
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    let mut was_blank = true;
+    for line in shown(text, SAID).lines() {
+        let is_blank = line.trim().is_empty();
+        if is_blank && was_blank {
+            continue;
+        }
+        was_blank = is_blank;
+        out.push_str(if is_blank { ">" } else { "> " });
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// A text in a fence that no line of it can close.
+fn fenced(language: &str, text: &str) -> String {
+    let text = shown(text, DONE);
+    let runs = text.split(|c| c != '`').map(str::len).max();
+    let ticks = "`".repeat(runs.unwrap_or_default().max(2) + 1);
+    format!("{ticks}{language}\n{text}\n{ticks}\n")
+}
+
+#[cfg(test)]
+mod tests;

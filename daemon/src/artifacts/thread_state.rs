@@ -1,0 +1,184 @@
+//! The files about where a thread stands, as pure functions of its record and of what it has cost: `state.json`, and
+//! `escalation.json` while it waits at a limit.
+
+use rye_core::ledger::Cost;
+use rye_core::model::thread::{At, State};
+use rye_core::model::{Object, Raisable, Run, SuspendReason};
+use rye_core::money::Usd;
+use serde_json::{Value, json};
+
+/// The unsigned content of `state.json`; `None` for other runs.
+pub(super) fn state(run: &Run, cost: &Cost) -> Option<Object> {
+    let thread = run.thread()?;
+    let why = run.suspension();
+    let fields = [
+        ("thread_id", json!(run.id)),
+        ("directive", json!(run.spec.item.id)),
+        ("status", json!(run.status())),
+        ("inputs", json!(run.spec.inputs)),
+        ("cost", Value::Object(used(run, thread, cost))),
+        ("limits", limits(run, thread)),
+        ("hooks", json!([])),
+        ("required_caps", required(run)),
+        ("suspend_reason", json!(why.map(|why| why.reason.as_str()))),
+        ("suspend", json!(why)),
+        ("turn", json!(turn(&thread.at))),
+        ("seq", json!(run.seq)),
+    ];
+    Some(object(fields))
+}
+
+/// The unsigned content of `escalation.json`; `None` if the run does not wait at a limit of its own.
+pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
+    let thread = run.thread()?;
+    let why = run.suspension()?;
+    let (Some(code), SuspendReason::Limit) = (&why.code, why.reason) else {
+        return None;
+    };
+    let (current, max) = (why.current.as_deref()?, why.max.as_deref()?);
+    let proposed = Proposal::of(code, current, max)?;
+    let message = format!(
+        "the thread has used {current} of {max} ({code}); `ryectl resume {} --raise {}` lets it continue",
+        run.id, proposed.raise
+    );
+    let fields = [
+        ("type", json!("limit_escalation")),
+        ("thread_id", json!(run.id)),
+        ("directive", json!(run.spec.item.id)),
+        ("limit_code", json!(code)),
+        ("current_value", proposed.current),
+        ("current_max", proposed.max),
+        ("proposed_max", proposed.proposed),
+        ("current_cost", Value::Object(used(run, thread, cost))),
+        ("message", json!(message)),
+    ];
+    Some(object(fields))
+}
+
+/// A higher limit to continue with: twice the one that was reached. Whether those above the thread can bear it is not asked.
+struct Proposal {
+    current: Value,
+    max: Value,
+    proposed: Value,
+    /// As `--raise` takes it.
+    raise: String,
+}
+
+impl Proposal {
+    fn of(code: &str, current: &str, max: &str) -> Option<Self> {
+        if let Some(limit) = Raisable::ALL.into_iter().find(|limit| limit.code() == code) {
+            let (current, max): (u64, u64) = (current.parse().ok()?, max.parse().ok()?);
+            let proposed = max.saturating_mul(2).max(1);
+            return Some(Self {
+                current: json!(current),
+                max: json!(max),
+                proposed: json!(proposed),
+                raise: match limit {
+                    Raisable::Steps => format!("steps={proposed}"),
+                    Raisable::Turns => format!("turns={proposed}"),
+                    Raisable::Tokens => format!("tokens={proposed}"),
+                    Raisable::Duration => format!("duration={}", proposed.div_ceil(1000)),
+                },
+            });
+        }
+        let (current, max) = (Usd::parse(current).ok()?, Usd::parse(max).ok()?);
+        let proposed = max.checked_add(max)?;
+        Some(Self {
+            current: json!(current),
+            max: json!(max),
+            proposed: json!(proposed),
+            raise: format!("spend={proposed}"),
+        })
+    }
+}
+
+/// What it and all below it have used. The turns and the time are those of the thread itself, which its limits are about.
+fn used(run: &Run, thread: &State, cost: &Cost) -> Object {
+    let mut used = cost.figures();
+    let own = [
+        ("turns", json!(thread.used.turns)),
+        ("tokens", json!(thread.used.tokens)),
+        ("spawns", json!(run.spawn_count)),
+        ("duration_seconds", json!(thread.used.active_ms / 1000)),
+    ];
+    used.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    used.remove("estimated");
+    used
+}
+
+/// The limits in force; of what may be spent, what the thread was accepted with.
+fn limits(run: &Run, thread: &State) -> Value {
+    let (limits, spec) = (&thread.limits, &run.spec.limits);
+    let fields = [
+        ("turns", json!(limits.turns)),
+        ("tokens", json!(limits.tokens)),
+        (
+            "spend",
+            json!(spec.spend.or_else(|| run.spec.budget.limit())),
+        ),
+        ("spawns", json!(spec.spawns)),
+        ("depth", json!(spec.depth)),
+        (
+            "duration_seconds",
+            json!(limits.duration_ms.map(|ms| ms / 1000)),
+        ),
+    ];
+    Value::Object(object(fields))
+}
+
+/// The turn in hand, or the one that comes next; 0 before the first.
+fn turn(at: &At) -> u32 {
+    match at {
+        At::Composing => 0,
+        At::Before(before) => before.turn,
+        At::Failed(failed) => failed.next.turn,
+        At::Calling(turn) | At::Acting(turn) => turn.number,
+    }
+}
+
+/// What the directive asks to be allowed: the layer that its permissions added, which is the last.
+fn required(run: &Run) -> Value {
+    json!(run.spec.layers.last().map(|layer| &layer.patterns))
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Object {
+    let fields = fields.into_iter();
+    fields.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twice_the_limit_is_proposed_in_its_own_unit() {
+        let table = [
+            ("turns_exceeded", "3", "3", json!(6), "turns=6"),
+            ("tokens_exceeded", "210", "200", json!(400), "tokens=400"),
+            ("turns_exceeded", "0", "0", json!(1), "turns=1"),
+            (
+                "duration_exceeded",
+                "1600",
+                "1500",
+                json!(3000),
+                "duration=3",
+            ),
+            (
+                "spend_exceeded",
+                "0.10",
+                "0.12",
+                json!("0.240000000"),
+                "spend=0.240000000",
+            ),
+        ];
+        for (code, current, max, proposed, raise) in table {
+            let proposal = Proposal::of(code, current, max).unwrap();
+            assert_eq!(
+                (proposal.proposed, &*proposal.raise),
+                (proposed, raise),
+                "{code}"
+            );
+        }
+        assert!(Proposal::of("turns_exceeded", "many", "3").is_none());
+    }
+}

@@ -1,0 +1,134 @@
+//! Looking at what a thread would begin with, and at the models it could have. Nothing runs, and no run is made.
+//!
+//! **Rule.** What is shown is what a start would fix: the same admission decides, and refuses the same.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::capability::Layer;
+use rye_core::conversation::{Conversation, Digest, Entry, Message, Source};
+use rye_core::directive::Prompt;
+use rye_core::id::{ItemKind, RunId};
+use rye_core::model::{Failure, Limits};
+use rye_core::money::Usd;
+use rye_core::provider::{Ahead, Size, TooSmall};
+use rye_core::thread::{Contract, Terms};
+use rye_item::Library;
+
+use super::{Error, Start, Supervisor};
+use crate::chain;
+use crate::models::{Listing, Models};
+use crate::projects::Inside;
+use crate::provider::ProjectEnv;
+use crate::thread;
+
+/// What a thread would begin with.
+#[derive(Debug)]
+pub struct Preview {
+    /// What it would go by.
+    pub contract: Contract,
+    /// What its model would be told, with the knowledge as it is now.
+    pub prompt: Prompt,
+    /// Its limits.
+    pub limits: Limits,
+    /// The most it may spend.
+    pub spend: Option<Usd>,
+    /// What it may do: every layer must allow an action.
+    pub layers: Vec<Layer>,
+    /// Its first call of the model, or why there would be none.
+    pub first: Result<Size, TooSmall>,
+    /// What the author should know.
+    pub warnings: Vec<String>,
+}
+
+impl Supervisor {
+    /// What the thread that `request` asks for would begin with.
+    pub async fn preview(&self, request: Start) -> Result<Preview, Error> {
+        let item = request.item.canonical();
+        if item.kind != ItemKind::Directive {
+            let message = format!(
+                "`{item}` is no directive; `ryectl graph show` draws graphs, and only directives have a prompt"
+            );
+            return Err(Error::Params { message });
+        }
+        let journal = self.journal();
+        let id = RunId::generate(&item.id, journal.now().seconds(), journal.random());
+        let directory = request.directory.clone();
+        let admitted = self.admit(&id, request).await?;
+        let spec = Arc::new(admitted.spec);
+        let source = spec.thread.as_ref().map(|source| &*source.contract);
+        let terms = Terms::read(source.unwrap_or_default());
+        let contract = terms.map_err(|message| Error::Params { message })?.contract;
+        let (directive, of_run) = (contract.directive.clone(), Arc::clone(&spec));
+        let services = Arc::clone(&self.shared.services);
+        let compose = move |inside: &Inside<'_>| {
+            let config = services.projects.config();
+            let prompt = thread::prompt(inside.library, &directive, &of_run, config);
+            prompt.map_err(unprompted)
+        };
+        let visit = self
+            .projects()
+            .visit(&directory, "compose a prompt", compose);
+        let prompt = visit.await?;
+        let spend = spec.limits.spend.or_else(|| spec.budget.limit());
+        let mut warnings = admitted.warnings;
+        warnings.extend(prompt.warnings.iter().cloned());
+        Ok(Preview {
+            first: first_call(&contract, &prompt, spec.limits.tokens, spend),
+            limits: spec.limits.clone(),
+            layers: spec.layers.clone(),
+            contract,
+            prompt,
+            spend,
+            warnings,
+        })
+    }
+
+    /// The models of the project that `directory` belongs to.
+    pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
+        let services = Arc::clone(&self.shared.services);
+        let work = move |inside: &Inside<'_>| {
+            let project = &inside.project.directory;
+            list(inside.library, project, &services)
+        };
+        self.projects().visit(directory, "list models", work).await
+    }
+}
+
+fn list(
+    library: &Library,
+    project: &Path,
+    services: &crate::services::Services,
+) -> Result<Listing, Error> {
+    let own = ProjectEnv::new(&project.to_string_lossy(), chain::dot_env(project));
+    let has_secret = |owner, name: &str| services.providers.has_secret(owner, name, &own);
+    let models = Models::read(library)?;
+    Ok(models.list(services.journal.now(), &has_secret))
+}
+
+/// The size of the first call, as the thread would make it.
+fn first_call(
+    contract: &Contract,
+    prompt: &Prompt,
+    tokens: Option<u64>,
+    spend: Option<Usd>,
+) -> Result<Size, TooSmall> {
+    let root = contract.root(prompt.system.clone());
+    let first = Message::text(Source::Directive, prompt.message.clone());
+    let entry = Entry::root(root.clone(), vec![first.clone()]).encode();
+    let conversation = Conversation::begin(Digest::of(&entry.text), root, vec![first])
+        .expect("a conversation may begin with a text");
+    contract.model.size(&Ahead {
+        reported: 0,
+        new_bytes: conversation.bytes(),
+        tokens_left: tokens,
+        money_left: spend,
+    })
+}
+
+fn unprompted(failure: Failure) -> Error {
+    Error::Unprompted {
+        message: failure.message,
+        code: failure.code,
+    }
+}

@@ -1,0 +1,171 @@
+//! What the model says in one call, told to those who listen.
+//!
+//! **Owns** the end of the texts so far, for listeners who have missed something; nothing else is kept of what is said here.
+
+use rye_core::id::{RunId, Seq};
+use rye_core::model::thread::Turn;
+use rye_core::provider::stream::Signal;
+
+use crate::journal::{Delta, DeltaKind, Journal, Speaker};
+
+/// Most bytes of the texts so far that a listener is told again: less than what may wait for it.
+const MOST_KEPT: usize = 16 << 10;
+
+/// What one call of the model says.
+pub(super) struct Voice {
+    speaker: Option<Speaker>,
+    /// What all deltas of the call have in common.
+    call: Delta,
+    said: Said,
+}
+
+/// The end of the texts so far.
+#[derive(Default)]
+struct Said {
+    text: String,
+    /// Bytes of the texts that came before it.
+    dropped: u64,
+    /// The place of the last text in the message.
+    position: u32,
+}
+
+impl Said {
+    /// Takes in more of the text at `position`. Texts of several places are paragraphs, as in the message.
+    fn push(&mut self, position: u32, text: &str) {
+        let is_first = self.dropped == 0 && self.text.is_empty();
+        if position != self.position && !is_first {
+            self.text.push_str("\n\n");
+        }
+        self.position = position;
+        self.text.push_str(text);
+        if self.text.len() > 2 * MOST_KEPT {
+            self.shorten();
+        }
+    }
+
+    fn shorten(&mut self) {
+        let cut = self.text.len().saturating_sub(MOST_KEPT);
+        let cut = self.text.ceil_char_boundary(cut);
+        self.text.drain(..cut);
+        self.dropped += u64::try_from(cut).unwrap_or(u64::MAX);
+    }
+
+    /// A reset to the texts so far.
+    fn so_far(&self, call: &Delta) -> Delta {
+        let cut = self.text.len().saturating_sub(MOST_KEPT);
+        let cut = self.text.ceil_char_boundary(cut);
+        Delta {
+            position: self.position,
+            text: self.text[cut..].to_owned(),
+            left_out: self.dropped + u64::try_from(cut).unwrap_or(u64::MAX),
+            ..call.clone()
+        }
+    }
+}
+
+impl Voice {
+    /// The voice of the model in a call of `turn` in `run`, whose record stands behind the event `after`.
+    pub(super) fn new(journal: &Journal, run: &RunId, after: Seq, turn: &Turn) -> Self {
+        let call = Delta {
+            after,
+            turn: turn.number,
+            attempt: turn.attempt,
+            kind: DeltaKind::Reset,
+            position: 0,
+            text: String::new(),
+            left_out: 0,
+        };
+        let voice = Self {
+            speaker: journal.speaker(run),
+            call,
+            said: Said::default(),
+        };
+        if turn.attempt > 1 {
+            voice.take_back();
+        }
+        voice
+    }
+
+    /// Tells what a signal says.
+    pub(super) fn say(&mut self, signal: &Signal) {
+        let (kind, position, text) = match signal {
+            Signal::Text { position, text } => {
+                self.said.push(*position, text);
+                (DeltaKind::Text, *position, text)
+            }
+            Signal::Thinking { position, text } => (DeltaKind::Thinking, *position, text),
+            Signal::CallBegun { position, name } => (DeltaKind::CallBegun, *position, name),
+            Signal::CallArgs { position, text } => (DeltaKind::CallArgs, *position, text),
+            Signal::CallReady(call) => (DeltaKind::CallReady, call.position, &call.id),
+            Signal::Begun { .. }
+            | Signal::Block(_)
+            | Signal::Usage(_)
+            | Signal::Stopped(_)
+            | Signal::Ended(_)
+            | Signal::Broken(_) => return,
+        };
+        let Some(speaker) = self.speaker.as_ref().filter(|speaker| speaker.is_heard()) else {
+            return;
+        };
+        let delta = Delta {
+            kind,
+            position,
+            text: text.clone(),
+            ..self.call.clone()
+        };
+        speaker.tell(&delta, || self.said.so_far(&self.call));
+    }
+
+    /// What was said does not count: the call broke off, or is made again.
+    pub(super) fn take_back(&self) {
+        if let Some(speaker) = &self.speaker {
+            speaker.tell(&self.call, || self.call.clone());
+        }
+    }
+
+    /// Resolves when somebody begins to listen, and has been told what was said so far. Cancel safe.
+    pub(super) async fn joined(&self) {
+        let Some(speaker) = &self.speaker else {
+            return std::future::pending().await;
+        };
+        speaker.joined().await;
+        speaker.catch_up(|| self.said.so_far(&self.call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> Delta {
+        Delta {
+            after: Seq(1),
+            turn: 1,
+            attempt: 1,
+            kind: DeltaKind::Reset,
+            position: 0,
+            text: String::new(),
+            left_out: 0,
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_texts_is_kept_and_what_came_before_is_counted() {
+        let mut said = Said::default();
+        said.push(1, "First.");
+        said.push(3, "Second.");
+        assert_eq!(said.so_far(&call()).text, "First.\n\nSecond.");
+        let mut whole = said.text.clone();
+        for step in 0..20_000_u32 {
+            let more = if step % 3 == 0 { "é" } else { "ab" };
+            said.push(3, more);
+            whole.push_str(more);
+            let told = said.so_far(&call());
+            let left_out = usize::try_from(told.left_out).unwrap();
+            assert!(told.text.len() <= MOST_KEPT);
+            assert!(said.text.len() <= 2 * MOST_KEPT);
+            assert_eq!(whole.get(left_out..), Some(&*told.text), "after {step}");
+        }
+        assert!(said.so_far(&call()).left_out > 0);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a model says is seen while it says it.
+
+use std::io::{BufRead as _, BufReader, Lines, Read};
+use std::process::{Child, ChildStdout};
+
+use rye_tests::World;
+use rye_tests::command::Outcome;
+use rye_tests::model_server::ModelServer;
+use serde_json::Value;
+
+use super::{BASH, start};
+
+/// Says a beginning, and the rest when the test lets it.
+const STORY: &str = "
+- when: {turn: 1}
+  reply:
+    content: [{thinking: Hm.}, {text: 'Once upon a time,'}, {hold: story}, {text: 'and so on.'}]
+    usage: {input: 100, output: 20}
+";
+const BEGINNING: &str = "Once upon a time,";
+const WHOLE: &str = "Once upon a time,\n\nand so on.";
+
+fn telling(script: &str) -> (ModelServer, World) {
+    let server = ModelServer::start(script);
+    let world = World::with_models(&server);
+    world.directive("t/story", BASH, "", "Tell a story.");
+    (server, world)
+}
+
+/// Reads until `part` was there.
+fn read_to(from: &mut impl Read, part: &str) -> String {
+    let mut seen = Vec::new();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&seen).contains(part) {
+        from.read_exact(&mut byte).unwrap();
+        seen.push(byte[0]);
+    }
+    String::from_utf8(seen).unwrap()
+}
+
+/// The lines of a stream with deltas.
+struct Stream(Lines<BufReader<ChildStdout>>);
+
+impl Stream {
+    /// The lines up to the first that is `enough`, which is the last.
+    fn to(&mut self, enough: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut seen = Vec::new();
+        for line in self.0.by_ref() {
+            let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let is_last = enough(&line);
+            seen.push(line);
+            if is_last {
+                return seen;
+            }
+        }
+        panic!("the stream ended: {seen:?}");
+    }
+
+    /// The lines up to the one with which the text is as far as `so_far`.
+    fn until_text(&mut self, so_far: &str) -> Vec<Value> {
+        let mut seen = Vec::new();
+        while text(&seen) != so_far {
+            seen.extend(self.to(|_| true));
+        }
+        seen
+    }
+}
+
+/// A listener to a run.
+fn listen(world: &World, run: &str) -> (Child, Stream) {
+    let follower = world.ryectl("events --follow --deltas --json").arg(run);
+    let mut follower = follower.spawn();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    (follower, Stream(lines))
+}
+
+/// The texts of the deltas, as a listener has them at the end.
+fn text(lines: &[Value]) -> String {
+    let mut text = String::new();
+    let mut place = Value::Null;
+    for delta in lines.iter().map(|line| &line["delta"]) {
+        let more = delta["text"].as_str().unwrap_or_default();
+        if delta["kind"] == "reset" {
+            more.clone_into(&mut text);
+        } else if delta["kind"] == "text" {
+            if !text.is_empty() && delta["position"] != place {
+                text.push_str("\n\n");
+            }
+            text.push_str(more);
+        } else {
+            continue;
+        }
+        place = delta["position"].clone();
+    }
+    text
+}
+
+fn named(line: &Value, name: &str) -> bool {
+    line["event_type"] == name
+}
+
+#[test]
+fn a_text_is_shown_before_it_is_whole_and_only_once() {
+    let (server, world) = telling(STORY);
+    let _daemon = world.start("");
+    let mut shown = world.ryectl("thread run t/story").spawn();
+    let mut stderr = shown.stderr.take().unwrap();
+    let mut told = read_to(&mut stderr, BEGINNING);
+    server.wait_held("story");
+    assert!(!told.contains("and so on."), "{told}");
+    server.release("story");
+    stderr.read_to_string(&mut told).unwrap();
+    assert_eq!(told.matches(BEGINNING).count(), 1, "{told}");
+    assert!(told.contains(&format!("{WHOLE}\n")), "{told}");
+    let printed = Outcome::of(shown).code(0).stdout();
+    assert_eq!(printed, format!("{WHOLE}\n"));
+}
+
+#[test]
+fn deltas_come_between_the_events_they_belong_to_and_are_on_no_record() {
+    let (server, world) = telling(STORY);
+    let _daemon = world.start("");
+    let run = start(&world, "t/story");
+    server.wait_held("story");
+    let (mut follower, mut stream) = listen(&world, &run);
+    // It came in the middle, and is told what was said before.
+    let mut lines = stream.until_text(BEGINNING);
+    server.release("story");
+    lines.extend(stream.to(|line| named(line, "thread_completed")));
+    assert!(follower.wait().unwrap().success());
+    assert_eq!(text(&lines), WHOLE);
+    let at = |name: &str| lines.iter().position(|line| named(line, name)).unwrap();
+    let said = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line["delta"].is_object());
+    let said: Vec<usize> = said.map(|(place, _)| place).collect();
+    let (first, last) = (said[0], said[said.len() - 1]);
+    assert!(
+        at("step_start") < first && last < at("cognition_out"),
+        "{lines:?}"
+    );
+    let record = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let events: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["delta"].is_null())
+        .collect();
+    assert_eq!(record.iter().collect::<Vec<_>>(), events);
+    let _alone = world.ryectl("events --deltas").arg(&run).run().code(2);
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_taken_back_before_its_failure_is_told() {
+    let (server, world) = telling(
+        "
+- when: {turn: 1}
+  times: 1
+  reply: {content: [{text: Half a story.}, {hold: half}, {text: More.}], cut_after: 8}
+- when: {turn: 1}
+  reply: {content: [{hold: whole}, {text: A whole story.}], usage: {input: 100, output: 10}}
+",
+    );
+    let _daemon = world.start("");
+    let run = start(&world, "t/story");
+    server.wait_held("half");
+    let (mut follower, mut stream) = listen(&world, &run);
+    let mut lines = stream.until_text("Half a story.");
+    server.release("half");
+    lines.extend(stream.to(|line| named(line, "error_classified")));
+    assert_eq!(text(&lines), "", "{lines:?}");
+    server.release("whole");
+    lines.extend(stream.to(|line| named(line, "thread_completed")));
+    assert!(follower.wait().unwrap().success());
+    assert_eq!(text(&lines), "A whole story.", "{lines:?}");
+    let shown = world.ryectl("attach").arg(&run).ok();
+    assert_eq!(shown.stdout(), "A whole story.\n");
+    assert_eq!(shown.stderr().matches("A whole story.").count(), 1);
+}
+
+#[test]
+fn after_a_crash_the_listener_is_told_that_the_turn_is_tried_again() {
+    let (server, world) = telling(STORY);
+    let daemon = world.start("");
+    let run = start(&world, "t/story");
+    server.wait_held("story");
+    let (mut follower, mut stream) = listen(&world, &run);
+    let _first = stream.until_text(BEGINNING);
+    daemon.kill();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    let mut lines = stream.to(|line| line["delta"]["attempt"] == 2);
+    assert_eq!(lines.last().unwrap()["delta"]["kind"], "reset", "{lines:?}");
+    server.release("story");
+    lines.extend(stream.to(|line| named(line, "thread_completed")));
+    assert!(follower.wait().unwrap().success());
+    assert_eq!(text(&lines), WHOLE);
+}
