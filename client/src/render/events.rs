@@ -73,6 +73,7 @@ fn said(event: &ThreadEvent) -> Option<String> {
         | ThreadEvent::StepFinish { .. }
         | ThreadEvent::TurnRetryScheduled { .. }
         | ThreadEvent::RetrySucceeded { .. }
+        | ThreadEvent::LimitEscalationRequested { .. }
         | ThreadEvent::DirectiveReturn(_)
         | ThreadEvent::ThreadCompleted { .. }
         | ThreadEvent::ThreadError { .. }

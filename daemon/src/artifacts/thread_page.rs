@@ -199,6 +199,7 @@ impl ThreadPage {
             | ThreadEvent::MessageQueued { .. }
             | ThreadEvent::TurnRetryScheduled { .. }
             | ThreadEvent::RetrySucceeded { .. }
+            | ThreadEvent::LimitEscalationRequested { .. }
             | ThreadEvent::ThreadCompleted { .. } => {}
         }
     }

@@ -97,7 +97,8 @@ fn permissions_that_the_caller_cannot_grant_are_told_at_the_start() {
 
 #[test]
 fn a_long_result_is_read_again_in_parts_and_only_by_the_thread_that_was_told_of_it() {
-    let long: String = (0..1000).map(|number| format!("ä{number:04}")).collect();
+    let long: Vec<String> = (0..1000).map(|number| format!("ä{number:04}")).collect();
+    let long = long.concat();
     let name = sha256_hex(&long);
     let server = ModelServer::start(&format!(
         "
