@@ -289,7 +289,8 @@ fn turns() -> String {
         let _written = write!(
             script,
             "- when: {{turn: {turn}}}\n  reply: {{text: Turn {turn}., calls: [{}], usage: {{input: 10, output: 1}}}}\n",
-            call(command)
+            // No call is the same as the one before, which would be refused.
+            call(&format!("true {turn}; {command}"))
         );
     }
     script

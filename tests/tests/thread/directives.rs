@@ -345,3 +345,71 @@ fn a_cancelled_thread_cancels_those_it_did_not_wait_for() {
     }
     assert_eq!(account(&world, &thread)["held"], "0.000000000");
 }
+
+#[test]
+fn whether_a_directive_could_begin_is_told_without_a_run() {
+    let server = ModelServer::start("[{when: {directive: never}, reply: {text: Done.}}]");
+    let world = world(&server);
+    let checks = |n: &str| {
+        format!(
+            "start: a\nnodes:\n  a:\n    action:\n      item_id: rye/agent/threads/thread_tool\n      \
+             params: {{directive_name: t/below, directive_inputs: {{n: {n}}}, execute_directive: false}}\n    \
+             assign: {{status: \"${{result.status}}\"}}\n    next: out\n  out: {{type: return, output: \"${{state.status}}\"}}"
+        )
+    };
+    let head = "permissions: [\"rye.execute.*\"]";
+    world.graph_with("t/sound", head, &checks("1"));
+    world.graph_with("t/unsound", head, &checks("many"));
+    let _daemon = world.start("");
+    let out = world.ryectl("run --json t/sound").ok().json();
+    assert_eq!(out["output"], "validated", "{out}");
+    let run = world.start_run("t/unsound");
+    let _failed = world.settled(&run);
+    let failed = payloads(&world, &run, "step_failed");
+    assert_eq!(
+        failed[0]["error"]["code"], "input_validation_failed",
+        "{failed:?}"
+    );
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn a_thread_at_its_limit_gets_twice_as_much_or_what_is_named() {
+    let turns = "
+- when: {turn: 3}
+  reply: {text: Done.}
+- when: {directive: limited}
+  reply: {calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: 'true'}}}]}
+";
+    let server = ModelServer::start(turns);
+    let world = World::with_models(&server);
+    let metadata =
+        "<limits turns=\"1\"/><permissions><execute><tool>rye/bash</tool></execute></permissions>";
+    world.directive("t/limited", metadata, "", "Work.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/limited");
+    let resume = |params: &Value| {
+        let out = world.ryectl("execute tool rye/agent/threads/resume_thread --json --params -");
+        out.stdin(params.to_string()).ok().json()["data"].clone()
+    };
+    assert_eq!(world.settled(&run)["suspend"]["code"], "turns_exceeded");
+    let told = resume(&json!({"thread_id": run, "action": "bump_and_resume"}));
+    assert_eq!(
+        (&told["success"], &told["new_thread_id"]),
+        (&json!(true), &json!(run)),
+        "{told}"
+    );
+    until("the second turn", || {
+        let suspended = world.record(&run)["status"] == "suspended";
+        (suspended && payloads(&world, &run, "step_finish").len() == 2).then_some(())
+    });
+    let named = json!({
+        "thread_id": run, "action": "bump_and_resume", "new_limits": {"turns": 9}, "message": "Go on.",
+    });
+    let _told = resume(&named);
+    completed(&world, &run);
+    assert_eq!(
+        payloads(&world, &run, "cognition_in").last().unwrap()["text"],
+        "Go on."
+    );
+}

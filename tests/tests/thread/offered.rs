@@ -37,12 +37,13 @@ fn a_model_calls_tools_and_graphs_by_names_of_their_own() {
     world.python("t/doubles", "return f\"twice {params['n']}\"");
     world.python("t/internal/hidden", "return 1");
     world.write(".ai/tools/t/unsigned.py", "__category__ = \"t\"\n");
-    let head = "description: Says it\nconfig_schema:\n  type: object\n  properties: {n: {type: integer}}\n";
+    let head = "permissions: [rye.execute.tool.t.*]\nconfig_schema:\n  type: object\n  properties: {n: {type: integer}}\n";
     let says = "start: out\nnodes:\n  out: {type: return, output: \"got ${inputs.n}\"}";
     world.graph_with("t/says", head, says);
     world.directive("t/asks", TEAM, "", "Call them.");
     let _daemon = world.start("");
-    let run = start(&world, "t/asks");
+    let out = world.ryectl("run --detach directive:t/asks").ok();
+    let run = out.line();
     completed(&world, &run);
     assert_eq!(
         offered(&server),
@@ -55,7 +56,7 @@ fn a_model_calls_tools_and_graphs_by_names_of_their_own() {
         .iter()
         .find(|tool| tool["name"] == "t_says");
     let graph = graph.unwrap();
-    assert_eq!(graph["description"], "Says it");
+    assert_eq!(graph["description"], "A graph of the tests.");
     assert_eq!(
         graph["input_schema"]["properties"]["n"],
         json!({"type": "integer"})
@@ -66,16 +67,10 @@ fn a_model_calls_tools_and_graphs_by_names_of_their_own() {
         told.iter().all(|told| told["is_error"] == false),
         "{told:?}"
     );
-    let warned = payloads(&world, &run, "warning");
-    let warned: Vec<&str> = warned
-        .iter()
-        .filter_map(|w| w["message"].as_str())
-        .collect();
+    let warned = out.stderr();
     assert!(
-        warned
-            .iter()
-            .any(|text| text.contains("`t/unsigned`") && text.contains("ryectl verify")),
-        "{warned:?}"
+        warned.contains("`t/unsigned`") && warned.contains("ryectl verify"),
+        "{warned}"
     );
 }
 

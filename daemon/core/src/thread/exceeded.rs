@@ -76,7 +76,7 @@ impl Exceeded {
         }
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let (code, current, max) = (word(&why.code), word(&why.current), word(&why.max));
-        let text = format!("a limit is reached: {current} are used, and {max} may be");
+        let text = format!("a limit is reached ({code}): {current} are used, and {max} may be");
         Failure::permanent(&code, text)
     }
 }
