@@ -20,7 +20,7 @@ pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
-pub(crate) use self::values::{Answer, Limit, Raise};
+pub(crate) use self::values::{Answer, Limit};
 use self::values::{executable, item_id, seconds, status};
 use crate::input::Source;
 use crate::output::Format;
@@ -391,9 +391,9 @@ pub(crate) struct Resume {
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: RunId,
-    /// Give it a new limit: `steps=N`, `turns=N`, `tokens=N`, `duration=TIME`, `spend=USD`.
+    /// Give it a new limit: `steps=N`, `turns=N`, `tokens=N`, `duration=TIME`, `spawns=N`, `depth=N`, `spend=USD`.
     #[arg(long = "raise", value_name = "KEY=VALUE")]
-    pub(crate) raises: Vec<Raise>,
+    pub(crate) raises: Vec<Limit>,
     /// Tell the model of a suspended thread something when it resumes.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) message: Option<String>,

@@ -61,30 +61,30 @@ fn run_takes_everything_that_is_promised() {
 }
 
 #[test]
-fn a_limit_that_is_fixed_is_told_from_one_that_is_none() {
+fn a_limit_that_there_is_not_is_told_with_those_that_there_are() {
     let message = |line: &str| {
         let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
         error.to_string()
     };
-    let raise = message("resume r --raise depth=3");
+    let raise = message("resume r --raise luck=3");
     assert!(raise.contains("steps=N"), "{raise}");
-    let raise = message("resume r --raise spawns=3");
-    assert!(raise.contains("fixed when it starts"), "{raise}");
     let none = message("run a --limit luck=3");
     assert!(none.contains("no limit `luck`"), "{none}");
 }
 
 #[test]
-fn every_limit_of_a_thread_is_raised_by_its_own_word() {
-    let words = "resume r --raise turns=3 --raise tokens=9 --raise duration=1m30s";
+fn every_limit_is_raised_by_its_own_word() {
+    let words = "resume r --raise turns=3 --raise tokens=9 --raise duration=1m30s --raise spawns=7 --raise depth=4";
     let words: Vec<&str> = words.split_whitespace().collect();
     let Verb::Resume(resume) = parse(&words).unwrap().verb else {
         panic!("not a resume");
     };
     let raises = [
-        Raise::Turns(3),
-        Raise::Tokens(9),
-        Raise::Duration(Duration::from_secs(90)),
+        Limit::Turns(3),
+        Limit::Tokens(9),
+        Limit::Duration(Duration::from_secs(90)),
+        Limit::Spawns(7),
+        Limit::Depth(4),
     ];
     assert_eq!(resume.raises, raises);
 }
@@ -98,7 +98,7 @@ fn money_is_read_to_the_last_decimal() {
         panic!("not a resume");
     };
     let spend = Usd::from_nanos(2_500_000_000);
-    assert_eq!(resume.raises, [Raise::Spend(spend)]);
+    assert_eq!(resume.raises, [Limit::Spend(spend)]);
     let words = [
         "budget",
         "raise",

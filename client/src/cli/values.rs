@@ -11,10 +11,8 @@ use rye_core::money::Usd;
 
 /// The limits that a run may be given.
 const LIMITS: &str = "steps=N, depth=N, spawns=N, spend=USD, turns=N, tokens=N or duration=TIME";
-/// The limits that may be raised.
-const RAISES: &str = "steps=N, turns=N, tokens=N, duration=TIME or spend=USD";
 
-/// A limit of a run.
+/// A limit of a run: one that it begins with, or one that it gets in place of what it has, with what is used included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// Most steps a graph run may take.
@@ -37,7 +35,8 @@ impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = limit(text, LIMITS)?;
+        let parts = text.split_once('=');
+        let (key, value) = parts.ok_or_else(|| format!("expected {LIMITS}"))?;
         match key {
             "steps" => steps(value).map(Self::Steps),
             "depth" => number(value, "levels").map(Self::Depth),
@@ -49,44 +48,6 @@ impl FromStr for Limit {
             _ => Err(format!("there is no limit `{key}`; use {LIMITS}")),
         }
     }
-}
-
-/// A limit that a run gets instead of the one it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Raise {
-    /// Most steps a graph run may take, those taken included.
-    Steps(u32),
-    /// Most turns of a thread, those taken included.
-    Turns(u32),
-    /// Most tokens of its turns, those used included.
-    Tokens(u64),
-    /// Longest time in its turns, what they took included.
-    Duration(Duration),
-    /// The most that it and all below it may spend, what is used included.
-    Spend(Usd),
-}
-
-impl FromStr for Raise {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match limit(text, RAISES)? {
-            ("steps", value) => steps(value).map(Self::Steps),
-            ("turns", value) => number(value, "turns").map(Self::Turns),
-            ("tokens", value) => number(value, "tokens").map(Self::Tokens),
-            ("duration", value) => duration(value).map(Self::Duration),
-            ("spend", value) => usd(value).map(Self::Spend),
-            (key @ ("depth" | "spawns"), _) => Err(format!(
-                "the limit `{key}` of a run is fixed when it starts; use {RAISES}"
-            )),
-            (key, _) => Err(format!("there is no limit `{key}`; use {RAISES}")),
-        }
-    }
-}
-
-fn limit<'a>(text: &'a str, usage: &str) -> Result<(&'a str, &'a str), String> {
-    text.split_once('=')
-        .ok_or_else(|| format!("expected {usage}"))
 }
 
 fn steps(value: &str) -> Result<u32, String> {

@@ -9,7 +9,7 @@ use rye_proto::v1;
 
 use super::Session;
 use super::attach;
-use crate::cli::{self, Limit, Raise};
+use crate::cli::{self, Limit};
 use crate::failure::Failure;
 use crate::input;
 
@@ -77,16 +77,7 @@ pub(super) fn limits(asked: Vec<Limit>) -> v1::Limits {
 }
 
 pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result<Exit, Failure> {
-    let mut raise = v1::Limits::default();
-    for limit in resume.raises {
-        match limit {
-            Raise::Steps(steps) => raise.steps = Some(steps),
-            Raise::Turns(turns) => raise.turns = Some(turns),
-            Raise::Tokens(tokens) => raise.tokens = Some(tokens),
-            Raise::Duration(time) => raise.duration_ms = Some(wire::milliseconds(time)),
-            Raise::Spend(spend) => raise.spend = Some(spend.to_string()),
-        }
-    }
+    let raise = limits(resume.raises);
     let mut seen = HashSet::new();
     if let Some(twice) = resume
         .answers

@@ -74,10 +74,12 @@ impl Proposal {
                 max: json!(max),
                 proposed: json!(proposed),
                 raise: match limit {
-                    Raisable::Steps => format!("steps={proposed}"),
-                    Raisable::Turns => format!("turns={proposed}"),
-                    Raisable::Tokens => format!("tokens={proposed}"),
                     Raisable::Duration => format!("duration={}", proposed.div_ceil(1000)),
+                    Raisable::Steps
+                    | Raisable::Turns
+                    | Raisable::Tokens
+                    | Raisable::Spawns
+                    | Raisable::Depth => format!("{}={proposed}", limit.key()),
                 },
             });
         }

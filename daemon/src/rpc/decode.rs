@@ -154,24 +154,10 @@ pub(super) fn amount(field: &str, text: &str) -> Result<Usd, Refusal> {
     Usd::parse(text).map_err(|error| invalid(field, error))
 }
 
-/// The new limits of a run that is resumed, and of what it may spend; how deep child runs lie and how many there are is not raised.
+/// The new limits of a run that is resumed, and of what it may spend.
 pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Raised, Option<Usd>), Refusal> {
     let raise = limits(raise)?;
-    let fixed = [
-        ("raise.depth", "depth", raise.depth.is_some()),
-        (
-            "raise.spawns",
-            "number of child runs",
-            raise.spawns.is_some(),
-        ),
-    ];
-    match fixed.into_iter().find(|(.., given)| *given) {
-        None => Ok((Raised::of(&raise), raise.spend)),
-        Some((field, what, _)) => {
-            let problem = format!("the {what} of a run is fixed when it starts");
-            Err(invalid(field, problem))
-        }
-    }
+    Ok((Raised::of(&raise), raise.spend))
 }
 
 pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {

@@ -28,8 +28,6 @@ use crate::directives;
 use crate::journal::{Change, Filter, Summary};
 use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
 
-/// Levels of child runs of a run that nobody limited.
-const MOST_DEPTH: u32 = 10;
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;
 
@@ -42,18 +40,14 @@ pub enum Reach {
     Tree,
 }
 
-/// How many levels of child runs a run may have.
-fn levels_below(spec: &Spec) -> u32 {
-    spec.limits.depth.unwrap_or(MOST_DEPTH)
-}
-
 /// What a run leaves to each of those that it starts: no more than it has itself, and of the time in turns what is left of its own.
 fn limits_below(run: &Run) -> Limits {
     let own = &run.spec.limits;
     let mut limits = Limits {
         steps: None,
         spend: None,
-        depth: Some(levels_below(&run.spec).saturating_sub(1)),
+        depth: Some(run.below.levels().saturating_sub(1)),
+        spawns: run.below.spawns,
         ..own.clone()
     };
     if let Some(thread) = run.thread() {
@@ -126,7 +120,7 @@ impl From<Error> for Refusal {
 impl Supervisor {
     async fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
         let Nest { parent, wanted, .. } = order;
-        if levels_below(&parent.spec) == 0 {
+        if parent.below.levels() == 0 {
             let text = format!(
                 "`{}` would be too deep: at most {} levels of child runs are allowed here",
                 wanted.item(),

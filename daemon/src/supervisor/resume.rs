@@ -95,8 +95,6 @@ impl Supervisor {
         let changed = [
             (request.capabilities.is_some(), "capabilities"),
             (request.durability.is_some(), "durability"),
-            (request.limits.depth.is_some(), "limit of depth"),
-            (request.limits.spawns.is_some(), "limit of child runs"),
         ];
         if let Some((_, what)) = changed.into_iter().find(|(given, _)| *given) {
             let message = format!("run `{id}` keeps its {what} when it is resumed; leave it out");
@@ -220,6 +218,8 @@ impl Supervisor {
             limits: Limits {
                 steps: request.raised.max_steps,
                 spend: request.spend,
+                spawns: request.raised.max_spawns.or(run.below.spawns),
+                depth: request.raised.max_depth.or(run.below.depth),
                 ..run.spec.limits.clone()
             },
             model: None,

@@ -22,6 +22,51 @@ pub struct Raised {
     /// Longest time in its turns, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_duration_ms: Option<u64>,
+    /// Most child runs that it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_spawns: Option<u32>,
+    /// Most levels of child runs below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_depth: Option<u32>,
+}
+
+/// The limits in force of the child runs of a run: those that it began with, and those that it got when it was resumed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Below {
+    /// Most that it starts, those of the runs that it continues included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawns: Option<u32>,
+    /// Most levels of them; a run that nobody limited has [`MOST_DEPTH`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+}
+
+/// Levels of child runs of a run that nobody limited.
+pub const MOST_DEPTH: u32 = 10;
+
+impl Below {
+    /// Those that a run begins with.
+    pub(super) const fn of(limits: &Limits) -> Self {
+        Self {
+            spawns: limits.spawns,
+            depth: limits.depth,
+        }
+    }
+
+    /// Whether nobody limited them.
+    pub(super) const fn is_unlimited(&self) -> bool {
+        self.spawns.is_none() && self.depth.is_none()
+    }
+
+    /// How many levels of child runs there may be.
+    pub fn levels(&self) -> u32 {
+        self.depth.unwrap_or(MOST_DEPTH)
+    }
+
+    pub(super) fn raise(&mut self, raised: &Raised) {
+        self.spawns = raised.max_spawns.or(self.spawns);
+        self.depth = raised.max_depth.or(self.depth);
+    }
 }
 
 /// A limit that can be raised.
@@ -35,6 +80,10 @@ pub enum Raisable {
     Tokens,
     /// Time in its turns, in milliseconds.
     Duration,
+    /// Child runs.
+    Spawns,
+    /// Levels of child runs.
+    Depth,
 }
 
 /// Why a run is not resumed with the limits that it would have.
@@ -74,7 +123,14 @@ pub enum Unraised {
 
 impl Raisable {
     /// Every one of them.
-    pub const ALL: [Self; 4] = [Self::Steps, Self::Turns, Self::Tokens, Self::Duration];
+    pub const ALL: [Self; 6] = [
+        Self::Steps,
+        Self::Turns,
+        Self::Tokens,
+        Self::Duration,
+        Self::Spawns,
+        Self::Depth,
+    ];
 
     /// The word by which it is raised.
     pub const fn key(self) -> &'static str {
@@ -83,16 +139,20 @@ impl Raisable {
             Self::Turns => "turns",
             Self::Tokens => "tokens",
             Self::Duration => "duration",
+            Self::Spawns => "spawns",
+            Self::Depth => "depth",
         }
     }
 
-    /// The code of a run that is suspended at it.
+    /// The code of a run that is suspended at it, or of a call that is refused for it.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Steps => "max_steps_exceeded",
             Self::Turns => "turns_exceeded",
             Self::Tokens => "tokens_exceeded",
             Self::Duration => "duration_exceeded",
+            Self::Spawns => "spawns_exceeded",
+            Self::Depth => "depth_exceeded",
         }
     }
 
@@ -102,12 +162,16 @@ impl Raisable {
             Self::Turns => format!("it has taken {used} turns"),
             Self::Tokens => format!("it has used {used} tokens"),
             Self::Duration => format!("its turns have taken {}", self.amount(used)),
+            Self::Spawns => format!("it has started {used} child runs"),
+            Self::Depth => format!("it may have {used} levels of child runs already"),
         }
     }
 
     fn amount(self, amount: u64) -> String {
         match self {
-            Self::Steps | Self::Turns | Self::Tokens => amount.to_string(),
+            Self::Steps | Self::Turns | Self::Tokens | Self::Spawns | Self::Depth => {
+                amount.to_string()
+            }
             Self::Duration => format!("{amount} ms"),
         }
     }
@@ -116,20 +180,22 @@ impl Raisable {
 /// What can be raised of a run of that kind.
 const fn instead(kind: RunKind) -> &'static str {
     match kind {
-        RunKind::Graph => "raise `steps` or `spend`",
-        RunKind::Thread => "raise `turns`, `tokens`, `duration` or `spend`",
+        RunKind::Graph => "raise `steps`, `spawns`, `depth` or `spend`",
+        RunKind::Thread => "raise `turns`, `tokens`, `duration`, `spawns`, `depth` or `spend`",
         RunKind::Tool => "only `spend` can be raised",
     }
 }
 
 impl Raised {
-    /// The new limits of steps and of turns among `limits`.
+    /// `limits`, as those that a run gets when it is resumed; that of money is its account's.
     pub const fn of(limits: &Limits) -> Self {
         Self {
             max_steps: limits.steps,
             max_turns: limits.turns,
             max_tokens: limits.tokens,
             max_duration_ms: limits.duration_ms,
+            max_spawns: limits.spawns,
+            max_depth: limits.depth,
         }
     }
 
@@ -139,6 +205,8 @@ impl Raised {
             Raisable::Turns => self.max_turns.map(u64::from),
             Raisable::Tokens => self.max_tokens,
             Raisable::Duration => self.max_duration_ms,
+            Raisable::Spawns => self.max_spawns.map(u64::from),
+            Raisable::Depth => self.max_depth.map(u64::from),
         }
     }
 }
@@ -176,6 +244,10 @@ impl Run {
     /// What is used of a limit; `None` if runs of its kind have no such limit.
     fn used(&self, limit: Raisable) -> Option<u64> {
         match (self.spec.kind, limit) {
+            (RunKind::Graph | RunKind::Thread, Raisable::Spawns) => {
+                self.below.spawns.map(|_limited| self.spawn_count.into())
+            }
+            (RunKind::Graph | RunKind::Thread, Raisable::Depth) => Some(self.below.levels().into()),
             (RunKind::Graph, Raisable::Steps) => Some(self.steps().into()),
             (RunKind::Thread, _) => self.thread()?.used.of(limit),
             (RunKind::Graph | RunKind::Tool, _) => None,

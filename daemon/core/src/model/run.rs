@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Because, Event, Failure, GraphEvent, Illegal, Kill, KillReceipt, Left,
-    Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError, Suspension,
-    ThreadEvent, Unknown, While, Work, graph, is_zero, thread,
+    Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal, Kill, KillReceipt,
+    Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError,
+    Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero, thread,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -44,6 +44,9 @@ pub struct Run {
     /// it has the child run of its earlier try, or one that continues or replaces that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spawn_count: u32,
+    /// The limits of these in force.
+    #[serde(default, skip_serializing_if = "Below::is_unlimited")]
+    pub below: Below,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
     /// Who asked for it to be ended by force, if somebody did.
@@ -72,6 +75,7 @@ impl Run {
             epoch: Epoch::default(),
             revivals: 0,
             spawn_count: spec.spawned,
+            below: Below::of(&spec.limits),
             cancel: None,
             kill: None,
             open_call: None,
@@ -380,6 +384,7 @@ impl Run {
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.revivals = 0;
+                self.below.raise(raised);
                 self.work.state_mut().resume(at, raised);
                 self.life = Life::Running;
             }

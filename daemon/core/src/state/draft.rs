@@ -158,7 +158,7 @@ impl Drafting {
     fn used_up(&self, spec: &Spec) -> Option<u32> {
         let place = self.places.get(spec.parent.as_ref()?)?;
         let parent = &self.runs[*place].record;
-        let most = parent.spec.limits.spawns?;
+        let most = parent.below.spawns?;
         (parent.spawn_count > most).then_some(most)
     }
 }

@@ -42,6 +42,8 @@ fn raise(limit: Raisable, to: u32) -> Raised {
         Raisable::Turns => raised.max_turns = Some(to),
         Raisable::Tokens => raised.max_tokens = Some(to.into()),
         Raisable::Duration => raised.max_duration_ms = Some(to.into()),
+        Raisable::Spawns => raised.max_spawns = Some(to),
+        Raisable::Depth => raised.max_depth = Some(to),
     }
     raised
 }
@@ -103,9 +105,15 @@ fn a_turn_that_has_begun_may_end_although_it_is_the_last() {
 #[test]
 fn a_limit_that_the_kind_does_not_have_is_refused_by_name() {
     let kinds = [
-        (RunKind::Graph, vec!["turns", "tokens", "duration"]),
-        (RunKind::Tool, vec!["steps", "turns", "tokens", "duration"]),
-        (RunKind::Thread, vec!["steps"]),
+        (
+            RunKind::Graph,
+            vec!["turns", "tokens", "duration", "spawns"],
+        ),
+        (
+            RunKind::Tool,
+            vec!["steps", "turns", "tokens", "duration", "spawns", "depth"],
+        ),
+        (RunKind::Thread, vec!["steps", "spawns"]),
     ];
     for (kind, lacks) in kinds {
         let run = Run::create(
@@ -114,7 +122,7 @@ fn a_limit_that_the_kind_does_not_have_is_refused_by_name() {
             spec(kind),
         );
         for limit in Raisable::ALL {
-            let refused = run.check_raise(&raise(limit, 9));
+            let refused = run.check_raise(&raise(limit, 99));
             let is_refused = lacks.contains(&limit.key());
             assert_eq!(refused.is_err(), is_refused, "{kind:?} {limit:?}");
             if let Err(refused) = refused {
@@ -139,4 +147,55 @@ fn the_event_names_only_what_is_raised_and_reads_back() {
     assert_eq!(Event::read("run_resumed", &payload).unwrap(), event);
     let steps = Event::read("run_resumed", r#"{"epoch": 1, "max_steps": 5}"#).unwrap();
     assert_eq!(steps, resumed(Some(5)));
+}
+
+#[test]
+fn child_runs_are_raised_beyond_those_started_and_their_levels_beyond_those_allowed() {
+    let mut run = suspended_at(None, |_| {});
+    run.below = Below {
+        spawns: Some(3),
+        depth: Some(2),
+    };
+    run.spawn_count = 3;
+    for (limit, used, told) in [
+        (Raisable::Spawns, 3, "it has started 3 child runs"),
+        (
+            Raisable::Depth,
+            2,
+            "it may have 2 levels of child runs already",
+        ),
+    ] {
+        let refused = run.check_raise(&raise(limit, used)).unwrap_err();
+        assert!(refused.to_string().starts_with(told), "{refused}");
+        assert_eq!(run.check_raise(&raise(limit, used + 1)), Ok(()));
+    }
+    let raised = Raised {
+        max_spawns: Some(9),
+        max_depth: Some(5),
+        ..Raised::default()
+    };
+    let resumed = RunEvent::RunResumed {
+        epoch: Epoch(1),
+        raised,
+    };
+    run.apply(Timestamp::default(), &resumed.into()).unwrap();
+    let below = Below {
+        spawns: Some(9),
+        depth: Some(5),
+    };
+    assert_eq!(run.below, below);
+}
+
+#[test]
+fn a_run_that_starts_as_many_as_it_likes_has_no_limit_to_raise() {
+    let run = suspended_at(None, |_| {});
+    let refused = run.check_raise(&raise(Raisable::Spawns, 5)).unwrap_err();
+    assert!(
+        refused.to_string().contains("no limit of `spawns`"),
+        "{refused}"
+    );
+    assert_eq!(
+        run.check_raise(&raise(Raisable::Depth, MOST_DEPTH + 1)),
+        Ok(())
+    );
 }

@@ -54,7 +54,7 @@ impl Limits {
     /// One of them.
     pub(in crate::model) fn get(&self, limit: Raisable) -> Option<u64> {
         match limit {
-            Raisable::Steps => None,
+            Raisable::Steps | Raisable::Spawns | Raisable::Depth => None,
             Raisable::Turns => self.turns.map(u64::from),
             Raisable::Tokens => self.tokens,
             Raisable::Duration => self.duration_ms,
@@ -77,7 +77,7 @@ impl Used {
     /// How much of a limit; `None` if threads have no such limit.
     pub(in crate::model) fn of(&self, limit: Raisable) -> Option<u64> {
         match limit {
-            Raisable::Steps => None,
+            Raisable::Steps | Raisable::Spawns | Raisable::Depth => None,
             Raisable::Turns => Some(self.turns.into()),
             Raisable::Tokens => Some(self.tokens),
             Raisable::Duration => Some(self.active_ms),
