@@ -258,6 +258,8 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
             "ended_at",
             "continuation_of",
             "continued_by",
+            "model",
+            "provider",
         ]
     );
     assert_eq!(

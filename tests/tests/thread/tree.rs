@@ -26,14 +26,18 @@ const THREADS: [(&str, &[&str], u32); 5] = [
 ];
 
 fn script() -> String {
-    let note = call("echo $RYE_IDEMPOTENCY_KEY >> keys; sleep 0.01; echo noted");
+    // Each call is another one: a model that repeats itself is stopped.
+    let note = |turn: u32| {
+        let command = format!("echo $RYE_IDEMPOTENCY_KEY >> keys; sleep 0.01; echo noted {turn}");
+        call(&command)
+    };
     let mut script = String::new();
     for (name, below, tools) in THREADS {
         let start = |below: &&str| {
             format!("{{name: rye_execute, input: {{item_type: directive, item_id: t/{below}}}}}")
         };
         let starts: Vec<String> = below.iter().map(start).collect();
-        let notes = std::iter::repeat_n(note.clone(), usize::try_from(tools).unwrap());
+        let notes = (0..tools).map(note);
         let first = (!starts.is_empty()).then(|| starts.join(", "));
         let mut turn = 0;
         for calls in first.into_iter().chain(notes) {
