@@ -49,7 +49,7 @@ pub(crate) struct Output {
     rewrites: bool,
     /// Whether a line stands on stderr that is to be taken back.
     pending: bool,
-    /// Whether a text stands there that may go on.
+    /// Whether a text stands there that may continue.
     speaking: bool,
 }
 
@@ -166,7 +166,7 @@ impl Output {
         }
     }
 
-    /// Tells more of a text, which goes on where it stopped unless something else was told in between.
+    /// Tells more of a text, which continues where it stopped unless something else was told in between.
     pub(crate) fn say(&mut self, text: &str) {
         if std::mem::take(&mut self.pending) {
             self.tell(TAKE_BACK);

@@ -54,7 +54,7 @@ pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd};
-pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised};
+pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised, proposed};
 pub use self::round::Round;
 pub use self::run::Run;
 pub use self::thread::ThreadEvent;

@@ -134,7 +134,7 @@ struct Live {
     due: Option<Uptime>,
     /// The clock as it was last read.
     up: Uptime,
-    /// When the time of the thread is over, if its turn goes on until then; and since when that is so.
+    /// When the time of the thread is over, if its turn lasts until then; and since when that is so.
     deadline: Option<(Timestamp, Uptime)>,
 }
 

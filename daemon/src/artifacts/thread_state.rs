@@ -3,7 +3,7 @@
 
 use rye_core::ledger::Cost;
 use rye_core::model::thread::{At, State};
-use rye_core::model::{Object, Raisable, Run, SuspendReason};
+use rye_core::model::{Object, Raisable, Run, SuspendReason, proposed};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
     Some(object(fields))
 }
 
-/// A higher limit to continue with: twice the one that was reached. Whether those above the thread can bear it is not asked.
+/// A higher limit to continue with, the one that the event of the suspension names. Whether those above the thread can bear it is not asked.
 struct Proposal {
     current: Value,
     max: Value,
@@ -68,7 +68,7 @@ impl Proposal {
     fn of(code: &str, current: &str, max: &str) -> Option<Self> {
         if let Some(limit) = Raisable::ALL.into_iter().find(|limit| limit.code() == code) {
             let (current, max): (u64, u64) = (current.parse().ok()?, max.parse().ok()?);
-            let proposed = max.saturating_mul(2).max(1);
+            let proposed = proposed(current, max);
             return Some(Self {
                 current: json!(current),
                 max: json!(max),
@@ -84,7 +84,7 @@ impl Proposal {
             });
         }
         let (current, max) = (Usd::parse(current).ok()?, Usd::parse(max).ok()?);
-        let proposed = max.checked_add(max)?;
+        let proposed = Usd::from_nanos(proposed(current.nanos(), max.nanos()));
         Some(Self {
             current: json!(current),
             max: json!(max),
@@ -118,8 +118,8 @@ fn limits(run: &Run, thread: &State) -> Value {
             "spend",
             json!(spec.spend.or_else(|| run.spec.budget.limit())),
         ),
-        ("spawns", json!(spec.spawns)),
-        ("depth", json!(spec.depth)),
+        ("spawns", json!(run.below.spawns)),
+        ("depth", json!(run.below.depth)),
         (
             "duration_seconds",
             json!(limits.duration_ms.map(|ms| ms / 1000)),
@@ -156,14 +156,14 @@ mod tests {
     fn twice_the_limit_is_proposed_in_its_own_unit() {
         let table = [
             ("turns_exceeded", "3", "3", json!(6), "turns=6"),
-            ("tokens_exceeded", "210", "200", json!(400), "tokens=400"),
+            ("tokens_exceeded", "210", "200", json!(420), "tokens=420"),
             ("turns_exceeded", "0", "0", json!(1), "turns=1"),
             (
                 "duration_exceeded",
                 "1600",
                 "1500",
-                json!(3000),
-                "duration=3",
+                json!(3200),
+                "duration=4",
             ),
             (
                 "spend_exceeded",

@@ -1,4 +1,4 @@
-//! Lets a run go on that is suspended, or that ended without success.
+//! Lets a run continue that is suspended, or that ended without success.
 //!
 //! **Rule.** A run never gives another one more than it has itself: new limits of turns, tokens and time are at most those of the
 //! thread that asks; what may be spent more has to fit into the accounts above.
@@ -41,7 +41,7 @@ enum Action {
     Cancel,
 }
 
-/// Lets the run go on, or the last of the runs that continue it.
+/// Lets the run continue, or the last of the runs that continue it.
 pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value, Failure> {
     let run = actionable(session, &asked.thread_id).await?;
     let resolved = session.runs.newest(run.id.clone()).await;
@@ -98,7 +98,7 @@ fn verdicts(words: BTreeMap<String, String>) -> Result<Vec<(String, Verdict)>, F
     words.into_iter().map(verdict).collect()
 }
 
-/// The limits with which the run goes on.
+/// The limits with which the run continues.
 async fn raises(
     asked: &Params,
     run: &Arc<Run>,

@@ -1,6 +1,5 @@
 //! Wire types as the model.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rye_core::capability::Layer;
@@ -15,7 +14,7 @@ use tonic::{Request, Status as Refusal};
 
 use super::encode::cursors_of;
 use super::status::invalid;
-use crate::supervisor::{Start, StartAt};
+use crate::supervisor::Start;
 
 /// Longest reason that somebody may give for what is asked.
 const REASON_BYTES: usize = 1000;
@@ -36,21 +35,7 @@ pub(super) fn start(
     item: Option<v1::ItemRef>,
     project: String,
 ) -> Result<Start, Refusal> {
-    Ok(Start {
-        item: self::item(item)?,
-        directory: PathBuf::from(project),
-        inputs: Object::new(),
-        text_inputs: BTreeMap::new(),
-        capabilities: None,
-        limits: Limits::default(),
-        model: None,
-        provider: None,
-        durability: None,
-        start_key: None,
-        caller,
-        start_at: StartAt::Start,
-        lineage: None,
-    })
+    Ok(Start::of(self::item(item)?, PathBuf::from(project), caller))
 }
 
 pub(super) fn run_id(text: &str) -> Result<RunId, Refusal> {

@@ -4,7 +4,6 @@
 //! its parent's depth, and may start no more runs than its parent may; a thread takes no more turns, tokens and time. What the end of
 //! the parent means for a run that it does not wait for (`async: true`) is said by the kinds of both, and by what the parent began with.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -257,33 +256,25 @@ impl Supervisor {
 /// A start of what `order` wants, which is a run of this kind, and of which nothing more is said.
 fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
     let parent = order.parent;
-    Start {
-        item: order.wanted.item().clone(),
-        directory: PathBuf::from(&parent.spec.project),
-        inputs: Object::new(),
-        text_inputs: BTreeMap::new(),
-        capabilities: None,
-        limits: Limits::default(),
-        model: None,
-        provider: None,
-        durability: None,
-        start_key: None,
-        caller: Layer {
-            source: parent.spec.principal.clone(),
-            patterns: Vec::new(),
+    let caller = Layer {
+        source: parent.spec.principal.clone(),
+        patterns: Vec::new(),
+    };
+    let lineage = Lineage {
+        parent: parent.id.clone(),
+        spec: Arc::clone(&parent.spec),
+        limits: limits_below(parent),
+        key: order.key.to_owned(),
+        parent_end: if is_async {
+            unwaited(&parent.spec, kind)
+        } else {
+            ParentEnd::Wait
         },
-        start_at: StartAt::Start,
-        lineage: Some(Lineage {
-            parent: parent.id.clone(),
-            spec: Arc::clone(&parent.spec),
-            limits: limits_below(parent),
-            key: order.key.to_owned(),
-            parent_end: if is_async {
-                unwaited(&parent.spec, kind)
-            } else {
-                ParentEnd::Wait
-            },
-        }),
+    };
+    let directory = PathBuf::from(&parent.spec.project);
+    Start {
+        lineage: Some(lineage),
+        ..Start::of(order.wanted.item().clone(), directory, caller)
     }
 }
 

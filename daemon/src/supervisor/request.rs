@@ -42,6 +42,25 @@ pub struct Start {
 }
 
 impl Start {
+    /// A fresh run of `item` in `directory` for `caller`, of which nothing more is said.
+    pub fn of(item: ItemRef, directory: PathBuf, caller: Layer) -> Self {
+        Self {
+            item,
+            directory,
+            inputs: Object::new(),
+            text_inputs: BTreeMap::new(),
+            capabilities: None,
+            limits: Limits::default(),
+            model: None,
+            provider: None,
+            durability: None,
+            start_key: None,
+            caller,
+            start_at: StartAt::Start,
+            lineage: None,
+        }
+    }
+
     /// Who the run is for; its start key is one of theirs.
     pub(super) fn principal(&self) -> &str {
         match (&self.lineage, &self.start_at) {

@@ -86,6 +86,11 @@ pub enum Raisable {
     Depth,
 }
 
+/// The limit that is proposed where `used` of `max` leaves nothing: twice the larger of both, and never none.
+pub fn proposed(used: u64, max: u64) -> u64 {
+    used.max(max).saturating_mul(2).max(1)
+}
+
 /// Why a run is not resumed with the limits that it would have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unraised {

@@ -1,7 +1,7 @@
 //! A limit that leaves nothing for another turn, in the words of the record.
 
 use crate::model::thread::ThreadEvent;
-use crate::model::{Failure, SuspendReason, Suspension};
+use crate::model::{Failure, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 
 /// A limit that leaves nothing for another turn.
@@ -9,32 +9,21 @@ use crate::money::Usd;
 pub(super) struct Exceeded {
     /// What the thread is suspended as, if it is.
     pub(super) why: Suspension,
-    /// What would let it go on, if it can be raised: twice as much.
+    /// What would let it continue, if it can be raised: twice as much.
     proposed: Option<String>,
 }
 
 impl Exceeded {
     /// A limit that is a number.
     pub(super) fn number(code: &str, used: u64, max: u64) -> Self {
-        let proposed = max.max(used).saturating_mul(2);
-        Self::at(
-            code,
-            used.to_string(),
-            max.to_string(),
-            proposed.to_string(),
-        )
+        let more = proposed(used, max);
+        Self::at(code, used.to_string(), max.to_string(), more.to_string())
     }
 
     /// A limit that is an amount of money.
     pub(super) fn money(code: &str, used: Usd, max: Usd) -> Self {
-        let most = max.max(used);
-        let proposed = most.checked_add(most).unwrap_or(most);
-        Self::at(
-            code,
-            used.to_string(),
-            max.to_string(),
-            proposed.to_string(),
-        )
+        let more = Usd::from_nanos(proposed(used.nanos(), max.nanos()));
+        Self::at(code, used.to_string(), max.to_string(), more.to_string())
     }
 
     fn at(code: &str, current: String, max: String, proposed: String) -> Self {

@@ -1,7 +1,6 @@
 //! The daemon in this process: its real journal, supervisor, drivers and projects, on a clock of the test's choice, and with
 //! effects that a test carries out itself if it brings a [`Stage`].
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
-use rye_core::model::{Limits, Object, Run, Status};
+use rye_core::model::{Run, Status};
 use rye_core::seal::{SecretKey, sign_text};
 use rye_item::keys::KeyDir;
 use tempfile::TempDir;
@@ -26,7 +25,7 @@ use crate::node::identity::NodeKey;
 use crate::process::{self, Spawner};
 use crate::projects::Projects;
 use crate::services::Dispatch;
-use crate::supervisor::{Start, StartAt, Supervisor};
+use crate::supervisor::{Start, Supervisor};
 use crate::task::{self, Scope};
 
 /// Longest time anything takes on a busy machine.
@@ -243,24 +242,11 @@ fn copy(from: &Path, to: &Path) {
 
 /// Asks for a run of `item` in `directory`, and for nothing special about it; the caller may do anything.
 pub(crate) fn request(item: ItemRef, directory: &Path) -> Start {
-    Start {
-        item,
-        directory: directory.to_owned(),
-        inputs: Object::new(),
-        text_inputs: BTreeMap::new(),
-        capabilities: None,
-        limits: Limits::default(),
-        model: None,
-        provider: None,
-        durability: None,
-        start_key: None,
-        caller: Layer {
-            source: "a test".to_owned(),
-            patterns: vec!["rye.*".to_owned()],
-        },
-        start_at: StartAt::Start,
-        lineage: None,
-    }
+    let caller = Layer {
+        source: "a test".to_owned(),
+        patterns: vec!["rye.*".to_owned()],
+    };
+    Start::of(item, directory.to_owned(), caller)
 }
 
 impl Daemon {
