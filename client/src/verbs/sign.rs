@@ -50,6 +50,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
                     "content_hash": done.content_hash,
                     "fingerprint": fingerprint,
                     "changed": done.change == Change::Written,
+                    "named": done.named,
                 })
             })
             .collect();
@@ -59,8 +60,13 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
 }
 
 fn line(done: &Signed) -> String {
+    let (item, path) = (&done.item, done.path.display());
     match done.change {
-        Change::Written => format!("signed {} ({})", done.item, done.path.display()),
-        Change::Current => format!("{} was signed already ({})", done.item, done.path.display()),
+        Change::Written if done.named => {
+            let name = item.id.name();
+            format!("signed {item} ({path}), with a line that was missing: its name, `{name}`")
+        }
+        Change::Written => format!("signed {item} ({path})"),
+        Change::Current => format!("{item} was signed already ({path})"),
     }
 }

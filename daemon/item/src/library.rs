@@ -13,6 +13,7 @@
 
 mod category;
 mod config;
+mod declared;
 mod draft;
 mod narrow;
 mod verify;
@@ -33,6 +34,7 @@ use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
 pub use config::Snapshot;
+pub(crate) use declared::{declared_place, nameless};
 pub use draft::Draft;
 pub use verify::{Report, Verdict};
 
@@ -115,10 +117,10 @@ pub enum Error {
         /// When.
         since: Timestamp,
     },
-    /// Its signature leaves out parts of the file.
+    /// Its signature leaves out parts of the file, or the name under which it lies there.
     #[error(
-        "{item} (`{path}`) is signed by {signer} without its shebang, front matter or prose; \
-         run `ryectl sign {item}` to sign all of it, or set `accept_partial = true` for that key"
+        "{item} (`{path}`) is signed by {signer} without {left_out}; run `ryectl sign {item}` to sign it whole, \
+         or set `accept_partial = true` for that key"
     )]
     PartialOnly {
         /// The item.
@@ -127,11 +129,13 @@ pub enum Error {
         path: PathBuf,
         /// The key that signed.
         signer: Fingerprint,
+        /// What the signature does not cover.
+        left_out: &'static str,
     },
     /// It does not lie where it says it belongs.
     #[error(
         "{item} (`{path}`) {}; move the file, or correct the field and run `ryectl sign {item}`",
-        misplacement(.field, declared.as_deref(), .expected)
+        declared::misplacement(.field, declared.as_deref(), .expected)
     )]
     Misplaced {
         /// The item.
@@ -204,15 +208,6 @@ impl std::fmt::Display for Lapse {
             Self::Revoked => "was revoked at",
             Self::Expired => "expired at",
         })
-    }
-}
-
-fn misplacement(field: &str, declared: Option<&str>, expected: &str) -> String {
-    match declared {
-        Some(declared) => {
-            format!("declares `{field}: {declared}`, but lies where `{field}: {expected}` belongs")
-        }
-        None => format!("does not declare `{field}: {expected}`, which its place asks for"),
     }
 }
 
@@ -449,15 +444,18 @@ impl Library {
             .verify(&signer.key)
             .map_err(|error| refusal(place, error))?;
         self.in_force(place, &signer)?;
-        match (seal.coverage, signer.partial) {
-            (Coverage::Full, _) | (Coverage::Partial, PartialCoverage::Accepted) => {}
-            (Coverage::Partial, PartialCoverage::Refused) => {
-                return Err(Error::PartialOnly {
-                    item: item.clone(),
-                    path,
-                    signer: seal.token.signer,
-                });
-            }
+        let covers_part = |left_out| match signer.partial {
+            PartialCoverage::Accepted => Ok(Coverage::Partial),
+            PartialCoverage::Refused => Err(Error::PartialOnly {
+                item: item.clone(),
+                path: path.clone(),
+                signer: seal.token.signer.clone(),
+                left_out,
+            }),
+        };
+        let mut coverage = seal.coverage;
+        if coverage == Coverage::Partial {
+            coverage = covers_part("its shebang, front matter or prose")?;
         }
         let metadata = Metadata::parse(item.kind, place.extension, &text).map_err(|source| {
             Error::Metadata {
@@ -467,6 +465,9 @@ impl Library {
             }
         })?;
         declared_place(place, &metadata)?;
+        if metadata.name.is_none() {
+            coverage = covers_part("its name, which is not in the file")?;
+        }
         Ok(Item {
             item: item.clone(),
             space: place.space,
@@ -476,7 +477,7 @@ impl Library {
             content_hash: seal.token.hash.clone(),
             origin: Origin::Signed {
                 token: seal.token,
-                coverage: seal.coverage,
+                coverage,
                 signer,
             },
             metadata,
@@ -555,28 +556,6 @@ fn refusal(place: &Place, error: seal::Error) -> Error {
             source: error,
         },
     }
-}
-
-/// Checks that an item lies where it says it belongs.
-pub(crate) fn declared_place(place: &Place, metadata: &Metadata) -> Result<(), Error> {
-    let id = &place.item.id;
-    let misplaced = |field, declared: &Option<String>, expected: &str| {
-        Err(Error::Misplaced {
-            item: place.item.clone(),
-            path: place.path(),
-            field,
-            declared: declared.clone(),
-            expected: expected.to_owned(),
-        })
-    };
-    // At the top of the type folder there is nothing to declare.
-    if metadata.category.as_deref().unwrap_or("") != id.category() {
-        return misplaced("category", &metadata.category, id.category());
-    }
-    if metadata.name.as_ref().is_some_and(|name| name != id.name()) {
-        return misplaced("name", &metadata.name, id.name());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

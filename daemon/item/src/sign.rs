@@ -1,9 +1,12 @@
 //! Signing files with the user's key: what `ryectl sign` does.
 //!
 //! **Never** signs what could not be used afterwards: the item must declare its version and the place it lies in, or
-//! the signature is refused with the reason. The file is replaced atomically and keeps its permissions; its line ends
+//! the signature is refused with the reason. A name that is missing is added, so that the signature covers it. The file is replaced atomically and keeps its permissions; its line ends
 //! become `\n`.
 
+mod name;
+
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -160,6 +163,8 @@ pub struct Signed {
     pub content_hash: String,
     /// Whether the file was touched.
     pub change: Change,
+    /// Whether the item did not name itself, and does now.
+    pub named: bool,
 }
 
 /// Whether signing changed a file.
@@ -297,6 +302,8 @@ pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Err
             source,
         })?
         .trim_start_matches('\u{feff}');
+    let text = with_name(place, text)?;
+    let (named, text) = (matches!(text, Cow::Owned(_)), &*text);
     check(place, text)?;
     let (kind, extension) = (place.item.kind, place.extension);
     let seal_error = |source| Error::Seal {
@@ -312,6 +319,7 @@ pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Err
             path,
             content_hash: seal.token.hash,
             change: Change::Current,
+            named: false,
         });
     }
     let signed = seal::sign_text(kind, extension, text, key, at).map_err(seal_error)?;
@@ -327,17 +335,43 @@ pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Err
         path,
         content_hash: seal.token.hash,
         change: Change::Written,
+        named,
     })
+}
+
+/// What the item at `place` says about itself in `text`.
+fn metadata(place: &Place, text: &str) -> Result<Metadata, Error> {
+    let text = seal::normalise(text);
+    let metadata = Metadata::parse(place.item.kind, place.extension, &text);
+    metadata.map_err(|source| Error::Metadata {
+        path: place.path(),
+        source,
+    })
+}
+
+/// `text`, or if the item does not name itself there, `text` with a line that does.
+fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
+    let before = metadata(place, text)?;
+    if before.name.is_some() {
+        return Ok(Cow::Borrowed(text));
+    }
+    let (item, name) = (&place.item, place.item.id.name());
+    let added = name::added(item.kind, place.extension, text, name);
+    let is_read = |text: &String| {
+        let name = Some(name.to_owned());
+        metadata(place, text).is_ok_and(|after| after == Metadata { name, ..before })
+    };
+    match added.filter(is_read) {
+        Some(text) => Ok(Cow::Owned(text)),
+        None => Err(Error::Misplaced {
+            source: Box::new(library::nameless(place)),
+        }),
+    }
 }
 
 /// Refuses to sign what could not be used.
 fn check(place: &Place, text: &str) -> Result<(), Error> {
-    let path = place.path();
-    let metadata = Metadata::parse(place.item.kind, place.extension, &seal::normalise(text))
-        .map_err(|source| Error::Metadata {
-            path: path.clone(),
-            source,
-        })?;
+    let metadata = metadata(place, text)?;
     declared_place(place, &metadata).map_err(|error| Error::Misplaced {
         source: Box::new(error),
     })?;
@@ -345,7 +379,7 @@ fn check(place: &Place, text: &str) -> Result<(), Error> {
         Ok(())
     } else {
         Err(Error::Version {
-            path,
+            path: place.path(),
             found: metadata.version,
         })
     }

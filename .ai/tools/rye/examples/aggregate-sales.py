@@ -3,6 +3,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "rye/examples"
+__tool_name__ = "aggregate-sales"
 __tool_description__ = "Add up the column `amount` of rows by another column, largest sum first."
 
 from decimal import Decimal

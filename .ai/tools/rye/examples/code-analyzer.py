@@ -3,6 +3,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "rye/examples"
+__tool_name__ = "code-analyzer"
 __tool_description__ = "Find conflict markers, bare excepts, trailing blanks, long lines and leftover TODOs in files of the project."
 
 import os

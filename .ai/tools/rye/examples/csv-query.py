@@ -3,6 +3,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "rye/examples"
+__tool_name__ = "csv-query"
 __tool_description__ = "Read the rows of a CSV file of the project whose columns have the given values."
 
 import csv

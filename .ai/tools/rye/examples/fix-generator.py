@@ -3,6 +3,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "rye/examples"
+__tool_name__ = "fix-generator"
 __tool_description__ = "Propose changes for issues of rye/examples/code-analyzer. Changes no file."
 
 import os

@@ -3,6 +3,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "rye/examples"
+__tool_name__ = "review-summary"
 __tool_description__ = "Put the results of several runs of rye/examples/code-review together, in the order of the files."
 
 CONFIG_SCHEMA = {

@@ -2,6 +2,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "CATEGORY"
+__tool_name__ = "NAME"
 __tool_description__ = "Greet somebody."
 
 # What the tool is given: `ryectl run CATEGORY/NAME -i name=Ada`.

@@ -2,6 +2,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "sample"
+__tool_name__ = "greet"
 __tool_description__ = "Greet somebody, with the number of files of the project."
 
 CONFIG_SCHEMA = {

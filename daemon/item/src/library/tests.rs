@@ -92,7 +92,9 @@ fn tool(id: &str) -> ItemRef {
 }
 
 fn yaml(category: &str) -> String {
-    format!("version: \"1.0.0\"\ncategory: {category}\nexecutor_id: rye/core/runtimes/bash\n")
+    format!(
+        "version: \"1.0.0\"\ncategory: {category}\nname: x\nexecutor_id: rye/core/runtimes/bash\n"
+    )
 }
 
 #[test]
@@ -148,9 +150,14 @@ fn every_refusal_names_the_file_and_the_fix() {
             "`category: a`",
         ),
         (
-            world.signed(&format!("{}name: y\n", yaml("a"))),
+            world.signed(&yaml("a").replace("name: x", "name: y")),
             Verdict::Misplaced,
             "`name: x`",
+        ),
+        (
+            world.signed(&yaml("a").replace("name: x\n", "")),
+            Verdict::Partial,
+            "its name, which is not in the file; run `ryectl sign tool:a/x`",
         ),
         (world.signed("a: [\n"), Verdict::Invalid, "line "),
         (
@@ -405,6 +412,30 @@ fn partial_coverage_counts_only_where_the_trust_entry_says_so() {
 }
 
 #[test]
+fn an_item_copied_over_another_one_is_not_that_one() {
+    let world = World::new();
+    let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
+    let script = "__version__ = \"1.0.0\"\n__category__ = \"a\"\n__tool_name__ = \"z\"\n";
+    let signed = seal::sign_text(
+        ItemKind::Tool,
+        "py",
+        script,
+        &world.key,
+        Timestamp::default(),
+    );
+    let script = world.write("project/.ai/tools/a/z.py", &signed.unwrap());
+    for id in ["a/x", "a/z"] {
+        assert_eq!(world.verdict(id), Verdict::Full, "{id}");
+    }
+    let folder = path.parent().unwrap();
+    fs::copy(&path, folder.join("y.yaml")).unwrap();
+    fs::hard_link(&script, folder.join("w.py")).unwrap();
+    for id in ["a/y", "a/w"] {
+        assert_eq!(world.verdict(id), Verdict::Misplaced, "{id}");
+    }
+}
+
+#[test]
 fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
     let items = Embedded::all();
     assert!(items.len() >= 7);
@@ -414,9 +445,7 @@ fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
         declared_place(&place, &metadata).unwrap();
         assert_eq!(metadata.unread, Vec::<String>::new(), "{}", place.item);
         assert!(metadata.version.is_some(), "{}", place.item);
-        // A script is named by its file.
-        let script = place.extension == "py";
-        assert!(metadata.name.is_some() || script, "{}", place.item);
+        assert!(metadata.name.is_some(), "{}", place.item);
         assert!(metadata.description.is_some(), "{}", place.item);
         assert!(
             !item.text().contains("rye:signed:"),

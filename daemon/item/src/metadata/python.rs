@@ -6,11 +6,12 @@ use serde_json::{Map, Value};
 use super::{Error, line_of};
 
 /// Python names and the fields they are; the last ones are not read by this release, but must not be overlooked.
-const NAMES: [(&str, &str); 14] = [
+const NAMES: [(&str, &str); 15] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
     ("__category__", "category"),
+    ("__tool_name__", "name"),
     ("__tool_description__", "description"),
     ("__effect__", "effect"),
     ("CONFIG_SCHEMA", "config_schema"),

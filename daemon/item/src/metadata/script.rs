@@ -4,12 +4,13 @@ use serde_json::{Map, Value};
 
 use super::Error;
 
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
     ("__category__", "category"),
     ("__name__", "name"),
+    ("__tool_name__", "name"),
     ("__tool_description__", "description"),
     ("__effect__", "effect"),
 ];

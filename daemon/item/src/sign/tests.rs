@@ -48,7 +48,7 @@ impl World {
     }
 }
 
-const GOOD: &str = "version: \"1.0.0\"\ncategory: a\n";
+const GOOD: &str = "version: \"1.0.0\"\ncategory: a\nname: x\n";
 
 #[test]
 fn signing_keeps_permissions_and_a_second_time_changes_nothing() {
@@ -97,6 +97,78 @@ fn what_could_not_be_used_is_not_signed() {
             text,
             "the file is left alone"
         );
+    }
+}
+
+#[test]
+fn a_name_that_is_missing_is_added_and_covered() {
+    let world = World::new();
+    for (path, text, line) in [
+        (
+            "tools/a/x.yaml",
+            "version: \"1.0.0\"\ncategory: a\nconfig:\n  category: b\n",
+            "category: a\nname: x\nconfig",
+        ),
+        (
+            "tools/a/1.5.yaml",
+            "category: a\nversion: \"1.0.0\"",
+            "category: a\nname: \"1.5\"\nversion",
+        ),
+        (
+            "tools/top.yaml",
+            "version: \"1.0.0\"",
+            "version: \"1.0.0\"\nname: top\n",
+        ),
+        (
+            "tools/a/p.py",
+            "#!/usr/bin/env python3\n__version__ = \"1.0.0\"\n__category__ = \"a\"\n\nx = 1\n",
+            "__category__ = \"a\"\n__tool_name__ = \"p\"\n\nx",
+        ),
+        (
+            "tools/a/j.js",
+            "export const __version__ = \"1.0.0\";\nexport const __category__ = \"a\";\n",
+            "\"a\";\nexport const __tool_name__ = \"j\";\n",
+        ),
+        (
+            "config/a/t.toml",
+            "version = \"1.0.0\"\ncategory = \"a\"\n[b]\n",
+            "category = \"a\"\nname = \"t\"\n[b]",
+        ),
+        (
+            "knowledge/a/k.md",
+            "# category: none\n\n```yaml\nversion: \"1.0.0\"\ncategory: a\n```\n\nText.\n",
+            "category: a\nname: k\n```",
+        ),
+    ] {
+        let path = world.write(&format!("project/.ai/{path}"), text);
+        let signed = world.sign(path.to_str().unwrap()).unwrap().remove(0);
+        assert_eq!((signed.change, signed.named), (Change::Written, true));
+        let written = fs::read_to_string(&path).unwrap();
+        assert!(written.contains(line), "{written}");
+        let again = world.sign(path.to_str().unwrap()).unwrap().remove(0);
+        assert_eq!((again.change, again.named), (Change::Current, false));
+    }
+    // No line of these is a place for it, or what is put there would not be the name.
+    for (path, text) in [
+        ("tools/a/flow.yaml", "{version: \"1.0.0\", category: a}\n"),
+        (
+            "tools/a/folded.yaml",
+            "category: >-\n  a\nversion: \"1.0.0\"\n",
+        ),
+        (
+            "tools/a/quoted.py",
+            "x = \"\"\"\n__category__ = \"a\"\n\"\"\"\n__category__ = \"a\"\n__version__ = \"1.0.0\"\n",
+        ),
+        (
+            "directives/a/d.md",
+            "```xml\n<directive version=\"1.0.0\"><category>a</category></directive>\n```\n",
+        ),
+    ] {
+        let path = world.write(&format!("project/.ai/{path}"), text);
+        let error = world.sign(path.to_str().unwrap()).unwrap_err();
+        let message = rye_core::error::with_sources(&error);
+        assert!(message.contains("does not declare `name: "), "{message}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 }
 

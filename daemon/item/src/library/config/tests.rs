@@ -58,7 +58,7 @@ impl World {
     }
 
     fn write_signed(&self, space: &str, name: &str, body: &str) -> PathBuf {
-        let signed = self.signed(&text(body));
+        let signed = self.signed(&named(name, body));
         self.write(space, name, &signed)
     }
 
@@ -80,6 +80,10 @@ impl World {
 
 fn text(body: &str) -> String {
     format!("version: \"1.0.0\"\ncategory: agent\n{body}\n")
+}
+
+fn named(name: &str, body: &str) -> String {
+    format!("name: {name}\n{}", text(body))
 }
 
 #[test]
@@ -197,13 +201,19 @@ fn configuration_is_refused_like_any_item() {
         ),
         (
             "error_classification",
-            world.signed(&text("patterns: [{id: x, _space: system}]")),
+            world.signed(&named(
+                "error_classification",
+                "patterns: [{id: x, _space: system}]",
+            )),
             ErrorKind::Invalid,
             "`_space` is reserved",
         ),
         (
             "error_classification",
-            world.signed(&text("patterns: [{category: transient}]")),
+            world.signed(&named(
+                "error_classification",
+                "patterns: [{category: transient}]",
+            )),
             ErrorKind::Invalid,
             "needs an `id`",
         ),
