@@ -289,9 +289,7 @@ async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
     if run.spec.kind == RunKind::Thread
         && let Ok(cost) = services.runs().cost(Arc::clone(run)).await
     {
-        let mut figures = cost.figures();
-        figures.insert("spend".to_owned(), cost.usage.money.to_number());
-        result["cost"] = Value::Object(figures);
+        result["cost"] = Value::Object(cost.numbers());
     }
     result
 }

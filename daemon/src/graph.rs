@@ -15,7 +15,7 @@ use rye_core::definition::Graph;
 use rye_core::machine::Call;
 use rye_core::model::Run;
 use rye_core::policy::Policy;
-use rye_core::walker::Walker;
+use rye_core::walker::{CostSource, Walker};
 
 use self::attend::Planned;
 use crate::cache;
@@ -67,7 +67,10 @@ impl Kind for GraphRun {
     type Plan = Planned;
 
     fn machine(&self, run: Arc<Run>) -> Walker {
-        Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
+        let journal = Arc::clone(&self.at.services.journal);
+        let account = run.spec.budget.account.clone();
+        let cost = CostSource::new(move || journal.cost_so_far(&account));
+        Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run).with_cost(cost)
     }
 
     async fn look_up(&self, run: &Run, call: &Call) -> Job<Planned> {

@@ -241,6 +241,11 @@ fn amounts_that_are_none_are_refused_before_anything_starts() {
     let run = world.start_run("t/plain");
     world.settled(&run);
     assert_eq!(show(&world, &run)["path"][0]["max"], "1.000000000");
+    // A tool may start what costs money, so it has that limit as well.
+    let _ran = world.ryectl("execute tool rye/core/echo").ok();
+    let runs = world.ryectl("ps --all --json").ok().json();
+    let tool = runs[0]["run_id"].as_str().unwrap();
+    assert_eq!(show(&world, tool)["path"][0]["max"], "1.000000000");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Configuration that decides how runs behave: signed like any item, or no graph starts.
+//! Configuration that decides how runs behave: signed like any item, or nothing starts.
 
 use rye_tests::World;
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn gate(world: &World) {
 }
 
 #[test]
-fn configuration_that_is_not_signed_or_was_changed_starts_no_graph() {
+fn configuration_that_is_not_signed_or_was_changed_starts_nothing() {
     let world = World::new();
     gate(&world);
     let refused = |told: &str| {
@@ -41,10 +41,15 @@ fn configuration_that_is_not_signed_or_was_changed_starts_no_graph() {
     let text = world.read(HOOKS);
     world.write(HOOKS, text.replace("null", "[]"));
     refused("was changed after");
-    // A tool on its own is not governed by it.
-    let _run = world.ryectl("execute tool rye/core/echo --params {}").ok();
+    let tool = "execute tool rye/core/echo --params {}";
+    let _refused = world
+        .ryectl(tool)
+        .run()
+        .code(4)
+        .tells(&["was changed after"]);
     std::fs::remove_file(path).unwrap();
     let _run = world.ryectl("run cfg/gate").ok();
+    let _run = world.ryectl(tool).ok();
     let runs = world.ryectl("ps --all --json").ok().json();
     let graphs = runs.as_array().unwrap().iter();
     let graphs = graphs.filter(|run| run["kind"] == "graph").count();

@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+pub use self::hooks::CostSource;
 use self::items::ItemScope;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Graph, HookEvent};
@@ -68,6 +69,7 @@ pub struct Walker {
     graph: Arc<Graph>,
     policy: Arc<Policy>,
     run: Arc<Run>,
+    cost: CostSource,
     /// Things the author of the graph should know, not yet recorded.
     notes: Vec<String>,
     /// What was recorded of them in this life, by node: a loop says each thing once.
@@ -99,6 +101,7 @@ impl Walker {
             graph,
             policy,
             run,
+            cost: CostSource::default(),
             notes: Vec::new(),
             warned: Arc::default(),
             running: BTreeMap::new(),
@@ -111,6 +114,12 @@ impl Walker {
             held: None,
             items: None,
         }
+    }
+
+    /// The walker, whose hooks are told what `cost` says; without it they are told of no cost.
+    #[must_use]
+    pub fn with_cost(self, cost: CostSource) -> Self {
+        Self { cost, ..self }
     }
 
     /// Reads the clock. How long the run was active before this life of the daemon, the wall clock tells, and no step of it

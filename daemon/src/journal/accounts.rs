@@ -88,6 +88,13 @@ impl Journal {
         Some((CallNo(calls + 1), left))
     }
 
+    /// What the account of a run that has not ended and all below it have spent by now, durable or not: it is what the next
+    /// commit of that run is based on, and no answer to anybody outside.
+    pub fn cost_so_far(&self, id: &AccountId) -> Cost {
+        let known = self.shared.sequencer().state.cost(id);
+        known.unwrap_or_default()
+    }
+
     /// What an account and all below it have spent, as far as that is durable; nothing if there is none of that name.
     pub async fn cost(&self, id: &AccountId) -> Result<Cost, Error> {
         let (known, lsn) = {

@@ -68,9 +68,8 @@ pub(super) fn failed(failure: &Failure) -> Value {
 
 /// What a run has cost, with the steps it took.
 fn figures(run: &Run, cost: &Cost) -> Value {
-    let mut figures = cost.figures();
+    let mut figures = cost.numbers();
     figures.insert("steps".to_owned(), json!(run.steps()));
-    figures.insert("spend".to_owned(), cost.usage.money.to_number());
     Value::Object(figures)
 }
 

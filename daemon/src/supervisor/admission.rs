@@ -2,16 +2,16 @@
 //!
 //! **Rule.** An item that is refused (unknown, unsigned, modified, untrusted, not permitted) makes no run. A graph that does
 //! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
-//! and a code. Configuration that decides about runs counts as an item: if it is refused, no graph run is made. A run that is
+//! and a code. Configuration that decides about runs counts as an item: if it is refused, no run is made. A run that is
 //! to continue an ended one and would fail so is not made either: the ended one stays as it is, and can be continued later.
 //! A directive that does not validate, inputs that do not fit it, or a model that cannot be used make no run either.
 //!
 //! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
 
 mod thread;
+mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::{self, Layer, Primary};
@@ -22,16 +22,15 @@ use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
     Budget, ChildTerms, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
 };
-use rye_item::{Item, Library};
+use rye_core::policy::Policy;
+use rye_item::{Item, Library, Snapshot};
 
 use super::lineage::{limits_of_child, of_runs_only};
 use super::{Error, Start, StartAt, Supervisor};
-use crate::chain::{self, Chain, Offer, Terminal};
+use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
 use crate::inspect::runnable;
-use crate::models;
-use crate::port::Refusal;
 use crate::projects::Inside;
 use crate::services::Services;
 
@@ -98,7 +97,7 @@ impl Admission {
         let admitted = if is_graph {
             self.admit_graph(spec, &resolved, inside.library, request)?
         } else {
-            admit_tool(spec, &resolved, request)?
+            self.admit_tool(spec, &resolved, inside.library, request)?
         };
         match (continued, &admitted.fault) {
             (Some(run), Some(fault)) => Err(Error::Unfit {
@@ -177,10 +176,7 @@ impl Admission {
             }
         };
         refuse_tampered(&graph, library)?;
-        let snapshot = library
-            .snapshot()
-            .map_err(|source| refused(&spec.item, chain::Error::Item(Box::new(source))))?;
-        let policy = self.services.projects.read_policy(&snapshot.policy)?;
+        let (snapshot, policy) = self.configuration(&spec.item, library)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
         warnings.extend(snapshot.ignored.iter().cloned());
         spec.graph = Some(GraphSource {
@@ -204,11 +200,7 @@ impl Admission {
             .limit_by(graph.limits.spend, policy.default_spend());
         let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
         spec.limits = limits_of_child(&spec.limits, &graph.limits.of_runs(), above);
-        // How many threads run side by side is up to the graph.
-        spec.children = ChildTerms {
-            most: None,
-            ..policy.children()
-        };
+        spec.children = children(&policy);
         let default_steps = graph
             .max_steps
             .unwrap_or(self.config.limits.max_steps.get());
@@ -232,12 +224,55 @@ impl Admission {
         };
         let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
         spec.start_from = seed.map(Arc::new);
-        let unset = unset_variables(&spec, &graph, library, &self.config);
+        let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
             warnings,
         })
+    }
+
+    /// A tool run: its own execution is what its capabilities must cover. What it starts may cost money, so it has a limit as well.
+    fn admit_tool(
+        &self,
+        mut spec: Spec,
+        resolved: &Chain,
+        library: &Library,
+        request: Start,
+    ) -> Result<Admitted, Error> {
+        dispatch::permit(&spec, Primary::Execute, &spec.item).map_err(|failure| Error::Denied {
+            message: failure.message,
+        })?;
+        let (snapshot, policy) = self.configuration(&spec.item, library)?;
+        spec.budget.limit_by(None, policy.default_spend());
+        spec.children = children(&policy);
+        let mut params = request.inputs;
+        for (key, text) in request.text_inputs {
+            let value = definition::coerce(resolved.schema(), &key, &text);
+            params.insert(key, value);
+        }
+        spec.inputs = resolved
+            .inputs()
+            .and_then(|inputs| resolved.fit(&inputs, params))
+            .map_err(|source| refused(&spec.item, source))?;
+        Ok(Admitted {
+            spec,
+            fault: None,
+            warnings: snapshot.ignored.to_vec(),
+        })
+    }
+
+    /// The configuration that decides about a run of `item`, as text and read.
+    fn configuration(
+        &self,
+        item: &ItemRef,
+        library: &Library,
+    ) -> Result<(Snapshot, Arc<Policy>), Error> {
+        let snapshot = library
+            .snapshot()
+            .map_err(|source| refused(item, chain::Error::Item(Box::new(source))))?;
+        let policy = self.services.projects.read_policy(&snapshot.policy)?;
+        Ok((snapshot, policy))
     }
 
     /// The graph that `text` holds, and what its author should know of it among the items of `library`.
@@ -317,25 +352,12 @@ fn inherited_layers(request: &Start) -> Vec<Layer> {
     layers
 }
 
-/// A tool run: its own execution is what its capabilities must cover.
-fn admit_tool(mut spec: Spec, resolved: &Chain, request: Start) -> Result<Admitted, Error> {
-    dispatch::permit(&spec, Primary::Execute, &spec.item).map_err(|failure| Error::Denied {
-        message: failure.message,
-    })?;
-    let mut params = request.inputs;
-    for (key, text) in request.text_inputs {
-        let value = definition::coerce(resolved.schema(), &key, &text);
-        params.insert(key, value);
+/// What is fixed about the child runs of a graph or a tool: how many of them run side by side is its own affair.
+fn children(policy: &Policy) -> ChildTerms {
+    ChildTerms {
+        most: None,
+        ..policy.children()
     }
-    spec.inputs = resolved
-        .inputs()
-        .and_then(|inputs| resolved.fit(&inputs, params))
-        .map_err(|source| refused(&spec.item, source))?;
-    Ok(Admitted {
-        spec,
-        fault: None,
-        warnings: Vec::new(),
-    })
 }
 
 /// The inputs of the run with warnings about undeclared ones; or as they were given, and why they do not fit. A run that
@@ -535,55 +557,6 @@ fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
-fn unset_variables(
-    spec: &Spec,
-    graph: &Graph,
-    library: &Library,
-    config: &Config,
-) -> Option<Failure> {
-    let mut demanding = graph
-        .nodes
-        .iter()
-        .filter(|node| !node.env_requires.is_empty())
-        .peekable();
-    if graph.env_requires.is_empty() && demanding.peek().is_none() {
-        return None;
-    }
-    let project = Path::new(&spec.project);
-    let offer = match Offer::of(project, config, || models::secrets(library)) {
-        Ok(offer) => offer,
-        Err(error) => return Some(Refusal::from(&error).of_item()),
-    };
-    let mut missing = BTreeSet::new();
-    let mut told = Vec::new();
-    for name in &graph.env_requires {
-        if !offer.has(name, None) && missing.insert(name) {
-            told.push(format!("graph requires '{name}'"));
-        }
-    }
-    for node in demanding {
-        let item = node.work.action().and_then(Action::named);
-        let chain = item
-            .as_ref()
-            .and_then(|item| chain::resolve(library, item, None).ok());
-        let of = item.map_or_else(String::new, |item| format!(" ({})", item.id));
-        for name in &node.env_requires {
-            if !offer.has(name, chain.as_ref()) && missing.insert(name) {
-                told.push(format!("node '{}'{of} requires '{name}'", node.name));
-            }
-        }
-    }
-    (!told.is_empty()).then(|| {
-        let text = format!(
-            "missing environment variables: {}; set them in the project's `.env`, or name them in the daemon's setting \
-             `env.pass` (RYE_ENV_PASS) and start it where they are set; what a provider file uses as a secret is not given to tools",
-            told.join(", ")
-        );
-        Failure::permanent("missing_environment_variables", text)
-    })
 }
 
 /// The items a graph calls by name, each once.

@@ -90,11 +90,17 @@ impl HookEvent {
     /// The names a hook of this event reads beside those there are everywhere.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::GraphStarted => &["graph_id", "step_count"],
-            Self::AfterStep => &["node", "next_node", "result", "step_count"],
-            Self::Error => &["error", "classification", "node", "step_count"],
-            Self::Limit => &["limit_code", "current_value", "current_max", "step_count"],
-            Self::GraphCompleted => &["graph_id", "steps", "status", "error", "step_count"],
+            Self::GraphStarted => &["graph_id", "step_count", "cost"],
+            Self::AfterStep => &["node", "next_node", "result", "step_count", "cost"],
+            Self::Error => &["error", "classification", "node", "step_count", "cost"],
+            Self::Limit => &[
+                "limit_code",
+                "current_value",
+                "current_max",
+                "step_count",
+                "cost",
+            ],
+            Self::GraphCompleted => &["graph_id", "steps", "status", "error", "step_count", "cost"],
         }
     }
 

@@ -86,7 +86,8 @@ impl Cost {
         })
     }
 
-    /// The figures under the names that documents give them: `turns`, `input_tokens` and so on, and the money as `spend`.
+    /// The figures under the names that documents give them: `turns`, `input_tokens` and so on, and the money, as decimal
+    /// text, as `spend`.
     pub fn figures(&self) -> Map<String, Value> {
         let usage = &self.usage;
         let figures = [
@@ -103,6 +104,13 @@ impl Cost {
         figures
             .map(|(name, figure)| (name.to_owned(), figure))
             .collect()
+    }
+
+    /// The figures as graphs and models calculate with them: the money is a number as well.
+    pub fn numbers(&self) -> Map<String, Value> {
+        let mut figures = self.figures();
+        figures.insert("spend".to_owned(), self.usage.money.to_number());
+        figures
     }
 }
 

@@ -4,6 +4,7 @@
 //! holds when the round begins are asked, one after the other; the first answer of layers 1 and 2 counts. A hook that fails
 //! is a warning.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use crate::clock::Timestamp;
 use crate::definition::{Action, Hook, HookAction, HookEvent};
 use crate::expr::{self, Names};
 use crate::id::ItemRef;
+use crate::ledger::Cost;
 use crate::machine::{Call, CallOutcome};
 use crate::model::graph::At;
 use crate::model::{
@@ -22,6 +24,30 @@ use crate::model::{
 
 /// Hooks of this layer report; what they answer is not heeded.
 const REPORTING_LAYER: u8 = 3;
+
+/// Where a walker reads what its run and all runs below it have cost so far. It is read when hooks are asked, and what it
+/// said goes on record with their round, so that a replay asks nobody.
+#[derive(Clone)]
+pub struct CostSource(Arc<dyn Fn() -> Cost + Send + Sync>);
+
+impl CostSource {
+    /// What `read` says when it is called; it must neither wait nor act.
+    pub fn new(read: impl Fn() -> Cost + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl Default for CostSource {
+    fn default() -> Self {
+        Self::new(Cost::default)
+    }
+}
+
+impl fmt::Debug for CostSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CostSource").field(&(self.0)()).finish()
+    }
+}
 
 /// What came of asking a hook.
 enum Asked {
@@ -84,9 +110,14 @@ impl Walker {
         &mut self,
         now: Timestamp,
         event: HookEvent,
-        context: Object,
+        mut context: Object,
         events: &mut Vec<Event>,
     ) -> bool {
+        if !self.has_hooks(event) {
+            return false;
+        }
+        let cost = (self.cost.0)().numbers();
+        context.insert("cost".to_owned(), Value::Object(cost));
         let mut notes = Vec::new();
         let hooks: Vec<u32> = {
             let view = View::new(&self.walk().vars, None, now);

@@ -47,8 +47,7 @@ impl Admission {
         check_knowledge(library, &effective)?;
         warnings.extend(gate(library, item, &effective)?);
         let inputs = inputs(&effective.directive, request)?;
-        let snapshot = library.snapshot().map_err(|source| of_item(item, source))?;
-        let policy = self.services.projects.read_policy(&snapshot.policy)?;
+        let (snapshot, policy) = self.configuration(item, library)?;
         warnings.extend(snapshot.ignored.iter().cloned());
         warnings.extend(policy.ignored().iter().cloned());
         let project = &inside.project.directory;

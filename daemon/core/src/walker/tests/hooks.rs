@@ -1,8 +1,10 @@
 //! Hooks: when they are asked, what they are told, and what their answers do.
 
 use super::*;
+use crate::ledger::{Cost, Usage};
 use crate::model::RunEvent;
-use crate::walker::idempotency_key;
+use crate::money::Usd;
+use crate::walker::{CostSource, idempotency_key};
 
 const CONTROL: &str = "rye/agent/threads/internal/control";
 
@@ -36,6 +38,15 @@ fn contexts(stage: &Stage) -> Vec<(String, Value)> {
         Some((event.clone(), Value::Object(Object::clone(context))))
     });
     begun.collect()
+}
+
+/// As [`contexts`], without what the run has cost, which is nothing here.
+fn contexts_but_cost(stage: &Stage) -> Vec<(String, Value)> {
+    let mut contexts = contexts(stage);
+    for (_, context) in &mut contexts {
+        context.as_object_mut().unwrap().shift_remove("cost");
+    }
+    contexts
 }
 
 #[test]
@@ -92,7 +103,7 @@ fn every_event_tells_what_is_documented() {
             json!({"g": "t/g", "c": 3, "as": "completed", "s": 1}),
         ]
     );
-    let told = contexts(&stage);
+    let told = contexts_but_cost(&stage);
     let expected = [
         ("graph_started", json!({"graph_id": "t/g", "step_count": 0})),
         (
@@ -128,7 +139,7 @@ fn the_error_event_tells_the_error_its_class_and_the_node() {
     stage.play();
     let class = json!({"category": "permanent", "code": "default", "retryable": false, "retry_policy": null});
     assert_eq!(
-        contexts(&stage)[0].1,
+        contexts_but_cost(&stage)[0].1,
         json!({"error": {"status": "error", "error": "boom", "code": "tool_failed"}, "classification": class,
                "node": "a", "step_count": 1})
     );
@@ -183,6 +194,44 @@ fn after_step_is_asked_after_every_node_that_did_not_fail() {
         .map(|call| call.params["n"].clone())
         .collect();
     assert_eq!(nodes, [json!("a"), json!("b"), json!("d")]);
+}
+
+#[test]
+fn hooks_are_told_what_the_run_has_cost_when_their_round_begins() {
+    let spent = Usage {
+        money: Usd::parse("0.31").unwrap(),
+        turns: 4,
+        ..Usage::default()
+    };
+    let cost = Cost {
+        usage: spent,
+        estimated: Usd::ZERO,
+    };
+    let hooks = [
+        "{event: after_step, condition: {path: cost.spend, op: gt, value: 0.31}, action: {item_id: rye/core/echo}}".to_owned(),
+        "{event: after_step, condition: {path: cost.spend, op: gte, value: 0.31}, action: {item_id: rye/core/echo, params: {turns: '${cost.turns}'}}}".to_owned(),
+    ];
+    let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
+    let mut stage = Stage::of(&hooked(STEP, &hooks), run(json!({}), None));
+    stage.walker = stage
+        .walker
+        .clone()
+        .with_cost(CostSource::new(move || cost));
+    assert_eq!(stage.play(), Rest::Ended);
+    let asked = stage.hooks();
+    assert_eq!(asked.len(), 3, "the second hook, after each step");
+    for call in asked {
+        assert_eq!(
+            (call.slot, json!(call.params)),
+            (Slot::Hook(1), json!({"turns": 4}))
+        );
+    }
+    let told = contexts(&stage);
+    assert_eq!(
+        told[0].1["cost"]["spend"],
+        json!(0.31),
+        "as a number, and on record"
+    );
 }
 
 #[test]

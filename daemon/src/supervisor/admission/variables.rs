@@ -1,0 +1,62 @@
+//! The environment variables that a graph requires, for itself or for the tools of its nodes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rye_core::definition::{Action, Graph};
+use rye_core::model::{Failure, Spec};
+use rye_item::Library;
+
+use crate::chain::{self, Offer};
+use crate::config::Config;
+use crate::models;
+use crate::port::Refusal;
+
+/// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
+pub(super) fn unset(
+    spec: &Spec,
+    graph: &Graph,
+    library: &Library,
+    config: &Config,
+) -> Option<Failure> {
+    let mut demanding = graph
+        .nodes
+        .iter()
+        .filter(|node| !node.env_requires.is_empty())
+        .peekable();
+    if graph.env_requires.is_empty() && demanding.peek().is_none() {
+        return None;
+    }
+    let project = Path::new(&spec.project);
+    let offer = match Offer::of(project, config, || models::secrets(library)) {
+        Ok(offer) => offer,
+        Err(error) => return Some(Refusal::from(&error).of_item()),
+    };
+    let mut missing = BTreeSet::new();
+    let mut told = Vec::new();
+    for name in &graph.env_requires {
+        if !offer.has(name, None) && missing.insert(name) {
+            told.push(format!("graph requires '{name}'"));
+        }
+    }
+    for node in demanding {
+        let item = node.work.action().and_then(Action::named);
+        let chain = item
+            .as_ref()
+            .and_then(|item| chain::resolve(library, item, None).ok());
+        let of = item.map_or_else(String::new, |item| format!(" ({})", item.id));
+        for name in &node.env_requires {
+            if !offer.has(name, chain.as_ref()) && missing.insert(name) {
+                told.push(format!("node '{}'{of} requires '{name}'", node.name));
+            }
+        }
+    }
+    (!told.is_empty()).then(|| {
+        let text = format!(
+            "missing environment variables: {}; set them in the project's `.env`, or name them in the daemon's setting \
+             `env.pass` (RYE_ENV_PASS) and start it where they are set; what a provider file uses as a secret is not given to tools",
+            told.join(", ")
+        );
+        Failure::permanent("missing_environment_variables", text)
+    })
+}
