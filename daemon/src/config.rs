@@ -71,6 +71,9 @@ pub struct Args {
     /// Socket to serve on [default: $XDG_RUNTIME_DIR/rye/ryed.sock, or ryed.sock in a --state-dir] [env: RYE_SOCKET]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Use a copy of a state directory as one of its own: nothing in it resumes by itself
+    #[arg(long)]
+    pub adopt_copy: bool,
     /// How log lines look; auto: human on a terminal, JSON otherwise [env: RYE_LOG_FORMAT]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
     logging::start(&loaded.config.log);
     if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
-        return serve(loaded.config, parent).into();
+        return serve(loaded.config, parent, args.adopt_copy).into();
     }
     match parent::run(parent::daemon_command()) {
         Ok(exit) => exit.shell_code().into(),

@@ -3,25 +3,21 @@
 //! **Owns** the order of start and stop, the node key, and the socket file. **Never** knows what a run is.
 //!
 //! ```text
-//! lock → node key, system items → log opened and replayed (epoch) → leftover processes ended
+//! directory locked → node key, system items → socket bound → log opened and replayed (epoch) → leftover processes ended
 //!      → socket serves → live runs recovered … signal → runs notified → socket closed → journal closed
 //! ```
 //!
-//! **Failure.** A state directory in use, an unreadable log or a socket that cannot be bound stops the start with an error
-//! that names it; nothing is overwritten. A journal that fails later ends the processes and the daemon at once, exit 70.
+//! **Failure.** A state directory in use, a copy of one, an unreadable log or a socket that cannot be bound stops the start with an
+//! error that names it; nothing is overwritten. A journal that fails later ends the processes and the daemon at once, exit 70.
 
+mod directory;
 mod identity;
 
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
 use rye_core::clock::Clock;
@@ -30,6 +26,7 @@ use rye_core::model::Run;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::directory::{Directory, Origin};
 use self::identity::NodeKey;
 use crate::access::Access;
 use crate::artifacts::Artifacts;
@@ -44,9 +41,6 @@ use crate::projects::Projects;
 use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::Scope;
-
-/// How long a daemon that is ending may keep the lock of its state directory.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +64,23 @@ pub enum Error {
         owner: u32,
         /// Who we are.
         us: u32,
+    },
+    /// The state directory is a copy of another one.
+    #[error(
+        "the state directory `{path}` is a copy of one that was in use since this machine booted, and a daemon may still work there; \
+         if this copy is to be used beside it, or instead of it, start it once with `ryed --state-dir {path} --adopt-copy`"
+    )]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+    },
+    /// Nothing says which directory and which key the records belong to.
+    #[error(
+        "`{path}` is missing, which says what the records beside it belong to; put it back, or start once with `--adopt-copy`"
+    )]
+    Unnamed {
+        /// What is missing.
+        path: PathBuf,
     },
     /// The socket belongs to another daemon.
     #[error("another ryed answers on `{path}`; choose another `--socket`")]
@@ -105,7 +116,10 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::InUse { .. } | Self::SocketInUse { .. } => ErrorKind::Precondition,
+            Self::InUse { .. } | Self::Copy { .. } | Self::SocketInUse { .. } => {
+                ErrorKind::Precondition
+            }
+            Self::Unnamed { .. } => ErrorKind::DataLoss,
             Self::Foreign { .. } => ErrorKind::Denied,
             Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
             Self::Identity(source) => source.kind(),
@@ -114,186 +128,174 @@ impl Kinded for Error {
     }
 }
 
-/// Runs the daemon until it is told to stop. `parent` is the process that adopts orphans.
-pub fn serve(config: Config, parent: Pid) -> ExitStatus {
-    match run(config, parent) {
+impl Error {
+    /// How the daemon ends because of it. A log that cannot be written any more is no state of the host that a second try finds
+    /// changed: nobody starts the daemon again unasked.
+    fn exit(&self) -> ExitStatus {
+        if matches!(self, Self::Journal(journal::Error::Failed(_))) {
+            return ExitStatus::Internal;
+        }
+        self.kind().into()
+    }
+}
+
+/// Runs the daemon until it is told to stop. `parent` is the process that adopts orphans; with `adopt_copy` a state directory that is
+/// a copy becomes one of its own.
+pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
+    match run(config, parent, adopt_copy) {
         Ok(()) => ExitStatus::Done,
         Err(error) => {
             tracing::error!("{}", with_sources(&error));
-            error.kind().into()
+            error.exit()
         }
     }
 }
 
-fn run(config: Config, parent: Pid) -> Result<(), Error> {
+fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
     let open_files = process::harden();
-    let _lock = claim(&config)?;
+    let directory = Directory::claim(&config.state_dir, &config.socket)?;
+    let origin = directory.check(adopt_copy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Error::Runtime)?;
     let spawner = Spawner::new(Some(parent), open_files);
-    let served = runtime.block_on(live(Arc::new(config), parent, spawner));
+    let claimed = (&directory, origin);
+    let served = runtime.block_on(live(Arc::new(config), parent, spawner, claimed));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-/// Makes the state directory, readable by its owner alone, and takes its lock for as long as this process lives.
-///
-/// A daemon that is just ending still holds the lock but answers nobody any more: it is waited for.
-fn claim(config: &Config) -> Result<Flock<File>, Error> {
-    let state_dir = &config.state_dir;
-    let failed = |operation| {
-        move |source| Error::Io {
-            operation,
-            path: state_dir.clone(),
-            source,
-        }
-    };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(state_dir)
-        .map_err(failed("create"))?;
-    let (owner, us) = (
-        std::fs::metadata(state_dir)
-            .map_err(failed("look at"))?
-            .uid(),
-        nix::unistd::geteuid().as_raw(),
-    );
-    if owner != us {
-        return Err(Error::Foreign {
-            path: state_dir.clone(),
-            owner,
-            us,
-        });
-    }
-    std::fs::set_permissions(state_dir, std::fs::Permissions::from_mode(0o700))
-        .map_err(failed("protect"))?;
-    let path = state_dir.join("lock");
-    let deadline = Instant::now() + LOCK_PATIENCE;
-    loop {
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(failed("lock"))?;
-        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(mut locked) => {
-                if let Err(error) = name_socket(&mut locked, &config.socket) {
-                    // Only the next one that wants the lock misses it; a full disk must not stop the start.
-                    tracing::warn!(%error, "the lock file does not name the socket");
-                }
-                return Ok(locked);
-            }
-            Err((file, _held)) => file,
-        };
-        if answers(&mut file) || Instant::now() > deadline {
-            return Err(Error::InUse {
-                path: state_dir.clone(),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Writes into the lock file where its holder can be reached.
-fn name_socket(lock: &mut File, socket: &Path) -> std::io::Result<()> {
-    lock.set_len(0)?;
-    lock.write_all(socket.as_os_str().as_encoded_bytes())
-}
-
-/// Whether the holder of the lock answers on the socket it named.
-fn answers(lock: &mut File) -> bool {
-    let mut socket = Vec::new();
-    lock.read_to_end(&mut socket).is_ok()
-        && !socket.is_empty()
-        && std::os::unix::net::UnixStream::connect(OsStr::from_bytes(&socket)).is_ok()
-}
-
-async fn live(config: Arc<Config>, parent: Pid, spawner: Spawner) -> Result<(), Error> {
+async fn live(
+    config: Arc<Config>,
+    parent: Pid,
+    spawner: Spawner,
+    (directory, origin): (&Directory, Origin),
+) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
-    let clock = Arc::new(HostClock);
-    let key = NodeKey::open(&config, &HostClock).map_err(Error::Identity)?;
-    let fingerprint = key.fingerprint().to_string();
+    let key = NodeKey::open(&config, &origin, &HostClock).map_err(Error::Identity)?;
+    directory.record(key.fingerprint())?;
+    let listener = bind(&config.socket).await?;
+    let socket = config.socket.clone();
+    let node = Node {
+        config,
+        parent,
+        spawner,
+        key,
+        is_copy: matches!(origin, Origin::Copied(_)),
+    };
+    let ended = node.live(listener, &mut signals).await;
+    // Last: `ryectl` waits for this to know that the daemon has ended.
+    rpc::remove_socket(&socket);
+    tracing::info!("stopped");
+    ended
+}
+
+/// What a daemon that may serve is made of.
+struct Node {
+    config: Arc<Config>,
+    parent: Pid,
+    spawner: Spawner,
+    key: NodeKey,
+    /// Its records are those of another directory, where a daemon may still work on the same runs.
+    is_copy: bool,
+}
+
+impl Node {
+    async fn live(self, listener: UnixListener, signals: &mut Signals) -> Result<(), Error> {
+        let Self {
+            config,
+            parent,
+            spawner,
+            key,
+            is_copy,
+        } = self;
+        let clock = Arc::new(HostClock);
+        let fingerprint = key.fingerprint().to_string();
+        let wall: Arc<dyn Clock> = Arc::<HostClock>::clone(&clock);
+        let options = journal_of(&config, key, &wall);
+        let (journal, recovered) = Journal::open(options).await?;
+        let journal = Arc::new(journal);
+        if !is_copy {
+            end_leftovers(&recovered.live);
+        }
+        let (supervisor, launches) = Supervisor::new(
+            Arc::clone(&journal),
+            Arc::new(Dispatcher::new(Arc::clone(&config), spawner)),
+            Arc::new(Projects::new(Arc::clone(&config), wall)),
+            clock,
+            Arc::clone(&config),
+            recovered.epoch,
+        );
+        let facts = rpc::NodeFacts {
+            uid: nix::unistd::geteuid().as_raw(),
+            parent,
+            epoch: recovered.epoch,
+            started_at: journal.now(),
+            state_dir: config.state_dir.clone(),
+            socket: config.socket.clone(),
+            node_fingerprint: fingerprint,
+        };
+        let mut tasks = Scope::new();
+        let owner = supervisor.clone();
+        tasks.spawn("supervisor", |_| owner.own(launches));
+        let taker = supervisor.clone();
+        tasks.spawn("recovery", |_| async move {
+            if is_copy {
+                taker.suspend_all(recovered.live).await;
+            } else {
+                taker.recover(recovered.live).await;
+            }
+        });
+        tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
+
+        let closing = tokio_util::sync::CancellationToken::new();
+        let mut server = Box::pin(rpc::serve(
+            listener,
+            Access::new(supervisor.clone()),
+            facts,
+            config.limits.message_bytes.get(),
+            closing.clone(),
+            Duration::from_millis(500),
+        ));
+        let mut serving = true;
+        let ended = tokio::select! {
+            end = &mut server => { serving = false; end.map_err(Error::Serve) }
+            failure = journal.failed() => Err(journal::Error::Failed(failure).into()),
+            () = signals.next() => { tracing::info!("stopping"); Ok(()) }
+            () = supervisor.stopped() => Ok(()),
+        };
+        supervisor.stop();
+        if ended.is_err() {
+            supervisor.stop_now();
+        }
+        let grace = config.shutdown_grace + Duration::from_secs(5);
+        tokio::select! {
+            _ends = tasks.close(grace) => {}
+            () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
+        }
+        closing.cancel();
+        if serving && let Err(error) = server.await {
+            tracing::debug!(error = %with_sources(&error), "the server ended");
+        }
+        match ended {
+            Ok(()) => journal.close().await.map_err(Error::Journal),
+            failed => failed,
+        }
+    }
+}
+
+/// How the journal in the state directory is kept.
+fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal::Options {
     let signer: Arc<dyn Signer> = Arc::new(key);
-    let wall: Arc<dyn Clock> = Arc::<HostClock>::clone(&clock);
-    let options = journal::Options::new(
+    let mut options = journal::Options::new(
         config.state_dir.clone(),
-        Arc::clone(&wall),
+        Arc::clone(clock),
         Arc::clone(&signer),
         Artifacts::new(signer),
     );
-    let (journal, recovered) = Journal::open(options).await?;
-    let journal = Arc::new(journal);
-    end_leftovers(&recovered.live);
-
-    let listener = bind(&config.socket).await?;
-    let (supervisor, launches) = Supervisor::new(
-        Arc::clone(&journal),
-        Arc::new(Dispatcher::new(Arc::clone(&config), spawner)),
-        Arc::new(Projects::new(Arc::clone(&config), wall)),
-        clock,
-        Arc::clone(&config),
-        recovered.epoch,
-    );
-    let facts = rpc::NodeFacts {
-        uid: nix::unistd::geteuid().as_raw(),
-        parent,
-        epoch: recovered.epoch,
-        started_at: journal.now(),
-        state_dir: config.state_dir.clone(),
-        socket: config.socket.clone(),
-        node_fingerprint: fingerprint,
-    };
-    let mut tasks = Scope::new();
-    let owner = supervisor.clone();
-    tasks.spawn("supervisor", |_| owner.own(launches));
-    let taker = supervisor.clone();
-    tasks.spawn("recovery", |_| async move {
-        taker.recover(recovered.live).await;
-    });
-    tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
-
-    let closing = tokio_util::sync::CancellationToken::new();
-    let mut server = Box::pin(rpc::serve(
-        listener,
-        Access::new(supervisor.clone()),
-        facts,
-        config.limits.message_bytes.get(),
-        closing.clone(),
-        Duration::from_millis(500),
-    ));
-    let mut serving = true;
-    let ended = tokio::select! {
-        end = &mut server => { serving = false; end.map_err(Error::Serve) }
-        failure = journal.failed() => Err(journal::Error::Failed(failure).into()),
-        () = signals.next() => { tracing::info!("stopping"); Ok(()) }
-        () = supervisor.stopped() => Ok(()),
-    };
-    supervisor.stop();
-    if ended.is_err() {
-        supervisor.stop_now();
-    }
-    let grace = config.shutdown_grace + Duration::from_secs(5);
-    tokio::select! {
-        _ends = tasks.close(grace) => {}
-        () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
-    }
-    closing.cancel();
-    if serving && let Err(error) = server.await {
-        tracing::debug!(error = %with_sources(&error), "the server ended");
-    }
-    let closed = match ended {
-        Ok(()) => journal.close().await.map_err(Error::Journal),
-        failed => failed,
-    };
-    // Last: `ryectl` waits for this to know that the daemon has ended.
-    rpc::remove_socket(&config.socket);
-    tracing::info!("stopped");
-    closed
+    options.segment_bytes = config.segment_bytes;
+    options
 }
 
 /// Ends what an earlier life of the daemon left running.

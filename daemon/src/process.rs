@@ -56,9 +56,10 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
-pub use host::{OpenFiles, harden};
+pub use host::{OpenFiles, harden, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
+pub use procfs::boot_id;
 pub use running::Running;
 pub use spawn::Spawner;
 pub use sweep::{Leftover, end_leftovers};

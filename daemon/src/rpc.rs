@@ -31,17 +31,20 @@ use tonic::transport::Server;
 use tonic::{Request, Status};
 
 use self::budgets::BudgetsService;
-use self::caller::Peer;
+use self::caller::{Caller, Peer, Places};
 use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
 use self::runs::RunsService;
 use crate::access::{Access, Visible};
+use crate::process::most_open_files;
 
 pub use self::node::Facts as NodeFacts;
 
 /// Connections accepted and not yet handled by the server.
 const ACCEPT_QUEUE: usize = 64;
+/// Calls at once on one connection; a client's next one waits.
+const MOST_CALLS: u32 = 2048;
 
 /// The run that a request names, if the caller sees it.
 async fn visible<T>(
@@ -98,10 +101,12 @@ pub async fn serve(
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let mut accepting = crate::task::Scope::new();
     let parent = facts.parent;
+    let places = Places::new(guard, most_open_files());
     accepting.spawn("accept", |token| {
-        accept(listener, parent, connections, token)
+        accept(listener, parent, places, connections, token)
     });
     let server = Server::builder()
+        .max_concurrent_streams(MOST_CALLS)
         .layer(tonic::service::InterceptorLayer::new(guard))
         .add_service(health_service)
         .add_service(reflection)
@@ -127,6 +132,7 @@ pub async fn serve(
 async fn accept(
     listener: UnixListener,
     parent: nix::unistd::Pid,
+    places: Places,
     connections: tokio::sync::mpsc::Sender<std::io::Result<Peer>>,
     stop: CancellationToken,
 ) {
@@ -143,10 +149,9 @@ async fn accept(
             },
             () = stop.cancelled() => return,
         };
-        if connections
-            .send(Ok(Peer::of(stream, parent)))
-            .await
-            .is_err()
+        let caller = Caller::of(&stream, parent);
+        if let Some(peer) = places.take(stream, caller)
+            && connections.send(Ok(peer)).await.is_err()
         {
             return;
         }

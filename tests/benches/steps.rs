@@ -230,12 +230,15 @@ fn spawn_and_sync(directory: &Path, bytes: usize) -> Duration {
     began.elapsed() + append_and_sync(directory, bytes, SHELL_STEPS)
 }
 
-/// Bytes of frames in the log: the preallocated rest of a segment is zero.
+/// Bytes of frames in the log: the preallocated rest of a segment is zero, up to the mark at its end.
 fn log_bytes(world: &World) -> u64 {
     let entries = fs::read_dir(world.state().join("log")).expect("there is a log");
     entries
         .filter_map(|entry| fs::read(entry.ok()?.path()).ok())
-        .filter_map(|bytes| bytes.iter().rposition(|byte| *byte != 0))
+        .filter_map(|bytes| {
+            let frames = bytes.strip_suffix(b"rye log segment\n")?;
+            frames.iter().rposition(|byte| *byte != 0)
+        })
         .filter_map(|last| u64::try_from(last + 1).ok())
         .sum()
 }

@@ -34,6 +34,126 @@ fn a_second_daemon_on_the_same_state_directory_ends_at_once_and_harms_nothing() 
 }
 
 #[test]
+fn nothing_in_the_state_directory_can_be_removed_to_let_a_second_daemon_in() {
+    let world = World::new();
+    world.graph("t/stubborn", STUBBORN);
+    let first = world.start("");
+    let run = world.start_run("t/stubborn");
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    for name in ["served-at", "node.json"] {
+        std::fs::remove_file(world.state().join(name)).unwrap();
+    }
+    for socket in [world.socket(), world.root().join("other.sock")] {
+        let out = ryed(&world)
+            .arg("--state-dir")
+            .arg(world.state())
+            .arg("--socket")
+            .arg(socket)
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(5), "{out:?}");
+    }
+    assert_eq!(world.info()["pid"], first.pid());
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+/// Everything below `from`, as `cp -r` would copy it.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            copy(&entry.path(), &target);
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name() {
+    let world = World::new();
+    world.graph("t/stubborn", STUBBORN);
+    let _first = world.start("");
+    let run = world.start_run("t/stubborn");
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    let state = world.root().join("copy");
+    copy(&world.state(), &state);
+    let second = |adopt: &[&str]| {
+        let mut command = ryed(&world);
+        command.arg("--state-dir").arg(&state).args(adopt);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let out = second(&[]).wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(5), "{told}");
+    assert!(told.contains("--adopt-copy"), "{told}");
+
+    let mut adopted = second(&["--adopt-copy"]);
+    let ask = |words: &str| {
+        let command = world.ryectl(words);
+        command.arg("--socket").arg(state.join("ryed.sock"))
+    };
+    let suspended = until("the copy of the run to be suspended", || {
+        let out = ask("get --no-autostart --json").arg(&run).run();
+        let got: serde_json::Value = serde_json::from_str(&out.stdout()).ok()?;
+        (got["status"] == "suspended").then_some(got)
+    });
+    assert_eq!(suspended["suspend"]["reason"], "restart", "{suspended}");
+    let _stopped = ask("daemon stop --no-autostart").ok();
+    let _status = adopted.wait().unwrap();
+    assert!(
+        !world.project().join("asked").exists(),
+        "its process was signalled"
+    );
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+#[test]
+fn a_node_key_that_is_gone_or_another_one_is_told_and_not_replaced() {
+    let world = World::new();
+    drop(world.start(""));
+    let _stopped = world.ryectl("daemon stop").ok();
+    let key = world.state().join("keys/private_key.pem");
+    let kept = std::fs::read(&key).unwrap();
+    let refused = |told: &str| {
+        let mut child = Daemon::spawn(&world, "");
+        let status = until("ryed to end", || child.try_wait().unwrap());
+        assert_eq!(status.code(), Some(70), "{}", world.log());
+        let log = world.log();
+        let last = log.lines().last().unwrap();
+        assert!(
+            last.contains(told) && last.contains(key.to_str().unwrap()),
+            "{last}"
+        );
+    };
+    std::fs::remove_file(&key).unwrap();
+    refused("is gone");
+    let other = world.home().join(".ai/config/keys/signing/private_key.pem");
+    std::fs::copy(other, &key).unwrap();
+    refused("is another one");
+    std::fs::write(&key, kept).unwrap();
+    let record = world.state().join("node.json");
+    let text = std::fs::read(&record).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    let mut child = Daemon::spawn(&world, "");
+    let status = until("ryed to end", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(70), "{}", world.log());
+    assert!(world.log().contains("node.json"), "{}", world.log());
+    std::fs::write(&record, text).unwrap();
+    let _serves = world.start("");
+}
+
+#[test]
 fn a_second_daemon_with_another_socket_is_refused_too() {
     let world = World::new();
     let first = world.start("");
@@ -176,6 +296,24 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
     assert!(left.is_empty(), "{left:#?}");
     let status = daemon.ended();
     assert!(!status.success(), "{status}");
+}
+
+#[test]
+fn when_the_parent_dies_the_daemon_ends_what_has_left_its_session_before_it_goes() {
+    let world = World::new();
+    world.graph(
+        "t/tree",
+        "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"(setsid sh -c '(sleep 1000 &); touch up; exec sleep 1000' &); until [ -e up ]; do sleep 0.01; done; touch in; sleep 1000\"}}\n    next: done\n  done: {type: return}",
+    );
+    let daemon = world.start("");
+    let _run = world.start_run("t/tree");
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    rye_tests::processes::send(daemon.parent_pid(), Signal::SIGKILL);
+    let left = rye_tests::processes::left(world.root());
+    assert!(left.is_empty(), "{left:#?}");
+    let _status = daemon.ended();
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn a_torn_tail_of_the_log_is_cut_and_the_daemon_continues() {
     let _stopped = world.ryectl("daemon stop").ok();
     let last = used(&world).pop().unwrap();
     let bytes = fs::read(&last).unwrap();
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let end = end_of_frames(&bytes);
     // Half a frame, as a power cut leaves it: its beginning is there, its end is not.
     let file = File::options().write(true).open(&last).unwrap();
     file.write_all_at(&bytes[..20], u64::try_from(end).unwrap())
@@ -139,7 +139,7 @@ fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
     let _stopped = world.ryectl("daemon stop").ok();
     let segment = used(&world).remove(0);
     let healthy = fs::read(&segment).unwrap();
-    let at = healthy.iter().rposition(|byte| *byte != 0).unwrap() / 3;
+    let at = end_of_frames(&healthy) / 3;
     let mut damaged = healthy.clone();
     damaged[at] ^= 1;
     fs::write(&segment, &damaged).unwrap();
@@ -161,8 +161,31 @@ fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
         .code(69)
         .tells(&["damaged at byte"]);
 
+    fs::write(&segment, &healthy[..healthy.len() / 2]).unwrap();
+    let _told = world
+        .ryectl("ps")
+        .run()
+        .code(69)
+        .tells(&[segment.to_str().unwrap(), "was cut short"]);
+
     fs::write(&segment, &healthy).unwrap();
     assert_eq!(history(&world), before);
+}
+
+/// Where the frames of a segment end; what follows is zero, up to the mark that every segment ends with.
+fn end_of_frames(segment: &[u8]) -> usize {
+    let frames = segment.strip_suffix(b"rye log segment\n").unwrap();
+    frames.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+#[test]
+fn segments_are_as_long_as_is_set() {
+    let (world, _) = with_history();
+    let _stopped = world.ryectl("daemon stop").ok();
+    let mark = u64::try_from(b"rye log segment\n".len()).unwrap();
+    for segment in segments(&world) {
+        assert_eq!(fs::metadata(&segment).unwrap().len(), (256 << 10) + mark);
+    }
 }
 
 /// Segments that hold frames, oldest first.

@@ -25,8 +25,9 @@ use super::{IndexState, Shared};
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the last checkpoint waits for projects.
 const LAST: Duration = Duration::from_secs(2);
-/// Pause after an index that could not even be built anew.
-const REOPEN: Duration = Duration::from_mins(1);
+/// First pause after an index that could not even be built anew; each further one is twice as long, up to [`LONGEST_REOPEN`].
+const REOPEN: Duration = Duration::from_secs(1);
+const LONGEST_REOPEN: Duration = Duration::from_mins(1);
 
 /// A run that has ended.
 #[derive(Debug)]
@@ -86,6 +87,7 @@ pub(super) struct Archiver {
     known: HashMap<RunId, ArchiveOffset>,
     index: Option<Index>,
     reopen_at: Instant,
+    reopen_pause: Duration,
     unarchived: Vec<Ended>,
     /// Archived, and not in the index.
     unindexed: Vec<(Ended, Entry)>,
@@ -104,6 +106,7 @@ impl Archiver {
             known,
             index: None,
             reopen_at: Instant::now(),
+            reopen_pause: REOPEN,
             unarchived: Vec::new(),
             unindexed: Vec::new(),
             indexed: HashMap::new(),
@@ -193,7 +196,6 @@ impl Archiver {
     }
 
     fn open_index(&mut self) {
-        self.reopen_at = Instant::now() + REOPEN;
         self.shared.index.send_replace(IndexState::Opening);
         match Index::open(&self.shared.dir, &self.shared.archive) {
             Ok(index) => {
@@ -201,8 +203,11 @@ impl Archiver {
                     .index
                     .send_replace(IndexState::Ready(index.clone()));
                 self.index = Some(index);
+                self.reopen_pause = REOPEN;
             }
             Err(error) => {
+                self.reopen_at = Instant::now() + self.reopen_pause;
+                self.reopen_pause = LONGEST_REOPEN.min(self.reopen_pause * 2);
                 tracing::warn!(error = %rye_core::error::with_sources(&error), "the index cannot be opened");
                 self.shared
                     .index

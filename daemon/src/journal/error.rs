@@ -36,7 +36,7 @@ pub enum Error {
         offset: u64,
     },
     /// A part of the store is gone that other parts refer to. Nothing was changed.
-    #[error("`{}` is missing or too short; restore the state directory from a copy", path.display())]
+    #[error("`{}` is missing or was cut short; restore the state directory from a copy", path.display())]
     Missing {
         /// What is missing.
         path: PathBuf,

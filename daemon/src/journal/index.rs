@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -104,8 +104,32 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexEr
 
 #[derive(Debug, Clone)]
 pub(super) struct Index {
-    db: sled::Db,
+    db: Store,
     dir: PathBuf,
+}
+
+/// sled, whose last handle writes when it is dropped, and panics if it cannot.
+#[derive(Debug, Clone)]
+struct Store(Option<sled::Db>);
+
+impl Deref for Store {
+    type Target = sled::Db;
+
+    fn deref(&self) -> &sled::Db {
+        self.0.as_ref().expect("it is taken when it is dropped")
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let db = self.0.take();
+        if let Err(error) = guarded(|| {
+            drop(db);
+            Ok(())
+        }) {
+            tracing::warn!(%error, "the index was not closed in good order");
+        }
+    }
 }
 
 impl Index {
@@ -128,6 +152,7 @@ impl Index {
             .cache_capacity(CACHE_BYTES)
             .flush_every_ms(None)
             .open()?;
+        let db = Store(Some(db));
         let index = Self { db, dir };
         let applied = index.applied()?;
         let length = archive.length()?;
@@ -315,4 +340,39 @@ fn set_aside(state: &Path) -> io::Result<()> {
         number += 1;
     }
     fs::rename(dir, state.join(format!("index.broken-{number}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    #[expect(
+        unsafe_code,
+        reason = "the file of the index is made one that refuses every write"
+    )]
+    fn an_index_that_cannot_be_written_when_it_is_closed_brings_nobody_down() {
+        let state = tempfile::tempdir().unwrap();
+        let archive = Archive::open(state.path()).unwrap();
+        let index = Index::open(state.path(), &archive).unwrap();
+        index.db.insert("not yet", "on disk").unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let file = fs::canonicalize(directory(state.path()).join("db")).unwrap();
+        let mut found = 0;
+        for entry in fs::read_dir("/proc/self/fd").unwrap() {
+            let entry = entry.unwrap().path();
+            if fs::read_link(&entry).is_ok_and(|target| target == file) {
+                let number = entry.file_name().unwrap().to_str().unwrap();
+                // SAFETY: the descriptor is sled's, which goes on using it under its number and closes it.
+                let replaced =
+                    unsafe { libc::dup2(full.as_raw_fd(), number.parse::<i32>().unwrap()) };
+                assert!(replaced >= 0);
+                found += 1;
+            }
+        }
+        assert!(found > 0, "the file is open");
+        drop(index);
+    }
 }

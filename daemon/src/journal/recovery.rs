@@ -136,7 +136,7 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
     let mut tail = None;
     for (place, id) in ids.iter().enumerate() {
         let path = segment::path(dir, *id);
-        let bytes = fs::read(&path).map_err(files("read", &path))?;
+        let bytes = frames(&path)?;
         let mut at = 0;
         let mut needed_from = None;
         while let Some(frame) =
@@ -159,8 +159,7 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
             claims.hear(*id, &bytes[at..]);
             for later in &ids[place + 1..] {
                 let path = segment::path(dir, *later);
-                let bytes = fs::read(&path).map_err(files("read", &path))?;
-                claims.hear(*later, &bytes);
+                claims.hear(*later, &frames(&path)?);
             }
             if claims.contradict(replay) {
                 let offset = size(at);
@@ -170,6 +169,19 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
         }
     }
     Ok(tail)
+}
+
+/// What a segment holds for frames. One that does not end with the mark was cut, which no crash does to a file that had its
+/// whole length before its first frame.
+fn frames(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = fs::read(path).map_err(files("read", path))?;
+    if !bytes.ends_with(segment::MARK) {
+        return Err(Error::Missing {
+            path: path.to_owned(),
+        });
+    }
+    bytes.truncate(bytes.len() - segment::MARK.len());
+    Ok(bytes)
 }
 
 /// What the sound frames behind a bad one say.

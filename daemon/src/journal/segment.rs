@@ -1,5 +1,6 @@
 //! Segment files: `<state>/log/<id>.seg`, zeroed and synced to their full length before the first frame goes in, so
-//! that a sync of the log never has to wait for the file system to allocate.
+//! that a sync of the log never has to wait for the file system to allocate. The last bytes are a mark that no frame
+//! overwrites: a segment without it was cut, and what it lost was acknowledged.
 //!
 //! **Owns** the pool of prepared files (`spare-<n>.ready`): two are kept, one that comes next and one that is left for
 //! endings when the disk is full. **Never** touches a file that holds frames. A file enters the pool by rename
@@ -16,12 +17,16 @@ use rye_core::frame::SegmentId;
 use tokio::sync::watch;
 
 use super::faults::Faults;
+use super::log::size;
 use super::watermark::{POISON, lock};
 
 /// Prepared files that are kept: the next one, and one for endings.
 const KEPT: usize = 2;
 /// Pause between tries while the disk is full.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What every segment ends with, behind its capacity.
+pub(super) const MARK: &[u8] = b"rye log segment\n";
 
 /// Whether the log can grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,7 @@ pub enum Storage {
 pub(super) struct Segment {
     pub(super) id: SegmentId,
     pub(super) file: File,
-    /// Its length in bytes, all of it zeroed.
+    /// Bytes for frames, all of them zeroed.
     pub(super) capacity: u64,
 }
 
@@ -98,7 +103,7 @@ impl Pool {
                 (_, Some("tmp")) => fs::remove_file(path)?,
                 (Some(number), Some("ready")) => {
                     stock.made = stock.made.max(number);
-                    if entry.metadata()?.len() == segment_bytes {
+                    if entry.metadata()?.len() == segment_bytes + size(MARK.len()) {
                         stock.files.push(path);
                     } else {
                         fs::remove_file(path)?;
@@ -168,7 +173,7 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Makes one zeroed file of `bytes`, synced with its directory.
+    /// Makes one file of `bytes` zeros and the mark, synced with its directory.
     fn prepare(&self, number: u64, bytes: u64) -> io::Result<PathBuf> {
         let temporary = self.dir.join(format!("spare-{number}.tmp"));
         let ready = self.dir.join(format!("spare-{number}.ready"));
@@ -181,6 +186,7 @@ impl Pool {
                 file.write_all(&zeros[..piece])?;
                 left -= piece;
             }
+            file.write_all(MARK)?;
             file.sync_all()?;
             fs::rename(&temporary, &ready)?;
             sync_dir(&self.dir)

@@ -1,5 +1,7 @@
 //! The node key: made at the first start, signs system items, run files and heads of runs.
 
+use std::path::PathBuf;
+
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
@@ -8,6 +10,7 @@ use rye_core::seal::{Fingerprint, SecretKey, Token, sign_json, sign_text};
 use rye_item::keys::{self, KeyDir};
 use rye_item::{system, trust};
 
+use super::directory::Origin;
 use crate::config::Config;
 use crate::journal::Signer;
 
@@ -17,6 +20,19 @@ pub enum Error {
     /// Its key.
     #[error("failed to open the node key")]
     Key(#[source] keys::Error),
+    /// The key is not the one that signed what is kept here.
+    #[error(
+        "the node key `{path}` {}, and what is kept beside it is signed with {expected}; put that key back",
+        found.as_ref().map_or_else(|| "is gone".to_owned(), |found| format!("is another one ({found})"))
+    )]
+    Lost {
+        /// The private key.
+        path: PathBuf,
+        /// Whose signatures there are.
+        expected: String,
+        /// The key that is there, if there is one.
+        found: Option<Fingerprint>,
+    },
     /// The user's trust store.
     #[error("failed to enter the node key into the user's trust store")]
     Trust(#[source] trust::Error),
@@ -29,6 +45,7 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Key(source) => source.kind(),
+            Self::Lost { .. } => ErrorKind::DataLoss,
             Self::Trust(source) => source.kind(),
             Self::System(source) => source.kind(),
         }
@@ -42,10 +59,13 @@ pub(super) struct NodeKey {
 }
 
 impl NodeKey {
-    /// Opens or makes the key, lets the user trust it, and installs the system items it signs.
-    pub(super) fn open(config: &Config, clock: &dyn Clock) -> Result<Self, Error> {
+    /// Opens the key, or makes one where nothing is kept yet, lets the user trust it, and installs the system items it signs.
+    pub(super) fn open(config: &Config, origin: &Origin, clock: &dyn Clock) -> Result<Self, Error> {
         let folder = KeyDir::new(config.state_dir.join("keys"));
-        let (secret, _) = folder.load_or_create().map_err(Error::Key)?;
+        let secret = match origin {
+            Origin::New | Origin::Copied(None) => folder.load_or_create().map_err(Error::Key)?.0,
+            Origin::Own(signer) | Origin::Copied(Some(signer)) => load(&folder, signer)?,
+        };
         let word = trust::introduce(&config.user_space, &secret, "ryed", clock.now());
         if word.map_err(Error::Trust)? == trust::Word::TakenOut {
             // What this node keeps for itself it checks with the key at hand; only others do not believe it.
@@ -61,6 +81,21 @@ impl NodeKey {
 
     pub(super) fn fingerprint(&self) -> &Fingerprint {
         self.secret.public().fingerprint()
+    }
+}
+
+/// The key of `folder`, if it is the one called `expected`.
+fn load(folder: &KeyDir, expected: &str) -> Result<SecretKey, Error> {
+    let lost = |found| Error::Lost {
+        path: folder.private_path(),
+        expected: expected.to_owned(),
+        found,
+    };
+    match folder.load() {
+        Ok(key) if key.public().fingerprint().as_str() == expected => Ok(key),
+        Ok(key) => Err(lost(Some(key.public().fingerprint().clone()))),
+        Err(keys::Error::Missing { .. }) => Err(lost(None)),
+        Err(error) => Err(Error::Key(error)),
     }
 }
 

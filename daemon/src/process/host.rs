@@ -39,6 +39,11 @@ pub fn harden() -> OpenFiles {
     files
 }
 
+/// How many files this process may have open.
+pub fn most_open_files() -> usize {
+    usize::try_from(inherited_open_files().soft).unwrap_or(usize::MAX)
+}
+
 /// The limit on open files now in force.
 pub(super) fn inherited_open_files() -> OpenFiles {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));

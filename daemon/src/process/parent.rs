@@ -72,6 +72,10 @@ pub fn of_this_process(claimed: Option<i32>) -> Option<Pid> {
 /// Must be called before any thread is started: it waits for every child there is, and blocks signals.
 pub fn run(mut daemon: Command) -> Result<Exit, Error> {
     let failed = |step| move |source| Error::Parent { step, source };
+    // A caller whose pid is the parent's counts as none of a run's, so no process of a run may look into it or steer it.
+    prctl::set_dumpable(false)
+        .map_err(io::Error::from)
+        .map_err(failed("keep others from looking into this process"))?;
     let signals = listen().map_err(failed("listen to signals"))?;
     prctl::set_child_subreaper(true)
         .map_err(io::Error::from)

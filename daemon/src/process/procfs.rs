@@ -168,7 +168,7 @@ pub(super) fn tree(root: i32) -> Vec<Stat> {
 }
 
 /// The id of this boot of the machine; empty where the kernel does not tell.
-pub(super) fn boot_id() -> String {
+pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())
         .unwrap_or_default()

@@ -61,7 +61,8 @@ impl Orphans {
     }
 
     /// Looks through the children of the adopter for those in the leader's group or session, and those that carry the
-    /// attempt's tag.
+    /// attempt's tag. If the adopter itself is dead, orphans went to whoever is above it, and every process there is is
+    /// looked at.
     ///
     /// The leader is dead, so whatever lives of the attempt descends from a child of the adopter. If the list of these is
     /// whole and each is known for what it is, then nobody who is missing here is left.
@@ -73,21 +74,26 @@ impl Orphans {
         let Some(adopter) = self.adopter else {
             return look;
         };
+        let adopts = Stat::read(adopter).is_some_and(|stat| stat.is_alive());
+        let listed = if adopts {
+            procfs::children_of_single_thread(adopter)
+        } else {
+            procfs::all().into_iter().map(|stat| stat.pid).collect()
+        };
         // The one child that the adopter did not adopt is this daemon.
         let daemon = getpid().as_raw();
-        for pid in procfs::children_of_single_thread(adopter) {
-            if pid == daemon {
-                continue;
-            }
+        for pid in listed.into_iter().filter(|pid| *pid != daemon) {
             // Reaped since it was listed, and so perhaps replaced: the list may have a gap.
-            let Some(stat) = Stat::read(pid).filter(|stat| stat.parent == adopter) else {
+            let there = Stat::read(pid).filter(|stat| !adopts || stat.parent == adopter);
+            let Some(stat) = there else {
                 look.is_settled = false;
                 continue;
             };
             match self.ownership(&stat) {
                 Ownership::Ours => look.found.push(stat),
                 Ownership::Foreign => {}
-                Ownership::Unknown => look.is_settled = false,
+                // Among all processes there are threads of the kernel, of which nothing is ever told.
+                Ownership::Unknown => look.is_settled &= !adopts && !stat.has_memory(),
             }
         }
         look

@@ -199,7 +199,7 @@ async fn a_child_starts_clean() {
         "pid, group, session"
     );
     assert_eq!(fields[21], identity.start_time.to_string());
-    assert_eq!(identity.boot_id, procfs::boot_id());
+    assert_eq!(identity.boot_id, boot_id());
 }
 
 #[tokio::test]
@@ -708,7 +708,7 @@ async fn members_of_a_session_without_leader_need_the_tag_too() {
         let leader = ProcessIdentity {
             pid: text(&exited.unwrap().stdout).trim().parse().unwrap(),
             start_time: 1,
-            boot_id: procfs::boot_id(),
+            boot_id: boot_id(),
         };
         let receipt = end_leftovers(&[untagged(leader)]);
         assert_eq!(is_alive(member), survives, "{environment}: {receipt:?}");

@@ -1,16 +1,24 @@
 //! Who calls, decided when the connection is accepted: see `daemon/docs/capabilities.md`.
 //!
 //! A peer that descends from the daemon or its parent **is a run** and never a principal; until runs have tokens it is
-//! refused. A peer of another uid has no grant and is refused; so is one whose lineage cannot be found out.
+//! refused. So is one whose lineage cannot be found out. A peer of another uid has no grant, and its connection is closed.
+//!
+//! **Bounds.** Connections take descriptors, which the runs need. Principals have at most half of them; those who are refused
+//! have a few between them, for as long as it takes to be told why.
 
+use std::future::Future as _;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use nix::unistd::Pid;
 use rye_core::capability::Layer;
 use rye_core::error::with_sources;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 use tonic::service::Interceptor;
 use tonic::transport::server::Connected;
 use tonic::{Request, Status};
@@ -38,26 +46,71 @@ impl Caller {
     }
 }
 
+/// Connections at once of callers that are refused.
+const MOST_REFUSED: usize = 16;
+/// How long such a connection lasts.
+const REFUSED_FOR: Duration = Duration::from_secs(2);
+
+/// The places that connections take.
+#[derive(Debug)]
+pub(super) struct Places {
+    guard: Guard,
+    principals: Arc<Semaphore>,
+    refused: Arc<Semaphore>,
+}
+
+impl Places {
+    /// Places for as many principals as half of `descriptors` allow.
+    pub(super) fn new(guard: Guard, descriptors: usize) -> Self {
+        Self {
+            guard,
+            principals: Arc::new(Semaphore::new(
+                (descriptors / 2).min(Semaphore::MAX_PERMITS),
+            )),
+            refused: Arc::new(Semaphore::new(MOST_REFUSED)),
+        }
+    }
+
+    /// A place for `stream`, whose other end is `caller`. `None` closes it: there is none left, or the caller has no business here.
+    pub(super) fn take(&self, stream: UnixStream, caller: Caller) -> Option<Peer> {
+        let is_foreign = caller.uid.is_some_and(|uid| uid != self.guard.uid);
+        let is_refused = self.guard.admit(Some(caller)).is_err();
+        let places = match (is_foreign, is_refused) {
+            (true, _) => return None,
+            (false, true) => &self.refused,
+            (false, false) => &self.principals,
+        };
+        let place = Arc::clone(places).try_acquire_owned().ok()?;
+        Some(Peer {
+            stream,
+            caller,
+            ends: is_refused.then(|| Box::pin(tokio::time::sleep(REFUSED_FOR))),
+            _place: place,
+        })
+    }
+}
+
 /// A connection that knows who is at its other end.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
     caller: Caller,
+    /// When it is closed whatever the other end does, if its caller is refused.
+    ends: Option<Pin<Box<Sleep>>>,
+    _place: OwnedSemaphorePermit,
 }
 
-impl Peer {
-    pub(super) fn of(stream: UnixStream, parent: Pid) -> Self {
-        let (uid, lineage) = match process::Peer::of(&stream) {
+impl Caller {
+    /// Who is at the other end of `stream`.
+    pub(super) fn of(stream: &UnixStream, parent: Pid) -> Self {
+        let (uid, lineage) = match process::Peer::of(stream) {
             Ok(found) => (Some(found.uid()), found.lineage(Some(parent))),
             Err(error) => {
                 tracing::warn!(error = %with_sources(&error), "a caller could not be identified");
                 (None, Lineage::Unknown)
             }
         };
-        Self {
-            stream,
-            caller: Caller { uid, lineage },
-        }
+        Self { uid, lineage }
     }
 }
 
@@ -75,6 +128,11 @@ impl AsyncRead for Peer {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        let is_over = |ends: &mut Pin<Box<Sleep>>| ends.as_mut().poll(cx).is_ready();
+        if self.ends.as_mut().is_some_and(is_over) {
+            // Nothing was read, which is how the end of a stream is told.
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
@@ -179,5 +237,54 @@ mod tests {
             );
         }
         assert!(guard.admit(None).is_err());
+    }
+
+    fn caller(uid: u32, lineage: Lineage) -> Caller {
+        Caller {
+            uid: Some(uid),
+            lineage,
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_have_places_and_give_them_back() {
+        let places = Places::new(Guard::new(1000), 8);
+        let take = |uid, lineage| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            places
+                .take(ours, caller(uid, lineage))
+                .map(|peer| (peer, theirs))
+        };
+        assert!(take(1001, Lineage::Outside).is_none(), "another uid");
+        for (lineage, most) in [
+            (Lineage::Outside, 4),
+            (Lineage::Inside, MOST_REFUSED),
+            (Lineage::Unknown, MOST_REFUSED),
+        ] {
+            let mut held: Vec<_> = std::iter::from_fn(|| take(1000, lineage))
+                .take(100)
+                .collect();
+            assert_eq!(held.len(), most, "{lineage:?}");
+            held.pop();
+            assert!(take(1000, lineage).is_some(), "{lineage:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_refused_cannot_stay() {
+        use tokio::io::AsyncReadExt as _;
+
+        let places = Places::new(Guard::new(1000), 8);
+        for (lineage, ends) in [(Lineage::Inside, true), (Lineage::Outside, false)] {
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let mut peer = places.take(ours, caller(1000, lineage)).unwrap();
+            let mut byte = [0];
+            let read = tokio::time::timeout(REFUSED_FOR * 2, peer.read(&mut byte));
+            assert_eq!(
+                read.await.is_ok_and(|read| read.unwrap() == 0),
+                ends,
+                "{lineage:?}"
+            );
+        }
     }
 }

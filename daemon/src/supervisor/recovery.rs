@@ -54,6 +54,29 @@ impl Supervisor {
         }
     }
 
+    /// Suspends what was live in the directory that this daemon's records were copied from: whoever works there may go on with the very
+    /// same runs, so that nothing here goes on by itself.
+    pub async fn suspend_all(&self, live: Vec<Arc<Run>>) {
+        if let Err(error) = settle_open_calls(self.journal(), &live).await {
+            tracing::error!(error = %with_sources(&error), "paid calls that were under way are not settled");
+        }
+        for run in live.iter().filter(|run| run.suspension().is_none()) {
+            if let Err(error) = self.suspend_found(run, SuspendReason::Restart).await {
+                tracing::error!(run = %run.id, error = %with_sources(&error), "a run of a copy was not suspended");
+            }
+        }
+    }
+
+    /// Suspends `run`, which no task of this daemon has taken up.
+    async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<(), Error> {
+        let node = run.current_node().filter(|_| run.suspension().is_none());
+        let why = Suspension::new(reason).at(node);
+        let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
+        self.journal().commit(vec![event]).await?;
+        // It may have been asked to stop, before the daemon went down or just now.
+        self.end_suspended(&run.id).await
+    }
+
     /// Recovers `run` as the daemon found it: only one that is suspended there may have got a task from somebody else since.
     async fn recover_run(&self, run: &Arc<Run>) -> Result<(), Error> {
         if run.status().is_terminal() {
@@ -85,12 +108,7 @@ impl Supervisor {
         } else {
             return self.launch_created(run).await;
         };
-        let node = run.current_node().filter(|_| suspended.is_none());
-        let why = Suspension::new(reason).at(node);
-        let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
-        self.journal().commit(vec![event]).await?;
-        // It may have been asked to stop, before the daemon went down or just now.
-        self.end_suspended(&run.id).await
+        self.suspend_found(&run, reason).await
     }
 }
 

@@ -37,6 +37,8 @@ impl Foreign {
         drop(free);
         let process = in_clean_environment(&program, home.path(), home.path())
             .args(["serve", "--port", &port.to_string()])
+            // It judges by whether its answer was read to the end, so that it must not be there at once.
+            .args(["--stream-chunk-delay-ms", "25"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -7,7 +7,7 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::model::{Event, Run, RunEvent, SuspendReason, Suspension};
 use serde_json::json;
 
-use super::super::{Error, Refused, Why};
+use super::super::{Error, Refused, Why, segment};
 use super::rig::*;
 
 /// The newest segment that holds frames, with the end of each frame.
@@ -46,11 +46,8 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
     for cut in ends[last - 2]..ends[last] {
         restore(rig.root.path(), &whole);
         let mut torn = bytes.clone();
-        if cut % 2 == 0 {
-            torn.truncate(cut);
-        } else {
-            torn[cut..].fill(0);
-        }
+        let end = torn.len() - segment::MARK.len();
+        torn[cut..end].fill(if cut % 2 == 0 { 0xa5 } else { 0 });
         fs::write(&path, torn).unwrap();
         let (journal, recovered) = rig.try_open().await.unwrap();
         let expected = if cut < ends[last - 1] {
@@ -63,6 +60,27 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
         let step = expected.steps() + 1;
         journal.put(turn(&run, step)).await;
     }
+}
+
+#[tokio::test]
+async fn a_segment_that_was_cut_anywhere_stops_the_boot_and_touches_nothing() {
+    let rig = Rig::with_segments_of(16 * 1024);
+    let journal = rig.open().await;
+    journal.put_run(&rig, "run-a", 5).await;
+    drop(journal);
+    let (path, bytes, ends) = tail(&rig);
+    let behind_frames = [ends[ends.len() - 1], bytes.len() - 1];
+    for cut in ends.iter().copied().chain(behind_frames) {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let before = image(rig.root.path());
+        match rig.try_open().await {
+            Err(Error::Missing { path: named }) => assert_eq!(named, path),
+            other => panic!("cut at byte {cut}: {other:?}"),
+        }
+        assert_eq!(image(rig.root.path()), before);
+    }
+    fs::write(&path, &bytes).unwrap();
+    rig.try_open().await.unwrap();
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::clock::{HostClock, Timer};
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
 use crate::journal::{self, Faults, Journal};
+use crate::node::directory::Origin;
 use crate::node::identity::NodeKey;
 use crate::process::{self, Spawner};
 use crate::projects::Projects;
@@ -72,7 +73,7 @@ impl Rig {
         let more = more.map(|(name, value)| variable(name, Path::new(value)));
         let environment = Environment::of(own.into_iter().chain(more));
         let config = Arc::new(load(&Args::default(), &environment).unwrap().config);
-        let signer = Arc::new(NodeKey::open(&config, &HostClock).unwrap());
+        let signer = Arc::new(NodeKey::open(&config, &Origin::New, &HostClock).unwrap());
         let key = KeyDir::new(config.state_dir.join("keys")).load().unwrap();
         Self {
             root,
