@@ -366,6 +366,7 @@ impl Page {
                 "id",
                 json!(format!("agent/threads/{}/{}", self.graph, self.run)),
             ),
+            ("name", json!(self.run)),
             ("title", json!(format!("Graph: {}", self.graph))),
             ("entry_type", json!("graph_transcript")),
             ("category", json!(format!("agent/threads/{}", self.graph))),

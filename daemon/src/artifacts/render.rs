@@ -54,6 +54,7 @@ pub(super) fn state_page(run: &Run, cost: &Cost) -> Option<String> {
         .map_or("", |graph| graph.version.as_str());
     let fields = [
         ("id", json!(format!("graphs/{graph}/{}", run.id))),
+        ("name", json!(run.id)),
         ("title", json!(format!("State: {graph} ({})", run.id))),
         ("entry_type", json!("graph_state")),
         ("category", json!(format!("graphs/{graph}"))),

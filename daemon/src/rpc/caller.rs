@@ -1,7 +1,7 @@
 //! Who calls, decided when the connection is accepted: see `daemon/docs/capabilities.md`.
 //!
 //! A peer that descends from the daemon or its parent **is a run** and never a principal; until runs have tokens it is
-//! refused. So is one whose lineage cannot be found out. A peer of another uid has no grant, and its connection is closed.
+//! refused. So is one whose lineage cannot be found out, and one of another uid, which has no grant.
 //!
 //! **Bounds.** Connections take descriptors, which the runs need. Principals have at most half of them; those who are refused
 //! have a few between them, for as long as it takes to be told why.
@@ -71,14 +71,13 @@ impl Places {
         }
     }
 
-    /// A place for `stream`, whose other end is `caller`. `None` closes it: there is none left, or the caller has no business here.
+    /// A place for `stream`, whose other end is `caller`. `None` closes it: there is none left.
     pub(super) fn take(&self, stream: UnixStream, caller: Caller) -> Option<Peer> {
-        let is_foreign = caller.uid.is_some_and(|uid| uid != self.guard.uid);
         let is_refused = self.guard.admit(Some(caller)).is_err();
-        let places = match (is_foreign, is_refused) {
-            (true, _) => return None,
-            (false, true) => &self.refused,
-            (false, false) => &self.principals,
+        let places = if is_refused {
+            &self.refused
+        } else {
+            &self.principals
         };
         let place = Arc::clone(places).try_acquire_owned().ok()?;
         Some(Peer {
@@ -255,18 +254,18 @@ mod tests {
                 .take(ours, caller(uid, lineage))
                 .map(|peer| (peer, theirs))
         };
-        assert!(take(1001, Lineage::Outside).is_none(), "another uid");
-        for (lineage, most) in [
-            (Lineage::Outside, 4),
-            (Lineage::Inside, MOST_REFUSED),
-            (Lineage::Unknown, MOST_REFUSED),
+        for (uid, lineage, most) in [
+            (1000, Lineage::Outside, 4),
+            (1000, Lineage::Inside, MOST_REFUSED),
+            (1000, Lineage::Unknown, MOST_REFUSED),
+            (1001, Lineage::Outside, MOST_REFUSED),
         ] {
-            let mut held: Vec<_> = std::iter::from_fn(|| take(1000, lineage))
+            let mut held: Vec<_> = std::iter::from_fn(|| take(uid, lineage))
                 .take(100)
                 .collect();
             assert_eq!(held.len(), most, "{lineage:?}");
             held.pop();
-            assert!(take(1000, lineage).is_some(), "{lineage:?}");
+            assert!(take(uid, lineage).is_some(), "{lineage:?}");
         }
     }
 
