@@ -79,7 +79,7 @@ use threads::{IndexState, Shared};
 use watermark::lock;
 
 pub use accounts::AccountRow;
-pub use artifacts::{ArtifactLane, Artifacts, Note, Reading, Transcripts, Unusable};
+pub use artifacts::{ArtifactLane, Artifacts, Money, Note, Reading, Transcripts, Unusable};
 pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
 pub use feed::{Feed, FeedError};

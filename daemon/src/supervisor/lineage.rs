@@ -163,6 +163,7 @@ impl Supervisor {
                 Some(run) => StartAt::Continue {
                     run,
                     layers: Vec::new(),
+                    message: None,
                 },
                 None => Asked::start_at(asked.node, asked.inject_state),
             },
@@ -173,12 +174,22 @@ impl Supervisor {
 
     async fn nest_thread(&self, order: &Nest<'_>, thread: &ThreadOrder) -> Result<Nested, Failure> {
         let id = self.new_id(&thread.directive);
+        let continues = order.continues.clone();
         let start = Start {
             inputs: thread.inputs.clone(),
             capabilities: thread.capabilities.clone(),
             limits: thread.limits.clone(),
             model: thread.model.clone(),
             provider: thread.provider.clone(),
+            start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
+            start_at: match continues {
+                Some(run) => StartAt::Continue {
+                    run,
+                    layers: Vec::new(),
+                    message: None,
+                },
+                None => StartAt::Start,
+            },
             ..child(order, RunKind::Thread, thread.is_async)
         };
         if thread.is_only_checked {
