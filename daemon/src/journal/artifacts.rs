@@ -94,9 +94,14 @@ impl From<Fault> for Unusable {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Read(source) => Self::Project(source),
-            Fault::Short(_) | Fault::Foreign(..) | Fault::Broken(_) | Fault::Head => {
-                Self::Transcript(Box::new(fault))
-            }
+            Fault::Short(_)
+            | Fault::Foreign(..)
+            | Fault::Broken(_)
+            | Fault::Head
+            | Fault::Behind(_)
+            | Fault::Differs(_)
+            | Fault::Unsigned(_)
+            | Fault::Payload(..) => Self::Transcript(Box::new(fault)),
         }
     }
 }

@@ -102,6 +102,7 @@ fn a_call_that_a_kill_cut_off_is_told_and_not_made_again() {
     let id = next["run_id"].as_str().unwrap();
     let told = payloads(&world, id, "tool_call_result");
     assert_eq!(told[0]["code"], "interrupted", "{told:?}");
+    let _whole = world.ryectl("transcript --verify --tail 0").arg(id).ok();
 }
 
 #[test]
