@@ -213,7 +213,7 @@ impl Verdict {
 /// The pauses after a failure that may pass, if no row says: where there are too many calls, and else.
 const SLOW: Pauses = Pauses {
     base: Duration::from_secs(2),
-    most: Duration::from_secs(120),
+    most: Duration::from_mins(2),
 };
 const USUAL: Pauses = Pauses {
     base: Duration::from_secs(1),
@@ -267,8 +267,14 @@ pub fn classify<'h>(
 /// What a failed call is charged at. No row has a say in it: it is about what the provider may have done, not about what follows.
 fn charge(failed: &Failed, advice: Advice) -> Charge {
     match failed {
-        Failed::Connect | Failed::Certificate | Failed::Unsendable => Charge::Nothing,
-        Failed::Unanswered | Failed::Headers => Charge::Hold,
+        Failed::Connect
+        | Failed::Certificate
+        | Failed::Unsendable
+        | Failed::Stream {
+            fault: Fault::Api(_),
+            begun: false,
+        } => Charge::Nothing,
+        Failed::Unanswered | Failed::Headers | Failed::Stream { .. } => Charge::Hold,
         Failed::Refused => Charge::Reported,
         Failed::Answered(error) => {
             let has_words = !error.kind.is_empty() || !error.code.is_empty();
@@ -282,11 +288,6 @@ fn charge(failed: &Failed, advice: Advice) -> Charge {
                 _ => Charge::Nothing,
             }
         }
-        Failed::Stream {
-            fault: Fault::Api(_),
-            begun: false,
-        } => Charge::Nothing,
-        Failed::Stream { .. } => Charge::Hold,
     }
 }
 
