@@ -193,6 +193,15 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
     )]
     Events(Events),
+    /// Print the transcript of a run: all that happened in it, whole
+    ///
+    /// Of a thread that is what its model was told, thought and said, and its calls of tools with what they answered. With --json
+    /// its lines are printed as they stand in the file. The chain of its hashes is always checked; where it is broken the output ends, with
+    /// an error and 1.
+    #[command(
+        after_help = "Examples:\n  ryectl transcript app-review-1767225600-abcdefghij --tail 20\n  ryectl transcript app-review-1767225600-abcdefghij --verify --tail 0"
+    )]
+    Transcript(Transcript),
     /// Wait until runs have ended or are suspended
     ///
     /// Ends with 0 if all are completed, 1 if one ended in another way, 75 if one is suspended, 124 if the time is over.
@@ -424,6 +433,20 @@ pub(crate) struct Events {
         hide_default_value = true
     )]
     pub(crate) from: String,
+}
+
+/// A transcript to print.
+#[derive(Debug, Args)]
+pub(crate) struct Transcript {
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// Only so many of the last events.
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<u32>,
+    /// Also check signatures, the end of the file and long payloads, and tell what that came to.
+    #[arg(long)]
+    pub(crate) verify: bool,
 }
 
 /// Runs to wait for.

@@ -28,6 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::Error;
 use crate::error::NotStarted;
 use crate::events::{Events, Follow};
+use crate::transcript::Transcript;
 use crate::wire;
 
 /// Largest request: the daemon refuses longer ones.
@@ -414,6 +415,12 @@ impl Client {
     pub async fn drain(&self) -> Result<(), Error> {
         let v1::DrainResponse {} = self.prompt(self.node().drain(v1::DrainRequest {})).await?;
         Ok(())
+    }
+
+    /// Reads the transcript of a run.
+    pub async fn transcript(&self, request: v1::TranscriptRequest) -> Result<Transcript, Error> {
+        let stream = self.answer(self.runs().transcript(request).await)?;
+        Ok(Transcript::new(self.clone(), stream))
     }
 
     fn runs(&self) -> RunsClient<Channel> {

@@ -4,6 +4,7 @@ pub mod budget;
 pub mod capability;
 mod deltas;
 pub mod models;
+mod transcript;
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{Error, wire};
 
 pub use self::deltas::{Delta, Told};
+pub use self::transcript::{Checked, Verdict};
 
 /// One run: `run --json`, `get --json`, the elements of `ps --json` and `wait --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -131,6 +131,11 @@ impl Output {
         self.document(&serde_json::to_string(value).expect("plain values with text keys are JSON"))
     }
 
+    /// Prints an element of a stream that is JSON on one line already.
+    pub(crate) fn json_text(&mut self, line: &str) -> Result<(), Failure> {
+        self.document(line)
+    }
+
     fn document(&mut self, json: &str) -> Result<(), Failure> {
         match self.stdout {
             Reader::Terminal => self.print(&screen::json(json)),

@@ -7,6 +7,7 @@ pub(crate) mod models;
 pub(crate) mod screen;
 pub(crate) mod speech;
 pub(crate) mod steps;
+pub(crate) mod transcript;
 pub(crate) mod turns;
 
 use rye_client::json;

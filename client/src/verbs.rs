@@ -15,6 +15,7 @@ mod objects;
 mod run;
 mod runs;
 mod sign;
+mod transcript;
 mod verify;
 
 use std::path::PathBuf;
@@ -136,6 +137,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Attach(watch) => run::watch(&watch, session).await,
         Verb::Events(events) => runs::events(&events, session).await,
+        Verb::Transcript(asked) => transcript::transcript(&asked, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,
         Verb::Kill(kill) => runs::kill(&kill, session).await,

@@ -17,7 +17,8 @@ use rye_core::money::Usd;
 
 use crate::inspect::Inspector;
 use crate::journal::{
-    self, Feed, Filter, Journal, Line, Live, Signer, StepLine, Storage, Summary, Walked,
+    self, Extract, Feed, Filter, Journal, Line, Live, Reader, Signer, StepLine, Storage, Summary,
+    Walked,
 };
 use crate::models::Listing;
 use crate::object::Digest;
@@ -240,6 +241,11 @@ impl Visible {
     /// The same, and what its model says meanwhile.
     pub async fn listen(&self, from: Seq) -> Result<Live, journal::Error> {
         self.journal().listen(&self.id, from).await
+    }
+
+    /// Its transcript as it was written.
+    pub async fn transcript(&self, extract: Extract) -> Result<Reader, journal::Error> {
+        self.journal().transcript(&self.id, extract).await
     }
 
     /// Its account and those above it, up to the root of its tree.

@@ -34,7 +34,6 @@ use rye_core::clock::Timestamp;
 use rye_core::digest::Encoded;
 use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
-use rye_core::ledger::Cost;
 use rye_core::model::{Event, Object, Run, RunKind, Spec};
 use serde_json::json;
 
@@ -43,7 +42,7 @@ use self::page::{Outlines, Page};
 use self::receipts::Receipts;
 use self::thread_page::ThreadPage;
 use crate::beneath::Dir;
-use crate::journal::{self, ArtifactLane, Note, Reading, Signer, Transcripts, Unusable};
+use crate::journal::{self, ArtifactLane, Money, Note, Reading, Signer, Transcripts, Unusable};
 use crate::object::ProjectObjects;
 
 /// Shortest time between two turns of runs that are under way: a turn opens the same files for one event as for a hundred.
@@ -387,12 +386,13 @@ impl ArtifactWriter {
 }
 
 impl ArtifactLane for ArtifactWriter {
-    fn record(&mut self, run: &Run, cost: &Cost) -> io::Result<()> {
+    fn record(&mut self, run: &Run, money: &Money) -> io::Result<()> {
+        let cost = &money.cost;
         let root = Dir::root(Path::new(&self.files))?;
         let beside = journal::run_dir(&root, &run.id)?;
         let put = |name: &str, content: &Object| beside.replace(name, &self.signed(run, content));
         put("thread.json", &render::thread(run, cost))?;
-        if let Some(state) = thread_state::state(run, cost) {
+        if let Some(state) = thread_state::state(run, money) {
             match thread_state::escalation(run, cost) {
                 Some(escalation) => put("escalation.json", &escalation)?,
                 None => drop(beside.remove("escalation.json")?),

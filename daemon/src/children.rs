@@ -6,13 +6,13 @@
 //! **Order.** A child run is created in the commit that starts its call; after a restart it is attached to, never started twice. Another
 //! try of the call continues it, or takes what it has come to meanwhile. A request to stop goes to the child run first, and what that
 //! comes to counts. **Failure.** A child run that may not be, or fails, is the failure of its call; one that is suspended suspends who
-//! waits for it. A thread that failed is begun anew only by another try of its call, and nothing is read into its words.
+//! waits for it. A thread that failed goes on only by another try of its call, and nothing is read into its words.
 
 use std::sync::Arc;
 
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty};
-use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Run, RunEvent, RunKind};
+use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Raised, Run, RunEvent, RunKind};
 use rye_core::thread::ThreadTool;
 use serde_json::{Value, json};
 
@@ -72,8 +72,7 @@ const fn there_already(run: RunId) -> Lookup {
     Lookup::Run(Child { run, is_new }, Vec::new())
 }
 
-/// What `run` calls becomes a child run, which continues that of an earlier try if it is one of a graph. Nothing is committed and
-/// nothing begins here.
+/// What `run` calls becomes a child run, which continues that of an earlier try if it can. Nothing is committed and nothing begins here.
 pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Wanted) -> Lookup {
     let continues = match Earlier::of(services, call, wanted.item()).await {
         Ok(Earlier::Counts(child)) => return there_already(child),
@@ -123,18 +122,20 @@ fn refused(failure: Failure) -> Lookup {
     }))
 }
 
-/// Waits for what `child` makes of the call of `parent`, and gives it its task before, if it is new.
+/// Waits for what `child` makes of the call of `parent`, and gives it its task before, if it is new. `limit` names what the time of the
+/// call is that of.
 pub async fn carry_out(
     services: &Arc<Services>,
     parent: &RunId,
     call: &Call,
     child: Child,
     stop: &Stop,
+    limit: &str,
 ) -> Ended {
     if child.is_new {
         services.runs().launch(child.run.clone()).await;
     }
-    child_run(services, stop, parent, call, child.run).await
+    child_run(services, stop, parent, call, child.run, limit).await
 }
 
 /// What a call came to that gave `result`.
@@ -187,6 +188,15 @@ impl Earlier {
                 Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
                     Self::Counts(last.id.clone())
                 }
+                Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. }
+                    if last.spec.kind == RunKind::Thread =>
+                {
+                    if goes_on(&last) {
+                        Self::Continues(last)
+                    } else {
+                        Self::None
+                    }
+                }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     let is_whole = last.spec.kind == RunKind::Graph && !last.spec.is_single_step();
                     if is_whole && last.resumption_node().is_some() {
@@ -214,6 +224,18 @@ impl Earlier {
     }
 }
 
+/// Whether a thread that ended without success can go on with its conversation: there is one, and no limit is used up.
+fn goes_on(thread: &Run) -> bool {
+    let has_conversation = thread.carried().is_some_and(|carried| carried.has_begun());
+    let is_lost = thread.failure().is_some_and(|failure| {
+        matches!(
+            &*failure.code,
+            "data_loss" | "integrity_failed" | "spend_exceeded"
+        )
+    });
+    has_conversation && !is_lost && thread.check_raise(&Raised::default()).is_ok()
+}
+
 /// Waits for a child run, unless it is detached.
 ///
 /// The supervisor stops a child run together with its parent; one that was created at that very moment is stopped here.
@@ -223,6 +245,7 @@ async fn child_run(
     parent: &RunId,
     call: &Call,
     child: RunId,
+    limit: &str,
 ) -> Ended {
     if let Some(answer) = unwaited(services, call, &child).await {
         return Ended::Outcome(Box::new(answer));
@@ -239,7 +262,7 @@ async fn child_run(
             () = task::sleep(remaining) => {
                 (overdue, remaining) = (true, None);
                 let seconds = call.timeout.unwrap_or_default().as_secs_f64();
-                format!("the timeout of its node, {seconds} s")
+                format!("{limit} {parent}, after {seconds} s")
             }
             () = stop.at_least(Urgency::Cancel), if !told => {
                 told = true;

@@ -25,6 +25,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::provider::failure::ErrorRows;
 use rye_core::provider::{Owner, ResolvedModel};
 
 use crate::clock::Timer;
@@ -172,9 +173,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// Calls `model`, the one that it was entered for, in that turn of its thread. Nothing is sent before the first [`Call::next`].
-    pub fn call(self, model: &ResolvedModel, turn: u32, body: String) -> Call {
-        Call::new(self, model, turn, body)
+    /// Calls `model`, the one that it was entered for, in that turn of its thread; `errors` say what its errors mean. Nothing is sent
+    /// before the first [`Call::next`].
+    pub fn call(
+        self,
+        model: &ResolvedModel,
+        errors: &Arc<ErrorRows>,
+        turn: u32,
+        body: String,
+    ) -> Call {
+        Call::new(self, model, Arc::clone(errors), turn, body)
     }
 }
 

@@ -255,7 +255,8 @@ impl Kind for ThreadRun {
             Planned::Tool(prepared) => self.call_tool(call, *prepared, stop).await,
             Planned::Child(child) => {
                 let RunContext { services, run, .. } = &self.at;
-                children::carry_out(services, run, call, child, stop).await
+                let limit = "the limit of time of";
+                children::carry_out(services, run, call, child, stop, limit).await
             }
         };
         match ended {

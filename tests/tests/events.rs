@@ -303,3 +303,33 @@ fn what_a_node_reads_in_vain_is_told_on_the_terminal_and_in_the_transcript() {
     assert_eq!(warnings, ["a", "a"]);
     drop(daemon);
 }
+
+#[test]
+fn a_transcript_is_printed_as_it_was_written_and_every_change_of_it_is_found() {
+    let (world, run) = finished();
+    let text = whole_transcript(&world, &run);
+    let printed = |words: &str| world.ryectl(&format!("transcript {words}")).arg(&run);
+    assert_eq!(printed("--json").ok().stdout(), text);
+    let shown = printed("").ok().stdout();
+    assert!(shown.contains("graph_completed"), "{shown}");
+    assert!(!shown.contains("checkpoint"), "{shown}");
+    let last = printed("--tail 1").ok().stdout();
+    assert!(last.contains("graph_completed"), "{last}");
+    assert_eq!(last.lines().filter(|line| line.contains("  20")).count(), 1);
+    let _sound = printed("--verify --tail 0")
+        .ok()
+        .tells(&["are what was written"]);
+    let path = format!(".ai/state/threads/{run}/transcript.jsonl");
+    // The daemon does not look at a file that it is done with: this is what is found when somebody asks.
+    world.write(
+        &path,
+        text.replacen("\"status\":\"ok\"", "\"status\":\"no\"", 1),
+    );
+    let changed = printed("--verify").run().code(1);
+    let changed = changed.tells(&["was changed, cut or removed", "transcript.jsonl", "byte"]);
+    assert!(
+        changed.stdout().contains("graph_started"),
+        "what stands before is shown"
+    );
+    let _unknown = world.ryectl("transcript nobody-1-aaaaaaaaaa").run().code(3);
+}

@@ -1,6 +1,8 @@
 //! Threads: a directive is run by a model, which a scripted server plays.
 
 mod children;
+mod classed;
+mod continued;
 mod crash;
 mod directives;
 mod files;

@@ -68,6 +68,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("state", 1),
     ("cas", 1),
     ("definition", 1),
+    ("pattern", 1),
     ("directive", 1),
     ("provider", 1),
     ("policy", 1),

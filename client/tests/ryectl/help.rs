@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 55] = [
+const VERBS: [&str; 56] = [
     "",
     "init",
     "key",
@@ -40,6 +40,7 @@ const VERBS: [&str; 55] = [
     "state",
     "attach",
     "events",
+    "transcript",
     "wait",
     "cancel",
     "kill",

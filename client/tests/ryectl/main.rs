@@ -13,6 +13,7 @@ mod help;
 mod scripted;
 mod steering;
 mod thread;
+mod transcript;
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -75,6 +75,10 @@ pub(crate) struct Script {
     pub(crate) envelope: String,
     /// The answer to `Cancel`, if it is refused.
     pub(crate) cancel_refusal: Option<Status>,
+    /// What `Transcript` answers.
+    pub(crate) transcript: Vec<v1::TranscriptResponse>,
+    /// The last request to read a transcript.
+    pub(crate) read: Mutex<Option<v1::TranscriptRequest>>,
     /// Told when somebody wants the run cancelled.
     pub(crate) cancelled: Notify,
 }
@@ -209,6 +213,17 @@ type EventStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>>
 #[tonic::async_trait]
 impl Runs for Answers {
     type StreamStream = EventStream;
+    type TranscriptStream =
+        Pin<Box<dyn Stream<Item = Result<v1::TranscriptResponse, Status>> + Send>>;
+
+    async fn transcript(
+        &self,
+        request: Request<v1::TranscriptRequest>,
+    ) -> Result<Response<Self::TranscriptStream>, Status> {
+        *self.0.read.lock().unwrap() = Some(request.into_inner());
+        let pieces: Vec<_> = self.0.transcript.iter().cloned().map(Ok).collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
+    }
 
     async fn start(
         &self,

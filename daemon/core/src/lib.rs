@@ -24,6 +24,7 @@ pub mod expr;
 pub mod ledger;
 pub mod machine;
 pub mod model;
+pub mod pattern;
 pub mod policy;
 pub mod provider;
 pub mod state;

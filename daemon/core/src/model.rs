@@ -167,13 +167,16 @@ pub struct GraphSource {
 }
 
 /// What a thread works on, so that an edit of a file never changes a thread that has started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadSource {
     /// The text of the directive file as it was verified.
     pub text: Arc<str>,
     /// JSON text of all that was fixed at the start: the directive laid over those it extends, the model, the tools that it may
     /// call.
     pub contract: Arc<str>,
+    /// Where the thread stood that this one continues; `None` for one that begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Arc<thread::State>>,
 }
 
 /// Everything about a run that is fixed when it is accepted.

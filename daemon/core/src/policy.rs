@@ -17,9 +17,9 @@ mod risk;
 use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
-use crate::expr::nearest;
 use crate::model::{ChildTerms, Failure, Limits, Object};
 use crate::money::Usd;
+use crate::pattern::unknown_key;
 
 pub use self::classify::Classification;
 use self::classify::Classifier;
@@ -129,6 +129,11 @@ impl Policy {
         &self.hooks
     }
 
+    /// The rows by which the errors of providers are classed, in their order.
+    pub fn provider_errors(&self) -> &[Value] {
+        self.classifier.provider_errors()
+    }
+
     /// What `failure` means, given the `result` it came with (null if there is none).
     pub fn classify(&self, failure: &Failure, result: &Value) -> Classification {
         self.classifier.classify(failure, result)
@@ -169,16 +174,6 @@ fn entries<'c>(section: &str, map: &'c Object, key: &str) -> Result<&'c [Value],
             Err(fault(section, None, &format!("`{key}` is not a list")))
         }
     }
-}
-
-/// The first key of `map` that is not `known`, in words. `x-…` is free.
-fn unknown_key<'k>(map: &Object, known: impl Iterator<Item = &'k str> + Clone) -> Option<String> {
-    let key = map
-        .keys()
-        .find(|key| !key.starts_with("x-") && !known.clone().any(|known| known == *key))?;
-    let hint =
-        nearest(key, known).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-    Some(format!("unknown key `{key}`{hint}"))
 }
 
 fn hooks(config: &Value, retries: Option<u32>) -> Result<Vec<Hook>, String> {

@@ -224,6 +224,7 @@ impl ThreadMachine {
     /// The next move of a run that nobody has asked to stop.
     fn advance(&mut self, now: Tick) -> Move<Query> {
         match self.state().at.clone() {
+            At::Composing if self.continues() => Move::Note(self.go_on(now.at)),
             At::Composing => Move::Query(Vec::new(), Box::new(Query::Compose)),
             At::Before(before) => self.before(now, &before),
             At::Calling(turn) => self.calling(now, &turn),
@@ -232,16 +233,45 @@ impl ThreadMachine {
         }
     }
 
-    /// The first message is on disk: the conversation begins.
-    fn composed(&mut self, now: Timestamp, composed: Composed) -> Vec<Event> {
+    /// Whether there is a conversation to go on with.
+    fn continues(&self) -> bool {
+        let source = self.run.spec.thread.as_ref();
+        let carried = source.and_then(|source| source.carried.as_ref());
+        carried.is_some_and(|carried| carried.has_begun())
+    }
+
+    /// The conversation of the thread that this one continues goes on. A model that had had the last word is told so.
+    fn go_on(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
+        self.started(now, &mut events);
+        let state = self.state();
+        if let (true, At::Before(before)) = (state.stands_behind_a_turn(), &state.at) {
+            let told = ThreadEvent::CognitionIn {
+                turn: before.turn,
+                source: Source::Continuation,
+                text: "Your work was ended here, and somebody has asked you to go on with it."
+                    .to_owned(),
+            };
+            self.record(now, &mut events, told);
+        }
+        events
+    }
+
+    fn started(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         let model = &self.contract().model;
         let started = ThreadEvent::ThreadStarted {
             directive: self.run.spec.item.clone(),
             provider: model.provider.clone(),
             model: model.id.clone(),
+            continuation_of: self.run.spec.continuation_of.clone(),
         };
-        self.record(now, &mut events, started);
+        self.record(now, events, started);
+    }
+
+    /// The first message is on disk: the conversation begins.
+    fn composed(&mut self, now: Timestamp, composed: Composed) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.started(now, &mut events);
         for message in composed.warnings {
             let node = None;
             self.record(now, &mut events, RunEvent::Warning { node, message });

@@ -7,8 +7,10 @@ use rye_core::model::{Object, Raisable, Run, SuspendReason, proposed};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
+use crate::journal::Money;
+
 /// The unsigned content of `state.json`; `None` for other runs.
-pub(super) fn state(run: &Run, cost: &Cost) -> Option<Object> {
+pub(super) fn state(run: &Run, money: &Money) -> Option<Object> {
     let thread = run.thread()?;
     let why = run.suspension();
     let fields = [
@@ -16,8 +18,8 @@ pub(super) fn state(run: &Run, cost: &Cost) -> Option<Object> {
         ("directive", json!(run.spec.item.id)),
         ("status", json!(run.status())),
         ("inputs", json!(run.spec.inputs)),
-        ("cost", Value::Object(used(run, thread, cost))),
-        ("limits", limits(run, thread)),
+        ("cost", Value::Object(used(run, thread, &money.cost))),
+        ("limits", limits(run, thread, money.limit)),
         ("hooks", json!([])),
         ("required_caps", required(run)),
         ("suspend_reason", json!(why.map(|why| why.reason.as_str()))),
@@ -28,11 +30,11 @@ pub(super) fn state(run: &Run, cost: &Cost) -> Option<Object> {
     Some(object(fields))
 }
 
-/// The unsigned content of `escalation.json`; `None` if the run does not wait at a limit of its own.
+/// The unsigned content of `escalation.json`; `None` if the run does not wait at a limit of its own, or asks nobody for a higher one.
 pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
     let thread = run.thread()?;
     let why = run.suspension()?;
-    let (Some(code), SuspendReason::Limit) = (&why.code, why.reason) else {
+    let (Some(code), SuspendReason::Limit, true) = (&why.code, why.reason, thread.escalated) else {
         return None;
     };
     let (current, max) = (why.current.as_deref()?, why.max.as_deref()?);
@@ -108,16 +110,13 @@ fn used(run: &Run, thread: &State, cost: &Cost) -> Object {
     used
 }
 
-/// The limits in force; of what may be spent, what the thread was accepted with.
-fn limits(run: &Run, thread: &State) -> Value {
-    let (limits, spec) = (&thread.limits, &run.spec.limits);
+/// The limits in force; that of what may be spent is its account's.
+fn limits(run: &Run, thread: &State, spend: Option<Usd>) -> Value {
+    let limits = &thread.limits;
     let fields = [
         ("turns", json!(limits.turns)),
         ("tokens", json!(limits.tokens)),
-        (
-            "spend",
-            json!(spec.spend.or_else(|| run.spec.budget.limit())),
-        ),
+        ("spend", json!(spend)),
         ("spawns", json!(run.below.spawns)),
         ("depth", json!(run.below.depth)),
         (

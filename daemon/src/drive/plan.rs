@@ -110,16 +110,17 @@ impl<K: Kind> Plan<K> {
 }
 
 /// What a call comes to whose child run is refused: it cannot be paid for, its parent has
-/// started as many as it may, or too many of them or of its whole tree are live. `None` if the call is to
-/// be looked up again.
+/// started as many as it may, too many of them or of its whole tree are live, or its record cannot be. `None` if the call is to be
+/// looked up again.
 pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
     let (code, retryable) = match &refused.why {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TooManyChildren(_) => ("too_many_children", false),
         Why::TreeFull(_) => ("resource_exhausted", true),
-        Why::Illegal(_)
-        | Why::NotLive
+        // What was drawn up for the child run cannot be, however often it is drawn up.
+        Why::Illegal(_) => ("internal", false),
+        Why::NotLive
         | Why::Exists
         | Why::KeyTaken(_)
         | Why::Full

@@ -143,7 +143,10 @@ pub(super) async fn carry_out(
     let by_a_tool = matches!(carrier, Carrier::Effect(_));
     let mut ended = match carrier {
         Carrier::Effect(prepared) => effect(context, stop, call, *prepared).await,
-        Carrier::Child(child) => children::carry_out(services, run, call, child, stop).await,
+        Carrier::Child(child) => {
+            let limit = "the timeout of its node in";
+            children::carry_out(services, run, call, child, stop, limit).await
+        }
     };
     if let Ended::Outcome(answer) = &mut ended {
         answer.node_input_hash = node_input_hash;

@@ -14,6 +14,7 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::{Event, Run, Spec};
+use rye_core::money::Usd;
 
 use super::Shared;
 use super::transcript::{Cursor, Fault, Head};
@@ -28,10 +29,19 @@ pub trait Artifacts: fmt::Debug + Send + Sync {
     fn lane(&self, files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane>;
 }
 
+/// What files show of the money of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Money {
+    /// What its chain and all below it have cost.
+    pub cost: Cost,
+    /// What its account may spend; `None` without a limit of its own.
+    pub limit: Option<Usd>,
+}
+
 /// What is made of the runs of one project. All of it blocks.
 pub trait ArtifactLane: Send {
-    /// Writes the files that show the record of a run as it is now, and what it has cost.
-    fn record(&mut self, run: &Run, cost: &Cost) -> io::Result<()>;
+    /// Writes the files that show the record of a run as it is now, and its money.
+    fn record(&mut self, run: &Run, money: &Money) -> io::Result<()>;
 
     /// Takes in that there is more to be made.
     fn add(&mut self, note: Note);
@@ -84,9 +94,14 @@ impl From<Fault> for Unusable {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Read(source) => Self::Project(source),
-            Fault::Short(_) | Fault::Foreign(..) | Fault::Broken(_) | Fault::Head => {
-                Self::Transcript(Box::new(fault))
-            }
+            Fault::Short(_)
+            | Fault::Foreign(..)
+            | Fault::Broken(_)
+            | Fault::Head
+            | Fault::Behind(_)
+            | Fault::Differs(_)
+            | Fault::Unsigned(_)
+            | Fault::Payload(..) => Self::Transcript(Box::new(fault)),
         }
     }
 }

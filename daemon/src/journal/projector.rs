@@ -17,11 +17,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
-use rye_core::ledger::Cost;
 use rye_core::model::{Pages, Run};
 
 use super::archiver::{Covered, Report};
-use super::artifacts::{ArtifactLane, Note, Transcripts};
+use super::artifacts::{ArtifactLane, Money, Note, Transcripts};
 use super::lanes::Lane;
 use super::run_stream::RunStream;
 use super::transcript::Head;
@@ -52,8 +51,8 @@ pub(super) struct Pending {
     /// `None`: render them again.
     pub(super) lines: Option<Vec<u8>>,
     pub(super) pages: Pages,
-    /// What the run had cost when its pages were last due.
-    pub(super) cost: Option<Cost>,
+    /// The money of the run when its pages were last due.
+    pub(super) money: Option<Money>,
     /// The record, once the run was suspended or ended: it changes no more under our eyes.
     pub(super) settled: Option<Arc<Run>>,
 }
@@ -84,7 +83,7 @@ impl Pending {
             (None, _) | (_, None) => None,
         };
         self.pages = self.pages.max(later.pages);
-        self.cost = later.cost.or(self.cost);
+        self.money = later.money.or(self.money);
         self.settled = later.settled;
     }
 }
@@ -396,8 +395,8 @@ impl Projector {
                 }
             },
         };
-        let cost = pending.cost.unwrap_or_default();
-        self.artifacts.record(&run, &cost)
+        let money = pending.money.unwrap_or_default();
+        self.artifacts.record(&run, &money)
     }
 
     /// Makes the transcript up to `head` again if somebody took it away and the checkpoint would drop events of it.
@@ -419,7 +418,7 @@ impl Projector {
                 end: head,
                 lines: Some(Vec::new()),
                 pages: Pages::Keep,
-                cost: None,
+                money: None,
                 settled: None,
             };
             self.receive(id.clone(), nothing_new);

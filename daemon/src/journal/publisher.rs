@@ -13,12 +13,13 @@ use std::sync::mpsc::Receiver;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
-use rye_core::ledger::{AccountId, Cost, Ledger, Rows};
+use rye_core::ledger::{AccountId, Ledger, Rows};
 use rye_core::model::{Event, Pages, Run};
 use rye_core::state::{self, Closed};
 use tokio::sync::oneshot;
 
 use super::archiver::Ended;
+use super::artifacts::Money;
 use super::backlog::Permit;
 use super::projector::Pending;
 use super::record::Rendered;
@@ -102,10 +103,14 @@ impl LiveRuns {
         live.collect()
     }
 
-    /// What an account, which may be among those that were just `closed`, and all below it have spent.
-    fn cost(&self, id: &AccountId, closed: &Closed) -> Cost {
+    /// What an account, which may be among those that were just `closed`, and all below it have spent, and what it may spend.
+    fn money(&self, id: &AccountId, closed: &Closed) -> Money {
+        let account = || self.ledger.account(id).or_else(|| closed.get(id));
         let closed = || closed.get(id)?.cost().ok();
-        self.ledger.cost(id).or_else(closed).unwrap_or_default()
+        Money {
+            cost: self.ledger.cost(id).or_else(closed).unwrap_or_default(),
+            limit: account().and_then(|account| account.limit),
+        }
     }
 
     /// The meters, and the accounts that the records of the runs do not tell.
@@ -160,10 +165,10 @@ impl Entry {
         }
     }
 
-    /// What the run has cost, if its files are to show that.
-    fn shown(&self, live: &LiveRuns, closed: &Closed) -> Option<Cost> {
+    /// The money of the run, if its files are to show that.
+    fn shown(&self, live: &LiveRuns, closed: &Closed) -> Option<Money> {
         let account = &self.stream.spec.budget.account;
-        (self.pages != Pages::Keep).then(|| live.cost(account, closed))
+        (self.pages != Pages::Keep).then(|| live.money(account, closed))
     }
 
     /// Where the run comes to rest with it, if it does.
@@ -241,13 +246,13 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
     }
     live.ledger.enter(rows);
     // What files show of money is what this commit came to, so that they come out the same whenever they are written.
-    let costs: Vec<Option<Cost>> = entries
+    let sums: Vec<Option<Money>> = entries
         .iter()
         .map(|entry| entry.shown(live, &closed))
         .collect();
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
-    let entries = entries.into_iter().zip(written).zip(costs);
-    for ((entry, Written { start, end, lines }), cost) in entries {
+    let entries = entries.into_iter().zip(written).zip(sums);
+    for ((entry, Written { start, end, lines }), money) in entries {
         let rest = entry.rest();
         entry.stream.publish(lsn, end, rest, || Line {
             seq: entry.seq,
@@ -277,7 +282,7 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
             end,
             lines: Some(lines),
             pages: entry.pages,
-            cost,
+            money,
             settled: entry.settled,
         };
         shared.lanes.add(shared, pending, urgent);

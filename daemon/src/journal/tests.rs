@@ -9,6 +9,7 @@ mod files;
 mod lanes;
 mod line;
 mod objects;
+mod reader;
 mod recovery;
 mod rig;
 mod store;

@@ -179,7 +179,7 @@ fn look_at_transcripts(shared: &Arc<Shared>) {
             end: head,
             lines: Some(Vec::new()),
             pages: Pages::Keep,
-            cost: None,
+            money: None,
             settled: None,
         };
         shared.lanes.add(shared, pending, true);

@@ -24,6 +24,7 @@ use rye_core::id::{Lsn, RunId, Seq};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::record::Unreadable;
 use super::{Line, Signer};
 use crate::object::Digest;
 
@@ -58,17 +59,7 @@ pub(super) struct Fact<'a> {
 impl Head {
     /// Appends the line of `fact`, and its checkpoint, to `out`.
     pub(super) fn write(&mut self, fact: &Fact<'_>, signer: &dyn Signer, out: &mut Vec<u8>) {
-        if matches!(
-            fact.name,
-            "graph_started" | "step_completed" | "tool_completed"
-        ) {
-            self.state = Digest::of(&[
-                self.state.as_bytes(),
-                fact.name.as_bytes(),
-                b"\n",
-                fact.payload.as_bytes(),
-            ]);
-        }
+        fold(&mut self.state, fact.name, fact.payload);
         self.seq = fact.seq;
         self.line(fact, fact.name, fact.payload, out);
         if fact.boundary {
@@ -105,6 +96,14 @@ impl Head {
     }
 }
 
+/// Takes an event into the hash over the facts of the state, if it is one of these.
+pub(super) fn fold(state: &mut Digest, name: &str, payload: &str) {
+    if matches!(name, "graph_started" | "step_completed" | "tool_completed") {
+        let facts = [state.as_bytes(), name.as_bytes(), b"\n", payload.as_bytes()];
+        *state = Digest::of(&facts);
+    }
+}
+
 /// A line as it is read back.
 #[derive(Debug, Deserialize)]
 struct Written<'a> {
@@ -131,6 +130,41 @@ pub(super) enum Fault {
     Broken(u64),
     #[error("its last line is not the one on record")]
     Head,
+    #[error("it holds more than was written, from byte {0} on")]
+    Behind(u64),
+    #[error("byte {0} is not what was written")]
+    Differs(u64),
+    #[error("the checkpoint at byte {0} is not signed by this node for what stands before it")]
+    Unsigned(u64),
+    #[error("the long payload of the line at byte {0} cannot be read")]
+    Payload(u64, #[source] Box<Unreadable>),
+}
+
+/// What a checkpoint says.
+#[derive(Debug, Deserialize)]
+struct Signed<'a> {
+    hash: Digest,
+    state_hash: Digest,
+    #[serde(borrow)]
+    signature: Cow<'a, str>,
+}
+
+/// Whether the checkpoint `text` is that of the line before it, with the hash `state` over the facts, and signed by this node.
+pub(super) fn is_signed(text: &[u8], run: &RunId, state: &Digest, signer: &dyn Signer) -> bool {
+    let Ok(line) = serde_json::from_slice::<Written<'_>>(text) else {
+        return false;
+    };
+    let Ok(signed) = serde_json::from_str::<Signed<'_>>(line.payload.get()) else {
+        return false;
+    };
+    let head = Head {
+        seq: line.seq,
+        hash: line.prev,
+        state: *state,
+        ..Head::default()
+    };
+    (signed.hash, signed.state_hash) == (head.hash, head.state)
+        && signer.verify_hex(&signed.signature, &head.signed(run).to_string())
 }
 
 /// How far a transcript has been read, and checked on the way.

@@ -207,3 +207,24 @@ async fn bumped(run: &Arc<Run>, session: &Session<'_>) -> Result<Limits, Failure
     }
     Ok(wanted)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_gives_another_one_no_more_than_it_has_itself() {
+        let given = |wanted: u32, most, is_named| within("turns", Some(wanted), most, is_named);
+        let refused = given(9, Some(5), true).unwrap_err();
+        assert_eq!(refused.code, "invalid_params");
+        assert!(
+            refused.message.contains("at most 5") && refused.message.contains("not 9"),
+            "{}",
+            refused.message
+        );
+        assert_eq!(given(5, Some(5), true).unwrap(), Some(5));
+        assert_eq!(given(9, Some(5), false).unwrap(), Some(5), "it is cut");
+        assert_eq!(given(9, None, true).unwrap(), Some(9));
+        assert_eq!(within::<u32>("turns", None, Some(5), true).unwrap(), None);
+    }
+}

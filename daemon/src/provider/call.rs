@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use rye_core::provider::failure::{ApiError, Failed, Verdict, classify};
+use rye_core::provider::failure::{ApiError, ErrorRows, Failed, Verdict, classify};
 use rye_core::provider::sse::{Event, Unreadable};
 use rye_core::provider::stream::{Ended, Fault, Signal};
 use rye_core::provider::{Decoder, ResolvedModel, Timeouts, Tokens};
@@ -79,6 +79,8 @@ pub struct Call {
     pass: Option<Pass>,
     clock: Arc<dyn Timer>,
     access: Arc<Access>,
+    /// What errors of the provider mean.
+    errors: Arc<ErrorRows>,
     timeouts: Timeouts,
     decoder: Decoder,
     /// Signals of the event that came last.
@@ -133,7 +135,13 @@ impl Reading {
 }
 
 impl Call {
-    pub(super) fn new(place: Place, model: &ResolvedModel, turn: u32, body: String) -> Self {
+    pub(super) fn new(
+        place: Place,
+        model: &ResolvedModel,
+        errors: Arc<ErrorRows>,
+        turn: u32,
+        body: String,
+    ) -> Self {
         let Place {
             client,
             clock,
@@ -145,6 +153,7 @@ impl Call {
             client,
             Arc::clone(&clock),
             Arc::clone(&access),
+            Arc::clone(&errors),
             Bytes::from(body),
         );
         Self {
@@ -152,6 +161,7 @@ impl Call {
             pass: Some(pass),
             clock,
             access,
+            errors,
             timeouts: model.endpoint.timeouts,
             decoder: Decoder::new(model, turn),
             ready: VecDeque::new(),
@@ -235,7 +245,7 @@ impl Call {
 
     /// The end of a call whose answer had begun.
     fn break_off(&mut self, failed: &Failed, trouble: Trouble) -> Heard {
-        let verdict = classify(failed, |_| None, self.clock.now());
+        let verdict = classify(failed, &self.errors, |_| None, self.clock.now());
         self.fail(Failure::new(trouble, verdict))
     }
 
@@ -288,6 +298,7 @@ async fn open(
     client: Arc<Client>,
     clock: Arc<dyn Timer>,
     access: Arc<Access>,
+    errors: Arc<ErrorRows>,
     body: Bytes,
 ) -> Result<Answer, Box<Failure>> {
     let sent = match access.request(body) {
@@ -295,7 +306,7 @@ async fn open(
         Err(failure) => Err(failure),
     };
     let mut answer = sent.map_err(|failure| {
-        let verdict = classify(&failed(&failure, false), |_| None, clock.now());
+        let verdict = classify(&failed(&failure, false), &errors, |_| None, clock.now());
         Failure::new(Trouble::Met(failure.to_string()), verdict)
     })?;
     let status = answer.status();
@@ -305,7 +316,7 @@ async fn open(
     let body = answer.beginning(MOST_ERROR, ERROR_PATIENCE).await;
     let error = ApiError::read(Some(status), &body, &access.hidden());
     let failed = Failed::Answered(error.clone());
-    let verdict = classify(&failed, |name| answer.header(name), clock.now());
+    let verdict = classify(&failed, &errors, |name| answer.header(name), clock.now());
     let mut failure = Failure::new(Trouble::Told(error), verdict);
     failure.request_id = request_id(&answer, &access).or(failure.request_id);
     Err(failure)

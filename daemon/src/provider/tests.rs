@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rye_core::id::ItemId;
+use rye_core::policy::Policy;
 use rye_core::provider::failure::{Charge, Class};
 use rye_core::provider::stream::Signal;
 use rye_core::provider::{Agent, Asked, Provider, Tokens, resolve};
+use rye_item::library::Snapshot;
 use serde_json::{Value, json};
 
 use super::*;
@@ -65,10 +67,17 @@ fn providers() -> (Arc<ManualClock>, Providers) {
     providers_with(&[("KEY", "k3y")])
 }
 
+/// What errors of providers mean, as it is shipped.
+fn errors() -> Arc<ErrorRows> {
+    let policy = serde_json::from_str(&Snapshot::shipped().policy).unwrap();
+    let policy = Policy::from_config(&policy).unwrap();
+    ErrorRows::read(policy.provider_errors()).unwrap().into()
+}
+
 /// Calls `model`.
 async fn call(providers: &Providers, model: &ResolvedModel) -> Call {
     let place = providers.enter(model, &ProjectEnv::default()).await;
-    place.unwrap().call(model, 1, BODY.to_owned())
+    place.unwrap().call(model, &errors(), 1, BODY.to_owned())
 }
 
 /// All that is heard of a call, up to its end.

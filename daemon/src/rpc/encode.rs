@@ -15,7 +15,7 @@ use super::models;
 use crate::access::Beside;
 use crate::cache::Entry;
 use crate::inspect::Checked;
-use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary};
+use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary, Verdict, WrittenLine};
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView};
 
@@ -199,6 +199,30 @@ pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
         timestamp: Some(timestamp(line.timestamp)),
         event_type: line.event_type,
         payload_json: line.payload.as_ref().to_owned(),
+    }
+}
+
+pub(super) fn written(line: WrittenLine) -> v1::TranscriptResponse {
+    let line = v1::TranscriptLine {
+        line: line.text,
+        payload_json: line.payload.map(String::from).unwrap_or_default(),
+    };
+    v1::TranscriptResponse {
+        line: Some(line),
+        verdict: None,
+    }
+}
+
+pub(super) fn verdict(verdict: Verdict) -> v1::TranscriptResponse {
+    let verdict = v1::TranscriptVerdict {
+        problem: verdict.problem.unwrap_or_default(),
+        events: verdict.events,
+        checkpoints: verdict.checkpoints,
+        bytes: verdict.bytes,
+    };
+    v1::TranscriptResponse {
+        line: None,
+        verdict: Some(verdict),
     }
 }
 

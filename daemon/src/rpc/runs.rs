@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::status::{invalid, with_reason};
 use super::{decode, encode, stream, visible};
 use crate::access::{Access, Actionable, Visible};
-use crate::journal::Filter;
+use crate::journal::{Extract, Filter};
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
 use crate::supervisor::{Error, Reach, Step};
@@ -342,6 +342,25 @@ impl Runs for RunsService {
             state_json: vars.to_json(),
             seq: run.seq.0,
         }))
+    }
+
+    type TranscriptStream =
+        Pin<Box<dyn Stream<Item = Result<v1::TranscriptResponse, Status>> + Send>>;
+
+    async fn transcript(
+        &self,
+        request: Request<v1::TranscriptRequest>,
+    ) -> Answer<Self::TranscriptStream> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.access.visible(&caller, &id).await?;
+        let tail = request.tail.map(usize::try_from).transpose();
+        let extract = Extract {
+            tail: tail.unwrap_or(Some(usize::MAX)),
+            verify: request.verify,
+        };
+        let reader = run.transcript(extract).await?;
+        Ok(Response::new(Box::pin(stream::transcript(reader))))
     }
 
     type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;

@@ -23,7 +23,7 @@ use rye_core::model::{
     Budget, ChildTerms, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
 };
 use rye_core::policy::Policy;
-use rye_item::{Item, Library, Snapshot};
+use rye_item::{Library, Snapshot};
 
 use super::lineage::{limits_of_child, of_runs_only};
 use super::{Error, Start, StartAt, Supervisor};
@@ -89,7 +89,9 @@ impl Admission {
             Terminal::Native(_) | Terminal::Process => (false, RunKind::Tool),
             Terminal::Thread(_) => return Err(of_runs_only(item)),
         };
-        let spec = self.spec(inside, kind, resolved.tool(), budget, &request);
+        let tool = resolved.tool();
+        let what = (&tool.item, &*tool.content_hash);
+        let spec = self.spec(inside, kind, what, budget, &request);
         if !is_graph && !matches!(request.start_at, StartAt::Start) {
             return Err(Error::NotAGraph { item: spec.item });
         }
@@ -108,12 +110,12 @@ impl Admission {
         }
     }
 
-    /// What is fixed about a run of any kind that runs `item`.
+    /// What is fixed about a run of any kind that runs the item with that content.
     fn spec(
         &self,
         inside: &Inside<'_>,
         kind: RunKind,
-        item: &Item,
+        (item, content_hash): (&ItemRef, &str),
         budget: Budget,
         request: &Start,
     ) -> Spec {
@@ -144,10 +146,10 @@ impl Admission {
             layers: inherited_layers(request),
             durability: request.durability.unwrap_or(config.durability),
             recovery: config.recovery,
-            content_hash: item.content_hash.clone(),
+            content_hash: content_hash.to_owned(),
             start_key: request.start_key.clone(),
             start_digest: request.start_key.is_some().then(|| request.digest()),
-            ..Spec::new(kind, item.item.clone(), chain_root.clone(), budget)
+            ..Spec::new(kind, item.clone(), chain_root.clone(), budget)
         }
     }
 
@@ -332,7 +334,7 @@ fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
 fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.start_at) {
         (Some(lineage), _) => lineage.spec.layers.clone(),
-        (None, StartAt::Continue { run, layers }) => {
+        (None, StartAt::Continue { run, layers, .. }) => {
             let inherited = run.spec.layers.iter().chain(layers);
             inherited.cloned().collect()
         }

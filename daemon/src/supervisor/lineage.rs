@@ -159,13 +159,8 @@ impl Supervisor {
                 ..Limits::default()
             },
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
-            start_at: match continues {
-                Some(run) => StartAt::Continue {
-                    run,
-                    layers: Vec::new(),
-                },
-                None => Asked::start_at(asked.node, asked.inject_state),
-            },
+            start_at: continued(continues)
+                .unwrap_or_else(|| Asked::start_at(asked.node, asked.inject_state)),
             ..child(order, RunKind::Graph, asked.detached)
         };
         self.create_nested(id, start, Vec::new()).await
@@ -173,12 +168,15 @@ impl Supervisor {
 
     async fn nest_thread(&self, order: &Nest<'_>, thread: &ThreadOrder) -> Result<Nested, Failure> {
         let id = self.new_id(&thread.directive);
+        let continues = order.continues.clone();
         let start = Start {
             inputs: thread.inputs.clone(),
             capabilities: thread.capabilities.clone(),
             limits: thread.limits.clone(),
             model: thread.model.clone(),
             provider: thread.provider.clone(),
+            start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
+            start_at: continued(continues).unwrap_or_default(),
             ..child(order, RunKind::Thread, thread.is_async)
         };
         if thread.is_only_checked {
@@ -251,6 +249,15 @@ impl Supervisor {
             Err(error) => Err(Refusal::from(&error).of_item()),
         }
     }
+}
+
+/// Where a child run begins that continues that of an earlier try, if there is one to continue.
+fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
+    earlier.map(|run| StartAt::Continue {
+        run,
+        layers: Vec::new(),
+        message: None,
+    })
 }
 
 /// A start of what `order` wants, which is a run of this kind, and of which nothing more is said.

@@ -20,11 +20,12 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{
-    Event, Life, Limits, Outcome, Raised, Run, RunEvent, Status, SuspendReason, Verdict,
+    Event, Life, Limits, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
+    thread,
 };
 
 use super::asked::brings_other_inputs;
-use super::say::said;
+use super::say::{self, said};
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor};
 use crate::journal::{self, Change, Refused, Summary, Why};
@@ -148,20 +149,30 @@ impl Supervisor {
                 problem: "it was one step of a graph and has ended; take the step again".into(),
             });
         }
-        let message = request.message.as_ref();
-        let said = message.map(|text| said(&run, text, &request.by));
-        let said = said.transpose()?;
+        if let Some(text) = &request.message {
+            say::check(&run, text)?;
+        }
         match &run.life {
             Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
                 run: run.id.clone(),
                 problem: "it waits for space to write, and resumes by itself when there is some"
                     .into(),
             }),
-            Life::Suspended(_) => self.resume_suspended(run, request, said).await,
+            Life::Suspended(_) => self.resume_suspended(run, request).await,
             Life::Ended(outcome) => match &**outcome {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     self.continue_ended(run, request).await
                 }
+                Outcome::Completed { .. } if request.message.is_some() => {
+                    self.continue_ended(run, request).await
+                }
+                Outcome::Completed { .. } if run.thread().is_some() => Err(Error::Unfit {
+                    run: run.id.clone(),
+                    problem: format!(
+                        "it has completed; to go on with its conversation, say something to it: ryectl resume {} --message TEXT",
+                        run.id
+                    ),
+                }),
                 Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {
                     Err(Error::Over {
                         run: run.id.clone(),
@@ -188,22 +199,27 @@ impl Supervisor {
 
     /// The run that continues `run`.
     pub async fn continued_by(&self, run: &Summary) -> Result<Option<RunId>, Error> {
-        match run.status {
-            Status::Error | Status::Cancelled | Status::Killed => {
+        match (run.status, run.kind) {
+            (Status::Error | Status::Cancelled | Status::Killed, _)
+            | (Status::Completed, RunKind::Thread) => {
                 let key = continuation_key(&run.id);
                 Ok(self.journal().by_start_key(&run.principal, &key).await?)
             }
-            Status::Created
-            | Status::Running
-            | Status::Suspended
-            | Status::Completed
-            | Status::CompletedWithErrors => Ok(None),
+            (
+                Status::Created
+                | Status::Running
+                | Status::Suspended
+                | Status::Completed
+                | Status::CompletedWithErrors,
+                _,
+            ) => Ok(None),
         }
     }
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
         check_answers(&run, &self.unknown(&run).await?, &request)?;
         check_raise(&run, &request.raised)?;
+        check_spend(&run, &request)?;
         // Its authority is in the layers; this names who asks.
         let caller = Layer {
             source: request.by.clone(),
@@ -215,13 +231,7 @@ impl Supervisor {
             inputs: run.spec.inputs.clone(),
             text_inputs: BTreeMap::new(),
             capabilities: None,
-            limits: Limits {
-                steps: request.raised.max_steps,
-                spend: request.spend,
-                spawns: request.raised.max_spawns.or(run.below.spawns),
-                depth: request.raised.max_depth.or(run.below.depth),
-                ..run.spec.limits.clone()
-            },
+            limits: limits_of_continuation(&run, &request),
             model: None,
             provider: None,
             durability: Some(run.spec.durability),
@@ -230,6 +240,7 @@ impl Supervisor {
             start_at: StartAt::Continue {
                 run: Arc::clone(&run),
                 layers: request.layers,
+                message: request.message,
             },
             lineage: None,
         };
@@ -241,8 +252,10 @@ impl Supervisor {
         &self,
         run: Arc<Run>,
         mut request: Resume,
-        said: Option<Change>,
     ) -> Result<Arc<Run>, Error> {
+        let message = request.message.as_ref();
+        let said = message.map(|text| said(&run, text, &request.by));
+        let said = said.transpose()?;
         let below = self.suspended_children(&run).await?;
         // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
         let leaf = run.suspension().and_then(|why| why.child.as_ref());
@@ -382,6 +395,39 @@ fn check_raise(run: &Run, raised: &Raised) -> Result<(), Error> {
         run: run.id.clone(),
         problem: unraised.to_string(),
     })
+}
+
+/// A thread whose money was used up goes no further without more.
+fn check_spend(run: &Run, request: &Resume) -> Result<(), Error> {
+    let failure = run.failure().filter(|_| run.thread().is_some());
+    let is_used_up = failure.is_some_and(|failure| failure.code == "spend_exceeded");
+    if is_used_up && request.spend.is_none() {
+        return Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: "what it may spend is used up; raise it: --raise spend=USD".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// The limits that a run is asked to have which continues `run`: those that are raised, else those of that one.
+fn limits_of_continuation(run: &Run, request: &Resume) -> Limits {
+    let (raised, own) = (&request.raised, &run.spec.limits);
+    let in_force = run.thread().map(|thread| thread.limits);
+    let in_force = in_force.unwrap_or(thread::Limits {
+        turns: own.turns,
+        tokens: own.tokens,
+        duration_ms: own.duration_ms,
+    });
+    Limits {
+        steps: raised.max_steps,
+        spend: request.spend,
+        spawns: raised.max_spawns.or(run.below.spawns),
+        depth: raised.max_depth.or(run.below.depth),
+        turns: raised.max_turns.or(in_force.turns),
+        tokens: raised.max_tokens.or(in_force.tokens),
+        duration_ms: raised.max_duration_ms.or(in_force.duration_ms),
+    }
 }
 
 /// The run that asked for `run` and waits for it.

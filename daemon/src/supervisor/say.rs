@@ -36,23 +36,35 @@ impl Supervisor {
 
 /// The change by which `text` is said to `run`.
 pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
-    let unfit = |problem: String| Error::Unfit {
-        run: run.id.clone(),
-        problem,
+    check(run, text)?;
+    if run.status().is_terminal() {
+        return Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!(
+                "it has ended ({}); go on with its conversation by: ryectl resume {} --message TEXT",
+                run.status(),
+                run.id
+            ),
+        });
+    }
+    let event = ThreadEvent::MessageQueued {
+        text: text.to_owned(),
+        by: by.to_owned(),
     };
+    Ok(Change::event(&run.id, event.into()))
+}
+
+/// Whether `text` can be said to `run`, whether it has ended or not.
+pub(super) fn check(run: &Run, text: &str) -> Result<(), Error> {
     let Some(thread) = run.thread() else {
         let kind = run.spec.kind.as_str();
-        return Err(unfit(format!(
-            "it is a {kind} run; only a thread has a model that can be told something"
-        )));
+        return Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!(
+                "it is a {kind} run; only a thread has a model that can be told something"
+            ),
+        });
     };
-    if run.status().is_terminal() {
-        return Err(unfit(format!(
-            "it has ended ({}) and is told nothing any more; start another one: ryectl thread run {}",
-            run.status(),
-            run.spec.item.id
-        )));
-    }
     if text.trim().is_empty() {
         let message = "the message is empty; say something".to_owned();
         return Err(Error::Params { message });
@@ -67,15 +79,11 @@ pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
     if thread.queue.is_full() {
         return Err(full(run));
     }
-    let event = ThreadEvent::MessageQueued {
-        text: text.to_owned(),
-        by: by.to_owned(),
-    };
-    Ok(Change::event(&run.id, event.into()))
+    Ok(())
 }
 
 /// There is no room for another message.
-fn full(run: &Run) -> Error {
+pub(super) fn full(run: &Run) -> Error {
     Error::Unfit {
         run: run.id.clone(),
         problem: format!(

@@ -42,7 +42,7 @@ pub(super) async fn carry_out(
             return ended;
         }
     };
-    let mut answer = place.call(model, call.step, body);
+    let mut answer = place.call(model, &thread.terms.errors, call.step, body);
     let clock = &thread.at.services.clock;
     let due = call.timeout.map(|left| clock.up().plus(left));
     let late = async {

@@ -1,13 +1,14 @@
 //! Attempts and plans of the driver, with a machine and a kind that tests script.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
-use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status};
+use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status, Verdict};
 use rye_core::state::Change;
 use ryed::drive::{self, Ended, Job, Kind, Reports};
 use ryed::journal::Error;
@@ -16,7 +17,7 @@ use ryed::task::Group;
 use serde_json::json;
 use tokio::sync::{Barrier, Notify};
 
-use super::bare::{begin, done, in_time, run, services};
+use super::bare::{begin, done, in_time, run, services, spec};
 
 /// Makes the calls it was given, each as soon as it may, and ends the run when all have ended.
 #[derive(Clone)]
@@ -123,6 +124,26 @@ impl Default for Entangled {
     }
 }
 
+/// A call whose child run would begin with an answer to what nobody asked.
+fn misshapen_child() -> Job<()> {
+    let child = RunId::new("t-2-b").unwrap();
+    let answered = RunEvent::UncertainAnswered {
+        step: 1,
+        slot: Slot::Main,
+        verdict: Verdict::Retry,
+        by: "a test".to_owned(),
+    };
+    Job::Begin {
+        plan: (),
+        creates: vec![
+            Change::create(&child, Arc::new(spec(&child, Path::new("/nowhere")))),
+            Change::event(&child, answered.into()),
+        ],
+        child: Some(child),
+        node_input_hash: None,
+    }
+}
+
 impl Kind for Entangled {
     type Machine = Script;
     type Plan = ();
@@ -144,6 +165,9 @@ impl Kind for Entangled {
         }
         if matches!(call.slot, Slot::Part(10 | 11)) {
             self.pair.wait().await;
+        }
+        if call.slot == Slot::Part(20) {
+            return misshapen_child();
         }
         begin()
     }
@@ -196,6 +220,24 @@ async fn items_that_may_begin_at_once_are_looked_up_together() {
     let stop = Stop::new();
     let driven = drive::drive(&services, Arc::new(kind), &run, &stop);
     assert_eq!(in_time(driven).await.unwrap(), DriverExit::Ended);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_run_whose_record_cannot_be_is_the_failure_of_its_call_and_not_drawn_up_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let services = services(directory.path()).await;
+    let run = run(&services, directory.path(), services.epoch).await;
+    let kind = Entangled {
+        calls: vec![(20, 0), (12, 1)],
+        ..Entangled::default()
+    };
+    let stop = Stop::new();
+    // A task of its own: one that runs in circles would not let the time run out.
+    let mut group = Group::new();
+    let services = Arc::clone(&services);
+    group.spawn(async move { drive::drive(&services, Arc::new(kind), &run, &stop).await });
+    let left = in_time(group.next()).await.unwrap();
+    assert_eq!(left.unwrap(), DriverExit::Ended);
 }
 
 #[tokio::test(flavor = "multi_thread")]

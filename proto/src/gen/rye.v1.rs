@@ -193,7 +193,7 @@ pub struct ResumeRequest {
     /// Recorded in the run's events after the caller's name. At most 1000 bytes.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// What a suspended thread is told as it goes on, as `SayRequest.message`; empty for nothing.
+    /// What a thread is told as it goes on, as `SayRequest.message`; empty for nothing. One that has completed goes on only for this.
     #[prost(string, tag = "5")]
     pub message: ::prost::alloc::string::String,
 }
@@ -446,6 +446,51 @@ pub struct StreamResponse {
     pub event: ::core::option::Option<Event>,
     #[prost(message, optional, tag = "2")]
     pub delta: ::core::option::Option<Delta>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TranscriptRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Only so many of the last events, with their checkpoints; absent means all.
+    #[prost(uint32, optional, tag = "2")]
+    pub tail: ::core::option::Option<u32>,
+    /// Whether to check signatures, the end of the file and all long payloads, too. The chain of hashes is always checked.
+    #[prost(bool, tag = "3")]
+    pub verify: bool,
+}
+/// One of the two. The verdict comes last.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TranscriptResponse {
+    #[prost(message, optional, tag = "1")]
+    pub line: ::core::option::Option<TranscriptLine>,
+    #[prost(message, optional, tag = "2")]
+    pub verdict: ::core::option::Option<TranscriptVerdict>,
+}
+/// A line of a transcript: an event, or a checkpoint.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TranscriptLine {
+    /// As it stands in the file, without its line feed.
+    #[prost(string, tag = "1")]
+    pub line: ::prost::alloc::string::String,
+    /// The payload as JSON, whole, if the line only names the object that holds it; else empty.
+    #[prost(string, tag = "2")]
+    pub payload_json: ::prost::alloc::string::String,
+}
+/// What reading a transcript came to.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TranscriptVerdict {
+    /// Where and why it is not what was written; empty if it is.
+    #[prost(string, tag = "1")]
+    pub problem: ::prost::alloc::string::String,
+    /// Events that are what was written: all, or those before the problem.
+    #[prost(uint64, tag = "2")]
+    pub events: u64,
+    /// Signed checkpoints among them.
+    #[prost(uint64, tag = "3")]
+    pub checkpoints: u64,
+    /// Bytes of both.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
 }
 /// More of what the model of a thread says, as it comes. It is the one thing that leaves the daemon before it is on disk: it has no
 /// cursor, comes to nobody twice, and may be taken back by a reset. It comes behind the `step_start` of its try and before the
@@ -1829,6 +1874,28 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Stream"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// The transcript of a run as it was written, line by line, and last whether it still is what was written.
+        pub async fn transcript(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TranscriptRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::TranscriptResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Transcript");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Transcript"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1936,6 +2003,17 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::StreamRequest>,
         ) -> std::result::Result<tonic::Response<Self::StreamStream>, tonic::Status>;
+        /// Server streaming response type for the Transcript method.
+        type TranscriptStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::TranscriptResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The transcript of a run as it was written, line by line, and last whether it still is what was written.
+        async fn transcript(
+            &self,
+            request: tonic::Request<super::TranscriptRequest>,
+        ) -> std::result::Result<tonic::Response<Self::TranscriptStream>, tonic::Status>;
     }
     /// Runs: starting, watching and ending them.
     #[derive(Debug)]
@@ -2690,6 +2768,52 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StreamSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Transcript" => {
+                    #[allow(non_camel_case_types)]
+                    struct TranscriptSvc<T: Runs>(pub Arc<T>);
+                    impl<
+                        T: Runs,
+                    > tonic::server::ServerStreamingService<super::TranscriptRequest>
+                    for TranscriptSvc<T> {
+                        type Response = super::TranscriptResponse;
+                        type ResponseStream = T::TranscriptStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TranscriptRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::transcript(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TranscriptSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

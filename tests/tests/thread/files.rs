@@ -128,3 +128,37 @@ fn a_thread_at_its_limit_asks_for_more_until_it_gets_it_and_its_files_survive_a_
     });
     assert!(!world.project().join(&files[1]).exists());
 }
+
+#[test]
+fn a_thread_that_is_to_be_suspended_at_a_limit_asks_nobody_and_its_state_tells_what_it_may_spend() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {text: One., calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}]}
+- when: {turn: 2}
+  reply: {text: Done.}
+",
+    );
+    let world = World::with_models(&server);
+    let limits = format!("<limits turns=\"1\" spend=\"0.50\"/>{BASH}");
+    world.directive("t/look", &limits, "", "Look.");
+    let policy = "version: \"1.0.0\"\ncategory: agent\nname: resilience\nlimits: {enforcement: {on_exceed: suspend}}\n";
+    world.write(".ai/config/agent/resilience.yaml", policy);
+    let _signed = world.ryectl("sign config:agent/resilience").ok();
+    let _daemon = world.start("");
+    let run = start(&world, "t/look");
+    let record = world.settled(&run);
+    assert_eq!(record["suspend"]["code"], "turns_exceeded", "{record}");
+    let is_suspended = |state: &Value| state["status"] == "suspended";
+    let state = signed(&world, &run, "state.json", is_suspended);
+    assert_eq!(state["limits"]["spend"], "0.500000000", "{state}");
+    let asked = format!(".ai/state/threads/{run}/escalation.json");
+    assert!(!world.project().join(asked).exists());
+    let _resumed = world
+        .ryectl("resume --raise turns=2 --raise spend=0.75")
+        .arg(&run)
+        .ok();
+    let is_over = |state: &Value| state["status"] == "completed";
+    let state = signed(&world, &run, "state.json", is_over);
+    assert_eq!(state["limits"]["spend"], "0.750000000", "{state}");
+}

@@ -195,3 +195,45 @@ fn after_a_crash_the_listener_is_told_that_the_turn_is_tried_again() {
     assert!(follower.wait().unwrap().success());
     assert_eq!(text(&lines), WHOLE);
 }
+
+/// What a person sees who runs `words` at a terminal that shows both streams.
+fn on_a_terminal(world: &World, words: &str) -> String {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let mut command = world.ryectl(words).into_command();
+    let end = || terminal.slave.try_clone().unwrap();
+    command
+        .env("TERM", "xterm")
+        .stdin(end())
+        .stdout(end())
+        .stderr(end());
+    let mut child = command.spawn().unwrap();
+    // Its end is seen when nobody has the other side any more.
+    drop((command, terminal.slave));
+    let mut screen = std::fs::File::from(terminal.master);
+    let mut seen = Vec::new();
+    let mut piece = [0; 4096];
+    while let Ok(count @ 1..) = screen.read(&mut piece) {
+        seen.extend_from_slice(&piece[..count]);
+    }
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(seen).unwrap()
+}
+
+#[test]
+fn a_terminal_shows_the_last_text_once_and_outputs_behind_it() {
+    let (_server, world) = telling(
+        "
+- when: {directive: story}
+  reply: {text: A short story.}
+- when: {directive: count}
+  reply: {text: I counted., calls: [{name: directive_return, input: {words: 4}}]}
+",
+    );
+    world.directive("t/count", BASH, super::WORDS, "Count.");
+    let _daemon = world.start("");
+    let shown = on_a_terminal(&world, "thread run t/story");
+    assert_eq!(shown.matches("A short story.").count(), 1, "{shown}");
+    let shown = on_a_terminal(&world, "thread run t/count");
+    assert_eq!(shown.matches("I counted.").count(), 1, "{shown}");
+    assert!(shown.contains("\"words\": 4"), "{shown}");
+}

@@ -99,7 +99,7 @@ fn what_is_said_while_the_model_speaks_is_in_its_next_request_and_keeps_the_thre
         .arg("Once more.")
         .run()
         .code(5)
-        .tells(&["has ended (completed)", "ryectl thread run t/story"]);
+        .tells(&["has ended (completed)", "--message TEXT"]);
 }
 
 #[test]

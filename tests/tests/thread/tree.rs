@@ -25,6 +25,11 @@ const THREADS: [(&str, &[&str], u32); 5] = [
     ("below_right", &[], 16),
 ];
 
+/// How many times the usual number of turns there are: enough for all deaths that are asked for.
+fn scale() -> u32 {
+    u32::try_from(rounds(ROUNDS).div_ceil(ROUNDS)).unwrap()
+}
+
 fn script() -> String {
     // Each call is another one: a model that repeats itself is stopped.
     let note = |turn: u32| {
@@ -37,7 +42,7 @@ fn script() -> String {
             format!("{{name: rye_execute, input: {{item_type: directive, item_id: t/{below}}}}}")
         };
         let starts: Vec<String> = below.iter().map(start).collect();
-        let notes = (0..tools).map(note);
+        let notes = (0..tools * scale()).map(note);
         let first = (!starts.is_empty()).then(|| starts.join(", "));
         let mut turn = 0;
         for calls in first.into_iter().chain(notes) {
@@ -85,6 +90,7 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
     let root = run.ok().line();
     let mut finished: HashMap<String, usize> = HashMap::new();
     let mut seed: u64 = 0x7ee5_0017;
+    let mut deaths = 0;
     for round in 0..rounds(ROUNDS) {
         if world.record(&root)["status"] == "completed" {
             break;
@@ -94,6 +100,7 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
         seed ^= seed << 17;
         thread::sleep(Duration::from_micros(seed % 400_000));
         die(daemon);
+        deaths += 1;
         daemon = world.start("");
         // The tree goes on meanwhile: what is on record by now has run as often as it ever will.
         let runs = tree(&world, &root);
@@ -116,8 +123,7 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
         THREADS.len(),
         "no thread is started twice: {runs:?}"
     );
-    let mut sum = 0;
-    let mut tools = 0;
+    let (mut sum, mut tools, mut estimated) = (0, 0, 0);
     for run in &runs {
         let spoken = payloads(&world, run, "cognition_out");
         let turns: Vec<u64> = spoken
@@ -132,6 +138,10 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
             payloads(&world, run, "budget_held").len(),
             "{run}"
         );
+        estimated += settled
+            .iter()
+            .filter(|settled| settled["estimated"] == true)
+            .count();
         sum += settled
             .iter()
             .map(|settled| nanos(&settled["usage"]["usd"]))
@@ -142,7 +152,7 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
     }
     let calls: usize = THREADS
         .iter()
-        .map(|(_, below, tools)| below.len() + usize::try_from(*tools).unwrap())
+        .map(|(_, below, tools)| below.len() + usize::try_from(*tools * scale()).unwrap())
         .sum();
     assert_eq!(tools, calls, "each call has one result");
     let paid = account(&world, &root);
@@ -150,6 +160,9 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
         (nanos(&paid["actual"]), nanos(&paid["held"])),
         (sum, 0),
         "{paid}"
+    );
+    println!(
+        "{deaths} deaths, {tools} calls of tools, {estimated} calls of models charged at their hold, {sum} nano-dollars"
     );
     drop(daemon);
 }

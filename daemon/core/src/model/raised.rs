@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Limits, Run, RunKind, SuspendReason};
+use super::{Life, Limits, Run, RunKind, SuspendReason};
 
 /// New limits of a run, each absolute, in the place of the one that it has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,13 +259,20 @@ impl Run {
         }
     }
 
-    /// The limit in force, if it keeps a suspended thread from its next turn. Whether it keeps a graph run from its next step is for
-    /// its hooks to say.
+    /// The limit in force, if it keeps a thread that is suspended or has ended from its next turn. Whether it keeps a graph run from
+    /// its next step is for its hooks to say.
     fn stands_at(&self, limit: Raisable) -> Option<u64> {
-        let (why, thread) = (self.suspension()?, self.thread()?);
+        let thread = self.thread()?;
         let max = thread.limits.get(limit)?;
-        let is_why =
-            why.reason == SuspendReason::Limit && why.code.as_deref() == Some(limit.code());
+        let is_why = match &self.life {
+            Life::Created | Life::Running => return None,
+            Life::Suspended(why) => {
+                why.reason == SuspendReason::Limit && why.code.as_deref() == Some(limit.code())
+            }
+            Life::Ended(_) => self
+                .failure()
+                .is_some_and(|failure| failure.code == limit.code()),
+        };
         (is_why || thread.is_at(limit)).then_some(max)
     }
 }

@@ -14,6 +14,7 @@
 //! that a message which breaks off has said at least that much.
 
 mod artifacts;
+mod carried;
 mod event;
 mod limits;
 mod queue;
@@ -63,6 +64,9 @@ pub struct State {
     /// The last call of the turns that are over, and how often it was made in a row.
     #[serde(default, skip_serializing_if = "Repeated::is_none")]
     pub repeated: Repeated,
+    /// Whether it asks for a higher limit, while it is suspended at one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub escalated: bool,
     /// How often the model was reminded of what it has to return.
     #[serde(default)]
     pub nudges: u8,
@@ -212,6 +216,9 @@ pub struct Turn {
     /// The calls that it asks for, as far as they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
+    /// Whether the thread that this one continues was ended in it: no call of it is carried out any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
 }
 
 /// A complete part of a message.
@@ -297,8 +304,9 @@ impl State {
     /// Where a thread of `spec` begins.
     pub(super) fn create(spec: &Spec) -> Self {
         Self {
+            at: At::Composing,
             limits: Limits::of(spec),
-            ..Self::default()
+            ..spec.carried().cloned().unwrap_or_default()
         }
     }
 
@@ -386,6 +394,7 @@ impl WorkState for State {
     /// Who resumes a thread behind a failure wants another try.
     fn resume(&mut self, at: Timestamp, raised: &Raised) {
         self.limits.raise(raised);
+        self.escalated = false;
         if let Some(turn) = self.turn_mut() {
             turn.since = at;
         }

@@ -106,7 +106,7 @@ impl Work {
     pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &Event) -> bool {
         match (self, event) {
             (Self::Graph(state), Event::Graph(event)) => state.apply(at, spec, event),
-            (Self::Thread(state), Event::Thread(event)) => state.apply(at, event),
+            (Self::Thread(state), Event::Thread(event)) => state.apply(at, spec, event),
             (Self::Tool(state), Event::Tool(event)) => {
                 state.apply(event);
                 true

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{CLASSIFICATION, ITEM_KEYS, ORIGIN, entries, fault, section, unknown_key};
+use super::{CLASSIFICATION, ITEM_KEYS, ORIGIN, entries, fault, section};
 use crate::definition::Backoff;
-use crate::expr::{Condition, Names};
+use crate::expr::Names;
 use crate::model::{Failure, Object};
+use crate::pattern::{self, Pattern, backoff, closed, folded, unknown_key};
+use crate::provider::failure::ErrorRow;
 
 /// The failure of a tool in its own words: the code is ours, the meaning is in its result.
 const TOOL_FAILED: &str = "tool_failed";
@@ -74,19 +76,20 @@ const DEFAULT_BACKOFF: Backoff = Backoff::Exponential {
 /// The longest pause that a result may ask for: a run must not sleep for a year because a server says so.
 const LONGEST_ASKED: Duration = Duration::from_hours(1);
 
-/// Names a pattern may read.
-const READ: [&str; 3] = ["error", "status_code", "cancelled"];
-
-const PATTERN_KEYS: [&str; 8] = [
-    "id",
-    "name",
-    "description",
-    "category",
-    "retryable",
-    "match",
-    "retry_policy",
-    ORIGIN,
+/// What a pattern may read of a failure.
+const READ: [&str; 5] = [
+    "error.type",
+    "error.message",
+    "error.code",
+    "status_code",
+    "cancelled",
 ];
+
+const KEYS: [&str; 3] = ["patterns", PROVIDER_ERRORS, "default"];
+/// The list of rows by which the errors of providers are classed.
+const PROVIDER_ERRORS: &str = "provider_errors";
+/// Keys of a pattern beside those of every row.
+const ROW_KEYS: [&str; 2] = ["retryable", ORIGIN];
 const DEFAULT_KEYS: [&str; 3] = ["category", "retryable", "retry_policy"];
 
 /// What a failure means.
@@ -124,14 +127,16 @@ impl Classification {
 /// The patterns, in their order.
 #[derive(Debug, Clone)]
 pub(super) struct Classifier {
-    patterns: Vec<Pattern>,
+    rules: Vec<Rule>,
     default: Class,
+    /// The rows by which the errors of providers are classed; each can be read.
+    provider_errors: Vec<Value>,
 }
 
+/// A pattern, and what it says about the failures it matches.
 #[derive(Debug, Clone)]
-struct Pattern {
-    id: String,
-    condition: Condition,
+struct Rule {
+    pattern: Pattern,
     class: Class,
 }
 
@@ -219,54 +224,12 @@ impl Pause {
     }
 }
 
-/// A retry policy without headers.
-fn backoff(policy: &Value) -> Result<Backoff, String> {
-    let seconds = |key: &str, default: f64| match policy.get(key) {
-        None => Ok(default),
-        Some(given) => given
-            .as_f64()
-            .filter(|given| *given > 0.0 && Duration::try_from_secs_f64(*given).is_ok())
-            .ok_or_else(|| {
-                format!("`{key}` of `retry_policy` is a number of seconds above 0, not {given}")
-            }),
-    };
-    match policy.get("type").and_then(Value::as_str) {
-        Some("none") => closed(policy, &["type"]).map(|_| Backoff::None),
-        Some("fixed") => {
-            closed(policy, &["type", "delay"])?;
-            Ok(Backoff::Fixed(Duration::from_secs_f64(seconds(
-                "delay", 60.0,
-            )?)))
-        }
-        Some("exponential") => {
-            closed(policy, &["type", "base", "max"])?;
-            Ok(Backoff::Exponential {
-                base: seconds("base", 2.0)?,
-                max: Duration::from_secs_f64(seconds("max", 120.0)?),
-            })
-        }
-        Some(_) | None => Err(format!(
-            "`retry_policy` is a map whose `type` is exponential, fixed, use_header or none, not {policy}"
-        )),
-    }
-}
-
-/// The map `policy` is, if it has no other keys than these.
-fn closed<'p>(policy: &'p Value, keys: &[&str]) -> Result<&'p Object, String> {
-    let map = policy
-        .as_object()
-        .ok_or_else(|| format!("`retry_policy` is a map, not {policy}"))?;
-    match unknown_key(map, keys.iter().copied()) {
-        None => Ok(map),
-        Some(problem) => Err(format!("{problem} in `retry_policy`")),
-    }
-}
-
 impl Classifier {
     /// Reads the section; without one only our own codes are known.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
         let mut classifier = Self {
-            patterns: Vec::new(),
+            rules: Vec::new(),
+            provider_errors: Vec::new(),
             default: Class {
                 category: "permanent".to_owned(),
                 retryable: false,
@@ -279,15 +242,24 @@ impl Classifier {
         let Some(map) = section(CLASSIFICATION, config)? else {
             return Ok(classifier);
         };
-        if let Some(problem) =
-            unknown_key(map, ["patterns", "default"].into_iter().chain(ITEM_KEYS))
-        {
+        if let Some(problem) = unknown_key(map, KEYS.into_iter().chain(ITEM_KEYS)) {
             return Err(fault(CLASSIFICATION, None, &problem));
         }
         for entry in entries(CLASSIFICATION, map, "patterns")? {
-            let pattern = Pattern::read(entry)
+            let rule = Rule::read(entry)
                 .map_err(|problem| fault(CLASSIFICATION, Some(("pattern", entry)), &problem))?;
-            classifier.patterns.push(pattern);
+            classifier.rules.push(rule);
+        }
+        for entry in entries(CLASSIFICATION, map, PROVIDER_ERRORS)? {
+            let mut row = entry.clone();
+            if let Value::Object(row) = &mut row {
+                row.shift_remove(ORIGIN);
+            }
+            ErrorRow::read(&row).map_err(|problem| {
+                let place = Some(("entry of `provider_errors`", entry));
+                fault(CLASSIFICATION, place, &problem)
+            })?;
+            classifier.provider_errors.push(row);
         }
         if let Some(default) = map.get("default").filter(|default| !default.is_null()) {
             classifier.default = default
@@ -302,6 +274,10 @@ impl Classifier {
                 .map_err(|problem| fault(CLASSIFICATION, None, &format!("`default`: {problem}")))?;
         }
         Ok(classifier)
+    }
+
+    pub(super) fn provider_errors(&self) -> &[Value] {
+        &self.provider_errors
     }
 
     pub(super) fn classify(&self, failure: &Failure, result: &Value) -> Classification {
@@ -335,14 +311,9 @@ impl Classifier {
             ("status_code", &status),
             ("cancelled", &cancelled),
         ]);
-        // What could not be compared does not match, and a person can do nothing about it.
-        let mut notes = Vec::new();
-        let matching = self
-            .patterns
-            .iter()
-            .find(|pattern| pattern.condition.holds(&scope, &mut notes));
-        match matching {
-            Some(pattern) => pattern.class.applied(&pattern.id, result),
+        let mut rules = self.rules.iter();
+        match rules.find(|rule| rule.pattern.holds(&scope)) {
+            Some(rule) => rule.class.applied(&rule.pattern.id, result),
             None if failure.retryable => own("transient", true, DEFAULT_BACKOFF),
             None => self.default.applied("default", result),
         }
@@ -364,76 +335,13 @@ fn decided(failure: &Failure) -> Classification {
     }
 }
 
-impl Pattern {
+impl Rule {
     fn read(entry: &Value) -> Result<Self, String> {
-        let map = entry
-            .as_object()
-            .ok_or_else(|| format!("a pattern is a map, not {entry}"))?;
-        if let Some(problem) = unknown_key(map, PATTERN_KEYS.into_iter()) {
-            return Err(problem);
-        }
-        let id = match map.get("id") {
-            Some(Value::String(id)) if !id.is_empty() => id.clone(),
-            Some(_) | None => return Err("it has no `id`".to_owned()),
-        };
-        let wanted = map
-            .get("match")
-            .filter(|wanted| wanted.as_object().is_some_and(|map| !map.is_empty()))
-            .ok_or("it has no `match`; what nothing matches is `default`")?;
-        let (condition, _warnings) = Condition::parse(&fold(wanted)).map_err(|faults| {
-            let told: Vec<String> = faults
-                .iter()
-                .map(|fault| format!("`match{}`: {}", fault.at, fault.message))
-                .collect();
-            told.join("; ")
-        })?;
-        for path in condition.paths() {
-            let root = path.split(['.', '[']).next().unwrap_or_default();
-            if !READ.contains(&root) {
-                return Err(format!(
-                    "`match` reads `{path}`, which no failure has; there are error.type, error.message, error.code, \
-                     status_code and cancelled"
-                ));
-            }
-        }
+        let map = pattern::row(entry, &ROW_KEYS)?;
         Ok(Self {
-            id,
-            condition,
+            pattern: Pattern::read(map, &READ)?,
             class: Class::read(map)?,
         })
-    }
-}
-
-/// The condition with its texts in lower case and its regular expressions blind to case.
-fn fold(condition: &Value) -> Value {
-    let Value::Object(map) = condition else {
-        return condition.clone();
-    };
-    let op = map.get("op").or(map.get("operator"));
-    let regex = op.and_then(Value::as_str) == Some("regex");
-    map.iter()
-        .map(|(key, value)| {
-            let folded = match (key.as_str(), value) {
-                ("all" | "any", Value::Array(tests)) => tests.iter().map(fold).collect(),
-                ("not", test) => fold(test),
-                ("value", Value::String(pattern)) if regex => json!(format!("(?i){pattern}")),
-                ("value", Value::Array(list)) => {
-                    list.iter().map(|entry| folded(Some(entry))).collect()
-                }
-                ("value", value) => folded(Some(value)),
-                (_, other) => other.clone(),
-            };
-            (key.clone(), folded)
-        })
-        .collect()
-}
-
-/// `value` in lower case if it is a text; null if there is none.
-fn folded(value: Option<&Value>) -> Value {
-    match value {
-        Some(Value::String(text)) => Value::String(text.to_lowercase()),
-        Some(other) => other.clone(),
-        None => Value::Null,
     }
 }
 

@@ -34,7 +34,7 @@ const SHIPPED: [(&str, &str); 4] = [
 fn shipped() -> Value {
     let read = |text| {
         let mut file = yaml::parse(text).unwrap().value;
-        for list in ["builtin_hooks", "patterns"] {
+        for list in ["builtin_hooks", "patterns", "provider_errors"] {
             let entries = file.get_mut(list).and_then(Value::as_array_mut);
             for entry in entries.into_iter().flatten() {
                 entry[ORIGIN] = json!(SYSTEM);
@@ -836,5 +836,23 @@ fn a_bad_hook_is_named_with_file_entry_and_fix() {
         ] {
             assert!(error.contains(part), "{entry}: {error}");
         }
+    }
+}
+
+#[test]
+fn rows_about_providers_are_kept_as_data_and_a_bad_one_is_named_with_the_fix() {
+    let shipped = POLICY.provider_errors();
+    assert!(shipped.len() > 5, "{shipped:?}");
+    assert!(shipped.iter().all(|row| row.get(ORIGIN).is_none()));
+    let row = json!({"id": "own", "category": "cancelled", "match": {"path": "status_code", "op": "eq", "value": 1}, ORIGIN: "project"});
+    let error =
+        Policy::from_config(&json!({CLASSIFICATION: {"provider_errors": [row]}})).unwrap_err();
+    for part in [
+        "config:agent/error_classification",
+        "entry of `provider_errors` `own` of the project space",
+        "`category` is one of transient",
+        "ryectl sign",
+    ] {
+        assert!(error.contains(part), "{error}");
     }
 }

@@ -1,4 +1,9 @@
 //! What a failed call means: whether to try again, when, and what it is charged at.
+//!
+//! What a provider says is classed by rows of the configuration ([`ErrorRows`]); what happened to the connection, and what a failed call is
+//! charged at, is decided here.
+
+mod rows;
 
 use std::time::Duration;
 
@@ -10,6 +15,9 @@ use super::stream::Fault;
 use crate::clock::Timestamp;
 use crate::error::beginning;
 pub use crate::model::thread::Class;
+
+use self::rows::{Advice, Pauses};
+pub use self::rows::{ErrorRow, ErrorRows};
 
 /// Most characters of an error's text.
 const MOST_CHARS: usize = 2000;
@@ -80,26 +88,6 @@ impl ApiError {
             head => format!("{}: {}", head.join(", "), self.message),
         }
     }
-
-    /// Whether one of its words is one of `words`. A `*` at an end of a word stands for any text.
-    fn says(&self, words: &[&str]) -> bool {
-        let (kind, code) = (self.kind.to_lowercase(), self.code.to_lowercase());
-        let is = |word: &str, said: &str| {
-            let inner = word.trim_matches('*');
-            match (word.starts_with('*'), word.ends_with('*')) {
-                (true, true) => said.contains(inner),
-                (true, false) => said.ends_with(inner),
-                (false, true) => said.starts_with(inner),
-                (false, false) => said == inner,
-            }
-        };
-        words.iter().any(|word| is(word, &kind) || is(word, &code))
-    }
-
-    fn mentions(&self, phrases: &[&str]) -> bool {
-        let message = self.message.to_lowercase();
-        phrases.iter().any(|phrase| message.contains(phrase))
-    }
 }
 
 /// `text` without any of `secrets`, the longest first.
@@ -144,6 +132,26 @@ pub enum Failed {
     },
     /// The model refused.
     Refused,
+}
+
+impl Failed {
+    /// What the provider says, if it says something.
+    const fn told(&self) -> Option<&ApiError> {
+        match self {
+            Self::Answered(error)
+            | Self::Stream {
+                fault: Fault::Api(error),
+                ..
+            } => Some(error),
+            Self::Unsendable
+            | Self::Connect
+            | Self::Certificate
+            | Self::Unanswered
+            | Self::Headers
+            | Self::Refused
+            | Self::Stream { .. } => None,
+        }
+    }
 }
 
 /// What a failed call is charged at.
@@ -202,149 +210,85 @@ impl Verdict {
     }
 }
 
-const QUOTA: [&str; 7] = [
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "billing_hard_limit_reached",
-    "billing_error",
-    "quota_exceeded",
-    "*_spend_limit_*",
-    "*_usage_limit_*",
-];
-const TOO_LONG: [&str; 3] = [
-    "context_length_exceeded",
-    "exceed_context_size_error",
-    "request_too_large",
-];
-const TOO_LONG_PHRASES: [&str; 3] = [
-    "prompt is too long",
-    "maximum context length",
-    "exceeds the context window",
-];
-const REASONING_PHRASES: [&str; 4] = [
-    "signature",
-    "thinking block",
-    "thinking` block",
-    "incomplete message",
-];
-const RATE: [&str; 4] = [
-    "rate_limit_error",
-    "rate_limit_exceeded",
-    "slow_down",
-    "resource_exhausted",
-];
-const OVERLOADED: [&str; 3] = ["overloaded_error", "server_is_overloaded", "unavailable"];
-const SERVER: [&str; 5] = [
-    "api_error",
-    "server_error",
-    "timeout_error",
-    "internal",
-    "deadline_exceeded",
-];
+/// The pauses after a failure that may pass, if no row says: where there are too many calls, and else.
+const SLOW: Pauses = Pauses {
+    base: Duration::from_secs(2),
+    most: Duration::from_mins(2),
+};
+const USUAL: Pauses = Pauses {
+    base: Duration::from_secs(1),
+    most: Duration::from_secs(30),
+};
 
-const CLIENT: [&str; 4] = [
-    "invalid_request_error",
-    "authentication_error",
-    "permission_error",
-    "not_found_error",
-];
-
-/// What a failed call means. `header` gives the headers of the answer, by lower-case name.
+/// What a failed call means. `rows` class what the provider says; `header` gives the headers of the answer, by lower-case name.
 pub fn classify<'h>(
     failed: &Failed,
+    rows: &ErrorRows,
     header: impl Fn(&str) -> Option<&'h str>,
     now: Timestamp,
 ) -> Verdict {
-    let (class, charge) = match failed {
-        Failed::Connect => (Class::Transient, Charge::Nothing),
-        Failed::Certificate | Failed::Unsendable => (Class::Permanent, Charge::Nothing),
-        Failed::Unanswered => (Class::Transient, Charge::Hold),
-        Failed::Headers => (Class::Permanent, Charge::Hold),
-        Failed::Refused => (Class::Permanent, Charge::Reported),
-        Failed::Answered(error) => answered(error, &header),
-        Failed::Stream { fault, begun } => {
-            let class = match fault {
-                Fault::Api(error) => answered(error, &|_: &str| None).0,
-                Fault::Cut | Fault::Malformed(_) | Fault::Excess(_) => Class::Transient,
-            };
-            let is_refused = matches!(fault, Fault::Api(_)) && !begun;
-            let charge = if is_refused {
-                Charge::Nothing
-            } else {
-                Charge::Hold
-            };
-            (class, charge)
+    let advice = Advice {
+        has_pause: header("retry-after").is_some() || header("retry-after-ms").is_some(),
+        should_retry: match header("x-should-retry") {
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(_) | None => None,
+        },
+    };
+    let told = failed.told();
+    let row = told.and_then(|error| rows.find(error, advice));
+    let class = match failed {
+        Failed::Connect | Failed::Unanswered => Class::Transient,
+        Failed::Certificate | Failed::Unsendable | Failed::Headers | Failed::Refused => {
+            Class::Permanent
         }
+        Failed::Answered(_) => row.map_or(Class::Permanent, |row| row.class),
+        // Told within a stream, by a word that nobody knows; or not told at all.
+        Failed::Stream { .. } => row.map_or(Class::Transient, |row| row.class),
     };
-    let error = match failed {
-        Failed::Answered(error)
-        | Failed::Stream {
-            fault: Fault::Api(error),
-            ..
-        } => Some(error),
-        Failed::Unsendable
-        | Failed::Connect
-        | Failed::Certificate
-        | Failed::Unanswered
-        | Failed::Headers
-        | Failed::Refused
-        | Failed::Stream { .. } => None,
+    let usual = if class == Class::RateLimited {
+        SLOW
+    } else {
+        USUAL
     };
-    let by_body = error
+    let Pauses { base, most } = row.and_then(|row| row.pauses).unwrap_or(usual);
+    let by_body = told
         .and_then(|error| error.retry_ms)
         .map(Duration::from_millis);
-    let slow = error.is_some_and(is_overloaded) || class == Class::RateLimited;
     Verdict {
         class,
-        charge,
+        charge: charge(failed, advice),
         asked: retry_after(&header, now).or(by_body),
-        base: Duration::from_secs(if slow { 2 } else { 1 }),
-        most: Duration::from_secs(if slow { 120 } else { 30 }),
+        base,
+        most,
     }
 }
 
-/// The class of an error that the provider names, and what it is charged at before anything was streamed.
-fn answered<'h>(error: &ApiError, header: &dyn Fn(&str) -> Option<&'h str>) -> (Class, Charge) {
-    let status = error.status.unwrap_or_default();
-    let has_pause = header("retry-after").is_some() || header("retry-after-ms").is_some();
-    if error.says(&QUOTA) || (status == 402 && !has_pause) {
-        return (Class::Quota, Charge::Nothing);
-    }
-    if error.says(&TOO_LONG) || error.mentions(&TOO_LONG_PHRASES) {
-        return (Class::Context, Charge::Nothing);
-    }
-    if status == 400 && error.mentions(&REASONING_PHRASES) {
-        return (Class::Reasoning, Charge::Nothing);
-    }
-    match header("x-should-retry") {
-        Some("true") => return (Class::Transient, Charge::Nothing),
-        Some("false") => return (Class::Permanent, Charge::Nothing),
-        Some(_) | None => {}
-    }
-    let own_words = !error.kind.is_empty() || !error.code.is_empty();
-    let class = match status {
-        _ if status == 429 || error.says(&RATE) => Class::RateLimited,
-        _ if is_overloaded(error) => Class::Transient,
-        408 | 409 | 425 | 500 | 502 | 504 | 520..=529 => {
-            // An error of something in between does not say whether the provider worked on it.
-            let charge = if own_words {
-                Charge::Nothing
-            } else {
-                Charge::Hold
-            };
-            return (Class::Transient, charge);
+/// What a failed call is charged at. No row has a say in it: it is about what the provider may have done, not about what follows.
+fn charge(failed: &Failed, advice: Advice) -> Charge {
+    match failed {
+        Failed::Connect
+        | Failed::Certificate
+        | Failed::Unsendable
+        | Failed::Stream {
+            fault: Fault::Api(_),
+            begun: false,
+        } => Charge::Nothing,
+        Failed::Unanswered | Failed::Headers | Failed::Stream { .. } => Charge::Hold,
+        Failed::Refused => Charge::Reported,
+        Failed::Answered(error) => {
+            let has_words = !error.kind.is_empty() || !error.code.is_empty();
+            match error.status.unwrap_or_default() {
+                // An error of something in between does not say whether the provider worked on it.
+                408 | 409 | 425 | 500 | 502 | 504 | 520..=528
+                    if !has_words && advice.should_retry.is_none() =>
+                {
+                    Charge::Hold
+                }
+                _ => Charge::Nothing,
+            }
         }
-        _ if error.says(&SERVER) => Class::Transient,
-        402 => Class::Transient,
-        // Told within a stream, by a word that nobody knows.
-        0 if !error.says(&CLIENT) => Class::Transient,
-        _ => Class::Permanent,
-    };
-    (class, Charge::Nothing)
-}
-
-fn is_overloaded(error: &ApiError) -> bool {
-    matches!(error.status, Some(503 | 529)) || error.says(&OVERLOADED)
+    }
 }
 
 /// The pause that headers ask for.

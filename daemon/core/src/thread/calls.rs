@@ -363,9 +363,33 @@ impl ThreadMachine {
         events
     }
 
+    /// Answers the calls that the end of the thread cut off which this one continues: none of them is carried out any more.
+    fn close_cut(&mut self, now: Timestamp, events: &mut Vec<Event>, turn: &Turn) {
+        for call in &turn.calls {
+            let text = match &call.at {
+                CallAt::Done(_) => continue,
+                CallAt::Ready => {
+                    "your work was ended before this call began; make it again if it is still needed".to_owned()
+                }
+                CallAt::Running { attempt, .. } => {
+                    let by = attempt.child.as_ref();
+                    let by = by.map_or_else(String::new, |run| format!(", which the run `{run}` carried out"));
+                    format!(
+                        "your work was ended during this call{by}; whether it took effect is unknown: check before you repeat it"
+                    )
+                }
+            };
+            self.refuse(now, events, &call.id, "interrupted", &text);
+        }
+    }
+
     /// Answers calls that need nothing to be done: those that cannot be carried out, and the return of the outputs.
     fn answer_at_once(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
         let mut events = Vec::new();
+        if turn.is_cut {
+            self.close_cut(now, &mut events, turn);
+            return events;
+        }
         let is_refusal = is_refusal(turn);
         let repeats = self.repeats(turn);
         let calls = turn.calls.iter().zip(&repeats);

@@ -1,5 +1,7 @@
 //! What is fixed about a thread at its start, and what a call of its model comes down to.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,6 +16,7 @@ use crate::id::{ItemKind, ItemRef};
 use crate::model::{Effect, Object};
 use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
+use crate::provider::failure::ErrorRows;
 
 /// The name of the tool by which a model carries out items.
 pub(super) const EXECUTE: &str = "rye_execute";
@@ -37,6 +40,8 @@ pub struct Contract {
     pub on_exceed: OnExceed,
     /// How often in a row the model may make the same call before it is refused: that often less one. 0 is without end.
     pub repeated_calls: u32,
+    /// The rows by which the errors of its provider are classed, in their order.
+    pub provider_errors: Vec<Value>,
 }
 
 /// A contract that is ready to be worked under.
@@ -46,6 +51,8 @@ pub struct Terms {
     pub contract: Contract,
     /// The check of what is returned, if something is to be.
     pub(super) returns: Option<Returns>,
+    /// The rows by which the errors of the provider are classed.
+    pub errors: Arc<ErrorRows>,
 }
 
 impl Terms {
@@ -53,7 +60,12 @@ impl Terms {
     pub fn read(text: &str) -> Result<Self, String> {
         let contract: Contract = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let returns = Returns::of(&contract.directive.directive.outputs)?;
-        Ok(Self { contract, returns })
+        let errors = ErrorRows::read(&contract.provider_errors)?.into();
+        Ok(Self {
+            contract,
+            returns,
+            errors,
+        })
     }
 }
 

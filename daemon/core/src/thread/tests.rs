@@ -15,6 +15,7 @@ use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as Stre
 use crate::provider::{Agent, Asked as Wanted, Owner, Provider, ResolvedModel, Tokens, resolve};
 
 mod children;
+mod continued;
 mod effects;
 mod limits;
 mod loops;
@@ -90,6 +91,7 @@ fn terms(text: &str) -> Arc<Terms> {
         max_retries: 3,
         on_exceed: OnExceed::Escalate,
         repeated_calls: 6,
+        provider_errors: Vec::new(),
     };
     let text = serde_json::to_string(&contract).unwrap();
     Arc::new(Terms::read(&text).unwrap())

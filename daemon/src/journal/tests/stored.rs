@@ -39,6 +39,7 @@ fn spec(kind: RunKind) -> Spec {
             .then(|| rig.spec(&id("run-a")).graph)
             .flatten(),
         thread: (kind == RunKind::Thread).then(|| ThreadSource {
+            carried: None,
             text: "# D".into(),
             contract: "{}".into(),
         }),

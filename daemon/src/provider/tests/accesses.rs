@@ -76,7 +76,7 @@ async fn head_of(
     let project = ProjectEnv::new("/p", project);
     let model = model_of(owner, &format!("base_url: {{env: BASE}}\n{keys}"));
     let place = providers.enter(&model, &project).await.unwrap();
-    failure(&mut place.call(&model, 1, BODY.to_owned())).await;
+    failure(&mut place.call(&model, &errors(), 1, BODY.to_owned())).await;
     tasks.next().await.unwrap()
 }
 

@@ -13,7 +13,7 @@ use rye_core::capability::Layer;
 use rye_core::definition;
 use rye_core::directive::{self, Directive, Effective};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::model::{Budget, Limits, Object, RunKind, Spec, ThreadSource};
+use rye_core::model::{Budget, Limits, Object, Run, RunKind, Spec, ThreadSource};
 use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
 use rye_core::provider::{Asked, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
@@ -26,6 +26,7 @@ use super::{Admission, Admitted, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
+use crate::supervisor::say::full;
 use crate::supervisor::{Error, Start, StartAt};
 use crate::{chain, directives};
 
@@ -38,7 +39,13 @@ impl Admission {
         item: &ItemRef,
         request: &Start,
     ) -> Result<Admitted, Error> {
-        only_fresh(item, request)?;
+        match &request.start_at {
+            StartAt::Start => {}
+            StartAt::Injected(_) | StartAt::Node { .. } => return Err(not_stepped(item)),
+            StartAt::Continue { run, message, .. } => {
+                return self.continue_thread(inside, budget, run, message.as_deref(), request);
+            }
+        }
         let library = inside.library;
         let leaf = find(library, item)?;
         let mut warnings = Vec::new();
@@ -52,7 +59,8 @@ impl Admission {
         warnings.extend(policy.ignored().iter().cloned());
         let project = &inside.project.directory;
         let model = self.choose(library, project, &effective, request, &mut warnings)?;
-        let spec = self.spec(inside, RunKind::Thread, &leaf, budget, request);
+        let what = (&leaf.item, &*leaf.content_hash);
+        let spec = self.spec(inside, RunKind::Thread, what, budget, request);
         let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
         let mut spec = Spec {
             inputs,
@@ -68,7 +76,7 @@ impl Admission {
         let of_item = effective.directive.limits.spend;
         spec.budget.limit_by(of_item, policy.default_spend());
         let own = Layer {
-            source: format!("permissions of {item}"),
+            source: permissions_of(item),
             patterns: effective.permissions().patterns,
         };
         warnings.extend(not_granted(&own, &spec.layers));
@@ -83,11 +91,64 @@ impl Admission {
         spec.thread = Some(ThreadSource {
             text: Arc::clone(&leaf.text),
             contract: contract.into(),
+            carried: None,
         });
         Ok(Admitted {
             spec,
             fault: None,
             warnings,
+        })
+    }
+
+    /// Fixes everything about a thread that goes on with the conversation of `run`: what that was given at its start stays as it was.
+    fn continue_thread(
+        &self,
+        inside: &Inside<'_>,
+        budget: Budget,
+        run: &Run,
+        message: Option<&str>,
+        request: &Start,
+    ) -> Result<Admitted, Error> {
+        let old = &run.spec;
+        let (Some(mut carried), Some(source)) = (run.carried(), &old.thread) else {
+            return Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: "it is no thread that has ended".to_owned(),
+            });
+        };
+        if message.is_some_and(|text| !carried.queue.push(text)) {
+            return Err(full(run));
+        }
+        let what = (&old.item, &*old.content_hash);
+        let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
+        let spec = self.spec(inside, RunKind::Thread, what, budget, request);
+        let mut layers = spec.layers.clone();
+        // Whoever asks for it, it may do no more than the one that it continues.
+        layers.extend(
+            old.layers
+                .iter()
+                .filter(|layer| !spec.layers.contains(layer))
+                .cloned(),
+        );
+        // The permissions of the directive come last, as at every start.
+        let own = permissions_of(&old.item);
+        layers.sort_by_key(|layer| layer.source == own);
+        let in_force = limits_in_force(run);
+        let spec = Spec {
+            inputs: old.inputs.clone(),
+            layers,
+            limits: limits_of_child(&request.limits, &in_force, above),
+            children: old.children,
+            thread: Some(ThreadSource {
+                carried: Some(Arc::new(carried)),
+                ..source.clone()
+            }),
+            ..spec
+        };
+        Ok(Admitted {
+            spec,
+            fault: None,
+            warnings: Vec::new(),
         })
     }
 
@@ -117,21 +178,31 @@ impl Admission {
     }
 }
 
-/// Refuses what threads cannot do yet.
-fn only_fresh(item: &ItemRef, request: &Start) -> Result<(), Error> {
-    let message = match &request.start_at {
-        StartAt::Start => return Ok(()),
-        StartAt::Injected(_) | StartAt::Node { .. } => {
-            format!(
-                "`{item}` is a directive and has neither nodes nor a state; only a graph can be stepped"
-            )
-        }
-        StartAt::Continue { run, .. } => format!(
-            "run `{}` is a thread that has ended; this version of ryed continues none: start `{item}` anew",
-            run.id
-        ),
-    };
-    Err(Error::NotSupported { message })
+/// The source of the layer that the permissions of a directive are.
+fn permissions_of(item: &ItemRef) -> String {
+    format!("permissions of {item}")
+}
+
+/// The limits of a thread as they are now.
+fn limits_in_force(run: &Run) -> Limits {
+    let of_turns = run.thread().map(|thread| thread.limits).unwrap_or_default();
+    Limits {
+        steps: None,
+        spend: None,
+        spawns: run.below.spawns,
+        depth: run.below.depth,
+        turns: of_turns.turns,
+        tokens: of_turns.tokens,
+        duration_ms: of_turns.duration_ms,
+    }
+}
+
+/// A directive has neither nodes nor a state.
+fn not_stepped(item: &ItemRef) -> Error {
+    let message = format!(
+        "`{item}` is a directive and has neither nodes nor a state; only a graph can be stepped"
+    );
+    Error::NotSupported { message }
 }
 
 fn of_item(item: &ItemRef, source: rye_item::library::Error) -> Error {
@@ -276,6 +347,7 @@ impl Offering<'_> {
             max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
             on_exceed: self.policy.on_exceed(),
             repeated_calls: self.policy.repeated_calls(),
+            provider_errors: self.policy.provider_errors().to_vec(),
         };
         Ok(canonical(&json!(contract)))
     }

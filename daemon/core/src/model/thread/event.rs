@@ -27,6 +27,9 @@ pub enum ThreadEvent {
         provider: String,
         /// Its model, as the provider calls it.
         model: String,
+        /// The ended thread whose conversation it goes on with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        continuation_of: Option<RunId>,
     },
     /// What the model is told before everything else.
     SystemPrompt {

@@ -32,7 +32,7 @@ impl Queue {
     }
 
     /// Adds a message; `false` if there is no room for it.
-    pub(super) fn push(&mut self, text: &str) -> bool {
+    pub fn push(&mut self, text: &str) -> bool {
         let fits = !self.is_full() && text.len() <= MOST_MESSAGE_BYTES;
         if fits {
             self.0.push_back(text.into());

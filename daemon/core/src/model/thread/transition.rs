@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Message, Source};
-use crate::model::{Attempt, AttemptId, Slot};
+use crate::model::{Attempt, AttemptId, Slot, Spec};
 
 impl Turn {
     pub(super) fn call_mut(&mut self, position: u32) -> Option<&mut ToolCall> {
@@ -16,7 +16,7 @@ impl Turn {
     }
 
     /// The turn as it would be tried again.
-    fn again(&self, failed: bool) -> Before {
+    pub(super) fn again(&self, failed: bool) -> Before {
         Before {
             turn: self.number,
             attempt: self.attempt + 1,
@@ -92,11 +92,15 @@ impl Turn {
 
 impl State {
     /// The only transition of a thread's work; `false` if it cannot happen here, and then nothing has changed.
-    pub(in crate::model) fn apply(&mut self, at: Timestamp, event: &ThreadEvent) -> bool {
+    pub(in crate::model) fn apply(
+        &mut self,
+        at: Timestamp,
+        spec: &Spec,
+        event: &ThreadEvent,
+    ) -> bool {
         match event {
-            ThreadEvent::ThreadStarted { .. } | ThreadEvent::SystemPrompt { .. } => {
-                self.at == At::Composing
-            }
+            ThreadEvent::ThreadStarted { .. } => self.start(at, spec),
+            ThreadEvent::SystemPrompt { .. } => self.at == At::Composing,
             ThreadEvent::PromptComposed { head, bytes, .. } => {
                 if self.at != At::Composing {
                     return false;
@@ -127,7 +131,8 @@ impl State {
             ThreadEvent::StepFinish { head, .. } => self.finish(at, head),
             ThreadEvent::ErrorClassified { .. } => self.fail(at, event),
             ThreadEvent::LimitEscalationRequested { .. } => {
-                matches!(self.at, At::Before(_))
+                self.escalated = matches!(self.at, At::Before(_));
+                self.escalated
             }
             ThreadEvent::TurnRetryScheduled { due, .. } => {
                 let At::Failed(failed) = &mut self.at else {
@@ -218,6 +223,7 @@ impl State {
             parts: Vec::new(),
             said: None,
             calls: Vec::new(),
+            is_cut: false,
         };
         self.at = At::Calling(Box::new(turn));
         true

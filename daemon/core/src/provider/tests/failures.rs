@@ -3,8 +3,17 @@
 use std::time::Duration;
 
 use super::*;
-use crate::provider::failure::{ApiError, Charge, Class, Failed, Verdict, classify};
+use crate::provider::failure::{
+    ApiError, Charge, Class, ErrorRow, ErrorRows, Failed, Verdict, classify,
+};
 use crate::provider::stream::Fault;
+
+/// The rows that are shipped.
+fn shipped() -> ErrorRows {
+    let text = include_str!("../../../../../.ai/config/agent/error_classification.yaml");
+    let file = yaml::parse(text).unwrap().value;
+    ErrorRows::read(file["provider_errors"].as_array().unwrap()).unwrap()
+}
 
 fn error(status: u16, body: &str) -> Failed {
     Failed::Answered(ApiError::read(Some(status), body, &[]))
@@ -29,7 +38,12 @@ fn judged(failed: &Failed, headers: &[(&'static str, &'static str)]) -> Verdict 
         let found = headers.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| *value)
     };
-    classify(failed, header, Timestamp::from_ms(784_111_777_000))
+    classify(
+        failed,
+        &shipped(),
+        header,
+        Timestamp::from_ms(784_111_777_000),
+    )
 }
 
 fn in_stream(kind: &str, begun: bool) -> Failed {
@@ -316,4 +330,84 @@ fn texts_are_short_and_hold_no_secret() {
     assert_eq!(read.message.chars().count(), 2001);
     let plain = ApiError::read(None, "not json: key-1234", &["key-1234"]);
     assert_eq!(plain.message, "not json: …");
+}
+
+#[test]
+fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
+    let row = |category: &str| {
+        json!({"id": "own", "category": category, "match": {"path": "error.message", "op": "regex", "value": "TRY AGAIN"},
+               "retry_policy": {"type": "fixed", "delay": 5}})
+    };
+    let now = Timestamp::from_ms(0);
+    for (status, body, charge) in [
+        (
+            400,
+            r#"{"error": {"type": "t", "message": "please try again"}}"#,
+            Charge::Nothing,
+        ),
+        (502, "<html>please try again", Charge::Hold),
+    ] {
+        let failed = error(status, body);
+        for (category, class) in [
+            ("transient", Class::Transient),
+            ("rate_limited", Class::RateLimited),
+            ("quota", Class::Quota),
+            ("context", Class::Context),
+            ("reasoning", Class::Reasoning),
+            ("permanent", Class::Permanent),
+        ] {
+            let rows = ErrorRows::read(&[row(category)]).unwrap();
+            let verdict = classify(&failed, &rows, |_| None, now);
+            assert_eq!(
+                (verdict.class, verdict.charge),
+                (class, charge),
+                "{status} {category}"
+            );
+            assert_eq!(verdict.base, Duration::from_secs(5));
+        }
+    }
+    // What happened to the connection is no provider's word.
+    let all = json!({"id": "all", "category": "permanent", "match": {"path": "status_code", "op": "exists", "value": false}});
+    let rows = ErrorRows::read(&[all]).unwrap();
+    assert_eq!(
+        classify(&Failed::Connect, &rows, |_| None, now).class,
+        Class::Transient
+    );
+}
+
+#[test]
+fn a_row_that_cannot_be_read_says_which_key() {
+    let good = json!({"path": "status_code", "op": "eq", "value": 1});
+    for (row, told) in [
+        (json!(3), "is a map"),
+        (json!({"category": "quota", "match": good}), "no `id`"),
+        (json!({"id": "p", "category": "quota"}), "no `match`"),
+        (
+            json!({"id": "p", "match": good}),
+            "no `category`, which is one of transient, rate_limited",
+        ),
+        (
+            json!({"id": "p", "category": "cancelled", "match": good}),
+            "`category` is one of transient",
+        ),
+        (
+            json!({"id": "p", "category": "quota", "match": good, "retryable": true}),
+            "unknown key `retryable`",
+        ),
+        (
+            json!({"id": "p", "category": "quota", "match": {"path": "cancelled", "op": "eq", "value": true}}),
+            "should_retry",
+        ),
+        (
+            json!({"id": "p", "category": "quota", "match": {"path": "status_code", "op": "regex", "value": "("}}),
+            "`match",
+        ),
+        (
+            json!({"id": "p", "category": "quota", "match": good, "retry_policy": {"type": "fixed", "delay": 0}}),
+            "`delay`",
+        ),
+    ] {
+        let error = ErrorRow::read(&row).unwrap_err();
+        assert!(error.contains(told), "{row}: {error}");
+    }
 }

@@ -1,0 +1,164 @@
+//! The events of a run as its transcript shows them: nothing is cut, and texts stand as they were.
+//!
+//! ```text
+//!    12  2026-01-01T00:00:00.000Z  cognition_out  turn 2
+//!           I count the words.
+//! ```
+
+use rye_core::conversation::Message;
+use rye_core::model::{Event, ThreadEvent};
+use serde_json::Value;
+
+use super::screen::in_line;
+
+/// A payload that is longer gets lines of its own.
+const LONGEST_IN_LINE: usize = 120;
+/// What stands before each line of a text.
+const INDENT: &str = "         ";
+
+/// An event: a line that says what it is, and below it what was said or done.
+pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value) -> String {
+    let (brief, text) = match Event::read(event_type, &payload.to_string()) {
+        Ok(Event::Thread(event)) => said(&event).unwrap_or_else(|| plain(payload)),
+        Ok(Event::Run(_) | Event::Graph(_) | Event::Tool(_)) | Err(_) => plain(payload),
+    };
+    let (event_type, brief) = (in_line(event_type), in_line(&brief));
+    let mut shown = format!("{seq:>5}  {timestamp}  {event_type:<17} {brief}");
+    shown.truncate(shown.trim_end().len());
+    for line in text.trim_end_matches('\n').lines() {
+        shown.push('\n');
+        if !line.is_empty() {
+            shown.push_str(INDENT);
+            shown.push_str(line);
+        }
+    }
+    shown
+}
+
+/// A payload: in the line if it is short.
+fn plain(payload: &Value) -> (String, String) {
+    let line = payload.to_string();
+    if payload.as_object().is_some_and(serde_json::Map::is_empty) {
+        (String::new(), String::new())
+    } else if line.chars().count() <= LONGEST_IN_LINE {
+        (line, String::new())
+    } else {
+        (String::new(), readable(payload))
+    }
+}
+
+fn readable(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// What an event of a thread says, where that is a text, or a call.
+fn said(event: &ThreadEvent) -> Option<(String, String)> {
+    Some(match event {
+        ThreadEvent::SystemPrompt { text } => (String::new(), text.clone()),
+        ThreadEvent::MessageQueued { text, by } => (format!("by {by}"), text.clone()),
+        ThreadEvent::CognitionIn { turn, source, text } => {
+            let source = serde_json::to_value(source).unwrap_or_default();
+            let source = source.as_str().unwrap_or_default();
+            (format!("turn {turn}, {source}"), text.clone())
+        }
+        ThreadEvent::CognitionReasoning { turn, text } => (format!("turn {turn}"), text.clone()),
+        ThreadEvent::CognitionOut {
+            turn,
+            attempt,
+            text,
+            message,
+            usage,
+            ..
+        } => {
+            let used = usage.map_or_else(String::new, |usage| {
+                let read = [usage.input, usage.cache_read, usage.cache_write];
+                let read: u64 = read.into_iter().fold(0, u64::saturating_add);
+                format!(", {read} tokens in, {} out", usage.output)
+            });
+            let broke_off = match &**message {
+                Message::Assistant { partial: true, .. } => ", broke off",
+                Message::Assistant { .. } | Message::User { .. } => "",
+            };
+            let brief = format!("{}{used}{broke_off}", place(*turn, *attempt));
+            (brief, text.clone())
+        }
+        ThreadEvent::ToolCallStart(call) => {
+            let brief = format!("turn {}, {} {}", call.turn, call.call_id, call.item);
+            let input = Value::Object((*call.input).clone());
+            (brief, readable(&input))
+        }
+        ThreadEvent::ToolCallResult {
+            turn,
+            call_id,
+            output,
+            is_error,
+            ..
+        } => {
+            let failed = if *is_error { " failed" } else { "" };
+            (format!("turn {turn}, {call_id}{failed}"), output.clone())
+        }
+        ThreadEvent::ErrorClassified {
+            turn,
+            attempt,
+            error,
+            ..
+        } => {
+            let brief = format!("{}, {}", place(*turn, *attempt), error.code);
+            (brief, error.message.clone())
+        }
+        ThreadEvent::ThreadStarted { .. }
+        | ThreadEvent::PromptComposed { .. }
+        | ThreadEvent::StepStart { .. }
+        | ThreadEvent::StepFinish { .. }
+        | ThreadEvent::TurnRetryScheduled { .. }
+        | ThreadEvent::RetrySucceeded { .. }
+        | ThreadEvent::LimitEscalationRequested { .. }
+        | ThreadEvent::DirectiveReturn(_)
+        | ThreadEvent::ThreadCompleted { .. }
+        | ThreadEvent::ThreadError { .. }
+        | ThreadEvent::ThreadCancelled { .. } => return None,
+    })
+}
+
+/// The turn, and which try of it, if it is not the first.
+fn place(turn: u32, attempt: u32) -> String {
+    match attempt {
+        0 | 1 => format!("turn {turn}"),
+        _ => format!("turn {turn} (try {attempt})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_stand_whole_below_what_they_are() {
+        let call = json!({"turn": 1, "position": 0, "call_id": "a", "tool": "rye_execute", "item": "tool:rye/bash",
+                          "input": {"x": 1}, "attempt": 1, "effect": "idempotent", "key": "k"});
+        let result = json!({"turn": 1, "position": 0, "call_id": "a", "output": "no\n\nroute\n", "is_error": true,
+                            "duration_ms": 4});
+        let message = json!({"role": "assistant", "origin": {"provider": "p", "model": "m"}, "blocks": [], "partial": true});
+        let out = json!({"turn": 2, "attempt": 2, "text": "Hello", "message": message});
+        let long = "x".repeat(200);
+        let told = json!({"turn": 1, "source": "directive", "text": long});
+        let table = [
+            ("cognition_in", told, format!("cognition_in      turn 1, directive\n         {long}")),
+            ("cognition_out", out, "cognition_out     turn 2 (try 2), broke off\n         Hello".to_owned()),
+            ("tool_call_start", call, "tool_call_start   turn 1, a tool:rye/bash\n         {\n           \"x\": 1\n         }".to_owned()),
+            ("tool_call_result", result, "tool_call_result  turn 1, a failed\n         no\n\n         route".to_owned()),
+            ("run_started", json!({"epoch": 1}), "run_started       {\"epoch\":1}".to_owned()),
+            ("moon_landed", json!({}), "moon_landed".to_owned()),
+            ("moon\nlanded", json!({"by": "us"}), "moon\\nlanded      {\"by\":\"us\"}".to_owned()),
+        ];
+        for (name, payload, expected) in table {
+            assert_eq!(
+                event(7, "T", name, &payload),
+                format!("    7  T  {expected}"),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a thread takes over from an ended one that it continues.
+//!
+//! The conversation goes on from its newest entry, and so does what was used of the limits. A call of the model that came to nothing is made
+//! again; calls of tools that had not ended are not: the model is told so. What was counted against the model (reminders, equal calls)
+//! begins anew, for somebody asked it to go on.
+
+use super::{At, Before, Repeated, State, Turn};
+use crate::clock::Timestamp;
+use crate::conversation::{Message, Stop};
+use crate::model::{Run, Spec};
+
+impl Spec {
+    /// Where the thread stood that this one continues.
+    pub(super) fn carried(&self) -> Option<&State> {
+        self.thread.as_ref()?.carried.as_deref()
+    }
+}
+
+impl Run {
+    /// Where a thread begins that continues this one; `None` if this is none, or has not ended.
+    pub fn carried(&self) -> Option<State> {
+        let mut state = self.thread()?.clone();
+        state.count_time(self.ended_at?);
+        let at = match state.at {
+            At::Composing => At::Composing,
+            At::Before(before) => again(*before),
+            At::Failed(failed) => again(failed.next),
+            At::Calling(turn) if turn.calls.is_empty() => again(turn.again(false)),
+            At::Acting(turn) if turn.is_refused() => again(turn.again(false)),
+            At::Calling(mut turn) => {
+                turn.is_cut = true;
+                At::Calling(turn)
+            }
+            At::Acting(mut turn) => {
+                turn.is_cut = true;
+                At::Acting(turn)
+            }
+        };
+        Some(State {
+            at,
+            repeated: Repeated::default(),
+            escalated: false,
+            nudges: 0,
+            lengths: 0,
+            returned: None,
+            result: None,
+            ..state
+        })
+    }
+}
+
+/// The turn, as if no try of it had failed.
+fn again(before: Before) -> At {
+    At::Before(Box::new(Before {
+        retries: 0,
+        due: None,
+        ..before
+    }))
+}
+
+impl Turn {
+    /// Whether its message is no part of the conversation.
+    fn is_refused(&self) -> bool {
+        let said = self.said.as_deref();
+        said.is_some_and(|said| match said {
+            Message::Assistant { stop, .. } => *stop == Some(Stop::Refusal),
+            Message::User { .. } => false,
+        })
+    }
+}
+
+impl State {
+    /// Whether it has a conversation to go on with.
+    pub fn has_begun(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// Whether the last thing that was said is the last word of the model, which nothing follows.
+    pub(crate) fn stands_behind_a_turn(&self) -> bool {
+        match &self.at {
+            At::Before(before) => {
+                before.attempt == 1
+                    && before.texts.is_empty()
+                    && self.queue.is_empty()
+                    && self.head != self.root
+            }
+            At::Composing | At::Calling(_) | At::Acting(_) | At::Failed(_) => false,
+        }
+    }
+
+    /// The thread starts: at its prompt, or where the one stood that it continues.
+    pub(super) fn start(&mut self, at: Timestamp, spec: &Spec) -> bool {
+        if self.at != At::Composing {
+            return false;
+        }
+        if let Some(carried) = spec.carried() {
+            self.at = carried.at.clone();
+        }
+        if let Some(turn) = self.turn_mut() {
+            turn.since = at;
+        }
+        true
+    }
+}

@@ -1,0 +1,231 @@
+//! Threads that go on with the conversation of an ended one.
+
+use super::stage::{Met, ended, execute, result};
+use super::*;
+use crate::model::thread::{Class, Limits};
+use crate::model::{KillReceipt, Raised, RunEvent, ThreadSource, Unraised, Work};
+use crate::provider::failure::Charge;
+
+fn stage() -> Stage {
+    Stage::new(terms(&directive("<execute>*</execute>", "")), |_| {})
+}
+
+/// A thread that goes on where `old` was ended, and is told `message` first.
+fn continued(old: &Stage, message: Option<&str>) -> Stage {
+    let mut carried = old.run().carried().expect("it has ended");
+    if let Some(text) = message {
+        assert!(carried.queue.push(text));
+    }
+    let mut stage = Stage::new(Arc::clone(&old.terms), |spec| {
+        spec.continuation_of = Some(old.run().id.clone());
+        spec.thread = Some(ThreadSource {
+            text: Arc::default(),
+            contract: Arc::default(),
+            carried: Some(Arc::new(carried)),
+        });
+    });
+    stage.now = old.now;
+    stage.conversation.clone_from(&old.conversation);
+    stage
+}
+
+fn kill(stage: &mut Stage) {
+    let killed = RunEvent::RunKilled {
+        cause: "me".to_owned(),
+        receipt: KillReceipt::default(),
+    };
+    let run = stage.run().clone();
+    for event in run.with_settlement(killed.into()) {
+        stage.others(event);
+    }
+}
+
+/// What the model is told before it is called, in order.
+fn told(stage: &Stage) -> Vec<(Source, String)> {
+    let told = stage.log.iter().filter_map(|event| match event {
+        Event::Thread(ThreadEvent::CognitionIn { source, text, .. }) => {
+            Some((*source, text.clone()))
+        }
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    told.collect()
+}
+
+fn failed(class: Class) -> Heard {
+    Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("invalid_request_error", "no"),
+        class,
+        charge: Charge::Nothing,
+        reported: None,
+        pause_ms: 0,
+    }))
+}
+
+#[test]
+fn a_call_of_the_model_that_failed_is_made_again_behind_the_turns_before() {
+    let mut old = stage();
+    old.play();
+    old.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
+    old.play();
+    old.end(0, &result(json!("done")));
+    assert_eq!(old.play(), Met::Model);
+    old.say(vec![failed(Class::Permanent)]);
+    assert_eq!(old.play(), Met::Rests);
+    assert_eq!(old.run().status(), Status::Error);
+
+    let mut new = continued(&old, None);
+    assert_eq!(new.play(), Met::Model);
+    assert_eq!(new.names()[0], "run_started");
+    assert_eq!(told(&new), [], "nothing has to be said to it");
+    let turn = new.run().thread().unwrap().turn().unwrap();
+    assert_eq!((turn.number, turn.attempt), (2, 2));
+    new.say(says("Done.", &[]));
+    assert_eq!(new.play(), Met::Rests);
+    assert_eq!(new.run().status(), Status::Completed);
+    assert_eq!(
+        new.told().len(),
+        1,
+        "the call of the first turn stands once"
+    );
+    assert_eq!(new.run().thread().unwrap().used.turns, 2);
+    assert!(new.begun.is_empty());
+    new.assert_replay();
+}
+
+#[test]
+fn calls_that_had_not_ended_are_answered_and_never_made() {
+    let mut old = stage();
+    old.play();
+    let calls = [
+        ("c1", "rye_execute", execute("t/a", 1)),
+        ("c2", "rye_execute", execute("t/graph", 2)),
+        ("c3", "rye_execute", execute("t/b", 3)),
+        ("c4", "rye_execute", execute("t/b", 4)),
+    ];
+    old.say(says("I work.", &calls));
+    old.play();
+    old.end(0, &result(json!("one")));
+    assert_eq!(old.running.len(), 2, "one of t/b waits for the other");
+    kill(&mut old);
+
+    let mut new = continued(&old, Some("Go on."));
+    assert_eq!(new.play(), Met::Model);
+    assert!(new.begun.is_empty(), "{:?}", new.begun);
+    let answers = new.told();
+    assert_eq!(answers[0].1, "one");
+    for (at, part) in [
+        (
+            1,
+            "the run `t-graph-1-aaaaaaaaaa` carried out; whether it took effect is unknown",
+        ),
+        (2, "whether it took effect is unknown"),
+        (3, "before this call began"),
+    ] {
+        assert!(answers[at].1.contains(part), "{answers:?}");
+    }
+    assert_eq!(told(&new), [(Source::Message, "Go on.".to_owned())]);
+    new.assert_replay();
+}
+
+#[test]
+fn what_started_calls_brought_along_before_the_kill_is_the_message() {
+    let mut old = stage();
+    old.play();
+    let mut heard = says("I work.", &[("c1", "rye_execute", execute("t/a", 1))]);
+    heard.pop();
+    for heard in heard {
+        old.hear(heard);
+    }
+    assert_eq!(old.play(), Met::Waits);
+    assert_eq!(old.running.len(), 1);
+    kill(&mut old);
+
+    let mut new = continued(&old, None);
+    assert_eq!(new.play(), Met::Model);
+    assert!(new.begun.is_empty());
+    assert!(new.told()[0].1.contains("unknown"), "{:?}", new.told());
+    let turn = new.run().thread().unwrap().turn().unwrap();
+    assert_eq!(turn.number, 2);
+    new.assert_replay();
+}
+
+#[test]
+fn a_model_that_had_the_last_word_is_told_to_go_on_or_what_somebody_says() {
+    let mut old = stage();
+    old.play();
+    old.say(says("Done.", &[]));
+    assert_eq!(old.play(), Met::Rests);
+    assert_eq!(old.run().status(), Status::Completed);
+    for (message, source) in [
+        (None, Source::Continuation),
+        (Some("And the tests?"), Source::Message),
+    ] {
+        let mut new = continued(&old, message);
+        assert_eq!(new.play(), Met::Model);
+        let told = told(&new);
+        assert_eq!((told.len(), told[0].0), (1, source), "{told:?}");
+        new.say(says("Those too.", &[]));
+        assert_eq!(new.play(), Met::Rests);
+        assert_eq!(new.run().status(), Status::Completed);
+        new.assert_replay();
+    }
+}
+
+#[test]
+fn a_message_that_refused_is_no_part_of_what_goes_on() {
+    let mut old = stage();
+    old.play();
+    let text = Block::Text {
+        text: "No.".to_owned(),
+    };
+    old.say(vec![ended(vec![text], Stop::Refusal)]);
+    assert_eq!(old.play(), Met::Rests);
+    assert_eq!(old.run().failure().unwrap().code, "refused");
+    let mut new = continued(&old, Some("Please."));
+    assert_eq!(new.play(), Met::Model);
+    assert_eq!(new.run().thread().unwrap().turn().unwrap().number, 1);
+    new.say(says("Well.", &[]));
+    new.play();
+    assert_eq!(new.run().status(), Status::Completed);
+    new.assert_replay();
+}
+
+#[test]
+fn a_thread_that_never_began_is_put_together_anew() {
+    let mut old = stage();
+    kill(&mut old);
+    let mut new = continued(&old, Some("Be quick."));
+    assert_eq!(new.play(), Met::Model);
+    assert!(new.conversation.is_some());
+    assert_eq!(told(&new).len(), 2, "the directive, and what somebody says");
+    new.assert_replay();
+}
+
+#[test]
+fn an_ended_thread_at_a_limit_goes_on_only_with_a_higher_one() {
+    let mut old = stage();
+    old.play();
+    old.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
+    old.play();
+    old.end(0, &result(json!("done")));
+    old.play();
+    kill(&mut old);
+    let mut run = old.run().clone();
+    let Work::Thread(state) = &mut run.work else {
+        panic!("it is a thread");
+    };
+    state.limits = Limits {
+        turns: Some(1),
+        ..Limits::default()
+    };
+    state.at = At::Before(Box::new(crate::model::thread::Before::turn(2)));
+    let raise = |turns| Raised {
+        max_turns: turns,
+        ..Raised::default()
+    };
+    for turns in [None, Some(1)] {
+        let refused = run.check_raise(&raise(turns)).unwrap_err();
+        assert!(matches!(refused, Unraised::TooLow { .. }), "{refused}");
+    }
+    run.check_raise(&raise(Some(2))).unwrap();
+}

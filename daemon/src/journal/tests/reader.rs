@@ -1,0 +1,156 @@
+//! Reading a transcript: what is handed out is what was written, and what is not is named.
+
+use std::fs;
+
+use rye_core::id::RunId;
+use serde_json::json;
+
+use super::super::{Extract, Journal, Piece, Verdict, WrittenLine};
+use super::rig::{Rig, completed, eventually, finish, transcript};
+use crate::journal::Change;
+
+/// All that is read.
+async fn read(journal: &Journal, run: &RunId, extract: Extract) -> (Vec<WrittenLine>, Verdict) {
+    let mut reader = journal.transcript(run, extract).await.unwrap();
+    let mut lines = Vec::new();
+    loop {
+        match reader.next().await.expect("a verdict comes last") {
+            Piece::Lines(more) => lines.extend(more),
+            Piece::End(verdict) => {
+                assert_eq!(reader.next().await, None);
+                return (lines, verdict);
+            }
+        }
+    }
+}
+
+const ALL: Extract = Extract {
+    tail: None,
+    verify: true,
+};
+
+fn text(lines: &[WrittenLine]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{}\n", line.text))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_lines_are_those_of_the_file_even_if_that_is_behind_or_gone() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 20).await;
+    let path = rig.transcript_path(&run);
+    let whole = transcript(&path, 44).await;
+    let (lines, verdict) = read(&journal, &run, ALL).await;
+    assert_eq!(text(&lines), whole);
+    assert_eq!((verdict.problem.clone(), verdict.events), (None, 44));
+    assert_eq!(usize::try_from(verdict.bytes).unwrap(), whole.len());
+    assert_eq!(verdict.checkpoints, 20);
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let (lines, again) = read(&journal, &run, ALL).await;
+    assert_eq!(text(&lines), whole, "the log has the rest");
+    assert_eq!(again, verdict);
+    for (tail, events) in [(0, 0), (1, 1), (3, 3), (44, 44), (100, 44)] {
+        let tail = Some(tail);
+        let (lines, again) = read(&journal, &run, Extract { tail, ..ALL }).await;
+        let all = text(&lines);
+        assert!(whole.ends_with(&all), "{tail:?}");
+        let checkpoints = all.matches(r#""event_type":"checkpoint""#).count();
+        assert_eq!(lines.len() - checkpoints, events, "{tail:?}");
+        assert_eq!(again, verdict, "all of it is checked");
+    }
+}
+
+/// A run that has ended, whose file is all there is.
+async fn archived(rig: &Rig) -> (Journal, RunId) {
+    let journal = rig.open().await;
+    let run = journal.put_run(rig, "run-a", 3).await;
+    let long = json!("x".repeat(100_000));
+    let end = [completed(4, long), finish()];
+    let changes = end.map(|event| Change::event(&run, event));
+    journal.put(changes.into()).await;
+    eventually(async || journal.shared.stream(&run).is_none().then_some(())).await;
+    (journal, run)
+}
+
+#[tokio::test]
+async fn what_was_changed_cut_or_added_is_named_behind_what_stands_before_it() {
+    let rig = Rig::new();
+    let (journal, run) = archived(&rig).await;
+    let path = rig.transcript_path(&run);
+    let whole = fs::read_to_string(&path).unwrap();
+    let (lines, verdict) = read(&journal, &run, ALL).await;
+    assert_eq!((text(&lines), verdict.problem), (whole.clone(), None));
+    let long = lines.iter().find_map(|line| line.payload.as_deref());
+    assert!(
+        long.unwrap().contains("xxxx"),
+        "a long payload is told whole"
+    );
+
+    let fifth = whole.split_inclusive('\n').take(4).map(str::len).sum();
+    let changed = whole.replacen("\"start_node\":\"n\"", "\"start_node\":\"m\"", 1);
+    let added = format!("{whole}{{}}\n");
+    let harm: [(&str, Option<&str>, &str, bool); 5] = [
+        (
+            "changed",
+            Some(&changed),
+            "does not follow the line before",
+            true,
+        ),
+        ("cut", Some(&whole[..fifth]), "is missing", true),
+        ("torn", Some(&whole[..fifth + 9]), "is missing", true),
+        ("removed", None, "cannot be read", true),
+        ("added", Some(&added), "more than was written", false),
+    ];
+    for (what, file, told, always) in harm {
+        match file {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        for verify in [true, false] {
+            let (lines, verdict) = read(&journal, &run, Extract { verify, ..ALL }).await;
+            if !(verify || always) {
+                assert_eq!(verdict.problem, None, "{what}");
+                continue;
+            }
+            let problem = verdict.problem.unwrap_or_default();
+            assert!(problem.contains(told), "{what}: {problem}");
+            assert!(problem.contains("transcript.jsonl"), "{problem}");
+            assert!(whole.starts_with(&text(&lines)), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_payload_that_is_gone_is_found_even_where_it_is_not_shown() {
+    let rig = Rig::new();
+    let (journal, run) = archived(&rig).await;
+    fs::remove_dir_all(rig.state().join("objects")).unwrap();
+    for (extract, is_found) in [
+        (ALL, true),
+        (
+            Extract {
+                tail: Some(1),
+                verify: false,
+            },
+            false,
+        ),
+        (
+            Extract {
+                tail: Some(1),
+                verify: true,
+            },
+            true,
+        ),
+    ] {
+        let (_lines, verdict) = read(&journal, &run, extract).await;
+        let problem = verdict.problem.unwrap_or_default();
+        assert_eq!(
+            problem.contains("payload"),
+            is_found,
+            "{extract:?}: {problem}"
+        );
+    }
+}

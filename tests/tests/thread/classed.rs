@@ -1,0 +1,55 @@
+//! What the errors of a provider mean is for the configuration to say; what they cost is not.
+
+use rye_tests::World;
+use rye_tests::model_server::ModelServer;
+
+use super::{BASH, account, payloads, start};
+
+fn classes(world: &World, row: &str) {
+    let text = format!(
+        "version: \"1.0.0\"\ncategory: agent\nname: error_classification\nprovider_errors:\n  - {row}\n"
+    );
+    world.write(".ai/config/agent/error_classification.yaml", text);
+    let _signed = world.ryectl("sign config:agent/error_classification").ok();
+}
+
+#[test]
+fn a_row_of_a_project_has_an_error_tried_again_that_is_final_else() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  times: 1
+  reply: {status: 400, error: {type: invalid_request_error, message: The cat sleeps.}}
+- when: {turn: 1}
+  reply: {text: Done., usage: {input: 100, output: 10}}
+",
+    );
+    let world = World::with_models(&server);
+    world.directive("t/work", BASH, "", "Work.");
+    let row = |category: &str| {
+        format!(
+            "{{id: cat, category: {category}, match: {{path: error.message, op: regex, value: cat}}, \
+             retry_policy: {{type: fixed, delay: 0.01}}}}"
+        )
+    };
+    classes(&world, &row("transient"));
+    let _daemon = world.start("");
+    let run = start(&world, "t/work");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    let failed = payloads(&world, &run, "error_classified");
+    assert_eq!(failed[0]["classification"], "transient", "{failed:?}");
+    let settled = payloads(&world, &run, "budget_settled");
+    assert_eq!(settled[0]["because"], "refused", "{settled:?}");
+    assert_eq!(settled[0]["usage"].get("usd"), None, "{settled:?}");
+    assert_eq!(account(&world, &run)["held"], "0.000000000");
+
+    // One that cannot be read is refused, with the file, the row and the key.
+    classes(&world, &row("sometimes"));
+    let _refused = world.ryectl("thread run t/work").run().code(2).tells(&[
+        "config:agent/error_classification",
+        "`cat` of the project space",
+        "`category` is one of transient",
+    ]);
+    assert_eq!(server.requests().len(), 2);
+}
