@@ -60,6 +60,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("markdown", 0),
     ("yaml", 1),
     ("expr", 1),
+    ("search", 1),
     ("capability", 1),
     ("ledger", 1),
     ("conversation", 1),

@@ -26,6 +26,7 @@ pub mod machine;
 pub mod model;
 pub mod policy;
 pub mod provider;
+pub mod search;
 pub mod state;
 pub mod thread;
 pub mod tool;
