@@ -18,6 +18,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("beneath", 1),
     ("gate", 1),
     ("async_log", 2),
+    ("index", 2),
     ("object", 2),
     ("journal", 3),
     ("artifacts", 4),

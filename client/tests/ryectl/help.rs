@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 55] = [
+const VERBS: [&str; 56] = [
     "",
     "init",
     "key",
@@ -33,6 +33,7 @@ const VERBS: [&str; 55] = [
     "new graph",
     "new directive",
     "execute",
+    "fetch",
     "ps",
     "get",
     "can",

@@ -13,6 +13,7 @@
 
 mod category;
 mod config;
+mod documents;
 mod draft;
 mod narrow;
 mod verify;
@@ -33,6 +34,7 @@ use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
 pub use config::Snapshot;
+pub use documents::Document;
 pub use draft::Draft;
 pub use verify::{Report, Verdict};
 
