@@ -157,6 +157,13 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl execute tool rye/core/echo --params '{\"text\": \"hi\"}'"
     )]
     Execute(Execute),
+    /// Print an item, verified, or look for items
+    ///
+    /// An item is printed as its file is. With --query items are listed, the best first; each is verified when it is listed.
+    #[command(
+        after_help = "Examples:\n  ryectl fetch rye/bash\n  ryectl fetch knowledge:team/rules --json\n  ryectl fetch --query 'rate limit* NOT test' --scope tool.team"
+    )]
+    Fetch(Fetch),
     /// List runs, newest first
     #[command(
         after_help = "Examples:\n  ryectl ps\n  ryectl ps --all --tree\n  ryectl ps --status error --status killed --json"
@@ -281,6 +288,39 @@ pub(crate) enum KeyVerb {
         /// Fingerprint of the key.
         fingerprint: String,
     },
+}
+
+/// What to fetch.
+#[derive(Debug, Args)]
+pub(crate) struct Fetch {
+    /// The item; without a type it is looked for as a tool, a directive and knowledge.
+    #[arg(
+        value_name = "[TYPE:]ID",
+        required_unless_present = "query",
+        conflicts_with = "query"
+    )]
+    pub(crate) item: Option<String>,
+    /// Words, joined by AND, OR and NOT, with parentheses, "phrases" and beginnings like `auth*`.
+    #[arg(long, value_name = "WORDS")]
+    pub(crate) query: Option<String>,
+    /// A type and a folder to look in, such as `tool.team`.
+    #[arg(long, requires = "query")]
+    pub(crate) scope: Option<String>,
+    /// Most results.
+    #[arg(long, value_name = "N", requires = "query")]
+    pub(crate) limit: Option<u32>,
+    /// How many results to pass over.
+    #[arg(long, value_name = "N", requires = "query")]
+    pub(crate) offset: Option<u32>,
+    /// The space to look in: project, user or system.
+    #[arg(long, value_name = "SPACE")]
+    pub(crate) source: Option<String>,
+    /// Copy the item to this space, project or user, signature and all.
+    #[arg(long, value_name = "SPACE", requires = "item")]
+    pub(crate) copy_to: Option<String>,
+    /// Let the copy take the place of what is there.
+    #[arg(long, requires = "copy_to")]
+    pub(crate) replace: bool,
 }
 
 /// Verbs about the cache of node results of the project.

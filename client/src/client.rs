@@ -392,6 +392,12 @@ impl Client {
         self.answer(self.items().execute(request).await)
     }
 
+    /// An item by its id, or items by a query.
+    pub async fn fetch(&self, request: v1::FetchRequest) -> Result<v1::FetchResponse, Error> {
+        check_length(&request)?;
+        self.answer(self.items().fetch(request).await)
+    }
+
     /// The models that threads of a project may have.
     pub async fn models(&self, project: &str) -> Result<v1::ModelsResponse, Error> {
         let request = v1::ModelsRequest {

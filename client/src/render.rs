@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod events;
+pub(crate) mod items;
 pub(crate) mod models;
 pub(crate) mod screen;
 pub(crate) mod speech;

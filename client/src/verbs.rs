@@ -5,6 +5,7 @@ mod budget;
 mod capability;
 mod daemon;
 mod execute;
+mod fetch;
 mod graph;
 mod init;
 mod keys;
@@ -129,6 +130,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
+        Verb::Fetch(fetch) => fetch::fetch(fetch, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,
         Verb::Get(get) if get.capabilities => capability::show(&get.run, session).await,
         Verb::Get(get) => runs::get(&get.run, session).await,

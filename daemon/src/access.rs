@@ -14,7 +14,9 @@ use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
+use serde_json::Value;
 
+use crate::index::Asked;
 use crate::inspect::Inspector;
 use crate::journal::{
     self, Extract, Feed, Filter, Journal, Line, Live, Reader, Signer, StepLine, Storage, Summary,
@@ -132,6 +134,16 @@ impl Access {
     /// The models of the project that `directory` belongs to.
     pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
         self.supervisor.models(directory).await
+    }
+
+    /// The items of the project that `directory` belongs to, as far as `caller` may fetch them.
+    pub async fn fetch(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        asked: Asked,
+    ) -> Result<Value, Error> {
+        self.supervisor.fetch(caller, directory, asked).await
     }
 
     /// Who looks at graphs.

@@ -6,17 +6,40 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
+use nix::dir::Type;
 use nix::errno::Errno;
-use nix::fcntl::{self, OFlag};
+use nix::fcntl::{self, AtFlags, OFlag};
 use nix::sys::stat::{self, Mode};
 use nix::unistd::{self, UnlinkatFlags};
 
 /// An open directory.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
+
+/// Something in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What lies in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A plain file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a socket or a device.
+    Other,
+}
 
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY
     .union(OFlag::O_NOFOLLOW)
@@ -25,6 +48,19 @@ const DIRECTORY: OFlag = OFlag::O_DIRECTORY
 const FILE: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
+
+impl From<OwnedFd> for Dir {
+    /// `directory` was opened to read.
+    fn from(directory: OwnedFd) -> Self {
+        Self(directory)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Dir {
     /// Opens the root, which must be there; its last component must not be a link.
@@ -112,6 +148,45 @@ impl Dir {
         }
     }
 
+    /// What lies in it, by name, without names that are not UTF-8; and whether there is more than `most`, in which case nobody
+    /// knows which is missing.
+    pub fn entries(&self, most: usize) -> io::Result<(Vec<Entry>, bool)> {
+        let mut entries = Vec::new();
+        for entry in nix::dir::Dir::from_fd(self.0.try_clone()?)?.iter() {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if matches!(name, "." | "..") {
+                continue;
+            }
+            if entries.len() == most {
+                return Ok((entries, true));
+            }
+            let kind = match entry.file_type() {
+                Some(kind) => kind_of(kind),
+                None => self.kind(name)?,
+            };
+            let name = name.to_owned();
+            entries.push(Entry { name, kind });
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok((entries, false))
+    }
+
+    /// Not every file system says what its entries are.
+    fn kind(&self, name: &str) -> io::Result<EntryKind> {
+        let found = stat::fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        Ok(
+            match stat::SFlag::from_bits_truncate(found.st_mode) & stat::SFlag::S_IFMT {
+                stat::SFlag::S_IFDIR => EntryKind::Directory,
+                stat::SFlag::S_IFREG => EntryKind::File,
+                stat::SFlag::S_IFLNK => EntryKind::Link,
+                _ => EntryKind::Other,
+            },
+        )
+    }
+
     /// The names in it, without those of unfinished files.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -192,6 +267,15 @@ impl Dir {
     /// others write much.
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(unistd::syncfs(&self.0)?)
+    }
+}
+
+const fn kind_of(kind: Type) -> EntryKind {
+    match kind {
+        Type::File => EntryKind::File,
+        Type::Directory => EntryKind::Directory,
+        Type::Symlink => EntryKind::Link,
+        Type::Fifo | Type::CharacterDevice | Type::BlockDevice | Type::Socket => EntryKind::Other,
     }
 }
 

@@ -9,6 +9,7 @@
 //! error type.
 
 mod outcome;
+mod primaries;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -110,6 +111,7 @@ impl Planner {
         let is_ready = found.is_ok();
         let plan = found.and_then(|found| match (found, &chain) {
             (Found::Thread(wanted), _) => Ok(Plan::Thread(wanted)),
+            (Found::Native(call), _) => Ok(Plan::Native(call)),
             (Found::Call(params), Some(chain)) => self.plan(&order, chain, params, library),
             (Found::Call(_), None) => {
                 Err(Failure::permanent("internal", "the action was not looked up").into())
@@ -160,10 +162,20 @@ impl Planner {
         chain: &mut Option<Chain>,
         trace: Option<&mut Vec<Value>>,
     ) -> Result<Found, Box<Failure>> {
-        let permitted = |item: &ItemRef| match order.authority {
-            Authority::Run => permit(&order.origin.spec, order.primary, item),
+        let may = |primary, item: &ItemRef| match order.authority {
+            Authority::Run => permit(&order.origin.spec, primary, item),
             Authority::Node => Ok(()),
         };
+        match order.primary {
+            Primary::Execute => {}
+            Primary::Fetch => {
+                return Ok(Found::Native(primaries::fetch(order, item, params, may)?));
+            }
+            Primary::Sign => {
+                return Ok(Found::Native(primaries::sign(order, item, params, may)?));
+            }
+        }
+        let permitted = |item: &ItemRef| may(order.primary, item);
         let open = may_be_open(order, item);
         if !open {
             permitted(item)?;
@@ -201,6 +213,8 @@ impl Planner {
 enum Found {
     /// What stands at the end of the chain, with these parameters.
     Call(Object),
+    /// This, which is no item that runs.
+    Native(NativeCall),
     /// A thread begins.
     Thread(Box<ThreadOrder>),
 }
@@ -307,10 +321,14 @@ async fn native_call(
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
     let runs = cx.services.runs();
+    let note = |event| cx.note(event);
     let session = native::Session {
         run: &cx.run,
         spec: &cx.spec,
         runs: &*runs,
+        projects: &cx.services.projects,
+        clock: &*cx.services.clock,
+        note: &note,
     };
     work.certainty = Certainty::Unknown;
     let called = tokio::select! {

@@ -15,6 +15,7 @@ pub mod beneath;
 pub mod gate;
 
 pub mod async_log;
+pub mod index;
 pub mod object;
 
 pub mod journal;

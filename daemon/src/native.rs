@@ -2,25 +2,33 @@
 //!
 //! **Owns** the table of native tools. A native tool still is a signed item with a schema; its chain ends here instead of
 //! at a process. **Never** blocks, and never acts for anyone but the run that calls: what it may see and do to other runs
-//! stands in `reach`. **Order.** A call that waits is dropped when its run is to stop; waiting changes nothing, so a call
-//! repeated after a restart waits again.
+//! stands in `reach`, what it may do to files in `files`. **Order.** A call that waits is dropped when its run is to stop; waiting changes
+//! nothing, so a call repeated after a restart waits again.
 
 mod budget;
 mod control;
 mod emitter;
+mod fetch;
+mod files;
 mod orchestrator;
 mod processes;
 mod reach;
 mod report;
 mod resume;
+mod sign;
 mod wait;
 
+use std::sync::Arc;
+
+use rye_core::clock::Clock;
 use rye_core::id::{ItemId, RunId};
-use rye_core::model::{Failure, Object, Spec};
+use rye_core::model::{Event, Failure, Object, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use self::files::FileTool;
 use crate::port::Runs;
+use crate::projects::Projects;
 
 /// A native tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +47,12 @@ pub enum Tool {
     BudgetLedger,
     /// `rye/core/processes/…`: the same, one run at a time.
     Processes(Process),
+    /// `rye/core/fetch`: items of the project.
+    Fetch,
+    /// `rye/core/sign`: the same, signed.
+    Sign,
+    /// `rye/file-system/…`: files of the project.
+    Files(FileTool),
 }
 
 /// An operation of the orchestrator that is a tool of its own.
@@ -75,7 +89,10 @@ impl Tool {
             | Self::Orchestrator
             | Self::Threads(_)
             | Self::BudgetLedger
-            | Self::Processes(_) => false,
+            | Self::Processes(_)
+            | Self::Fetch
+            | Self::Sign
+            | Self::Files(_) => false,
         }
     }
 
@@ -83,7 +100,13 @@ impl Tool {
     pub const fn tells_of_runs(self) -> bool {
         match self {
             Self::Orchestrator | Self::Threads(_) | Self::Processes(_) => true,
-            Self::Echo | Self::Control | Self::Emitter | Self::BudgetLedger => false,
+            Self::Echo
+            | Self::Control
+            | Self::Emitter
+            | Self::BudgetLedger
+            | Self::Fetch
+            | Self::Sign
+            | Self::Files(_) => false,
         }
     }
 }
@@ -103,12 +126,24 @@ pub fn find(id: &ItemId) -> Option<Tool> {
         "rye/core/processes/list" => Some(Tool::Processes(Process::List)),
         "rye/core/processes/cancel" => Some(Tool::Processes(Process::Cancel)),
         "rye/core/processes/steps" => Some(Tool::Processes(Process::Steps)),
+        "rye/core/fetch" => Some(Tool::Fetch),
+        "rye/core/sign" => Some(Tool::Sign),
+        "rye/file-system/read" => Some(Tool::Files(FileTool::Read)),
+        "rye/file-system/write" => Some(Tool::Files(FileTool::Write)),
+        "rye/file-system/edit_lines" => Some(Tool::Files(FileTool::EditLines)),
+        "rye/file-system/ls" => Some(Tool::Files(FileTool::Ls)),
+        "rye/file-system/glob" => Some(Tool::Files(FileTool::Glob)),
+        "rye/file-system/grep" => Some(Tool::Files(FileTool::Grep)),
         _ => None,
     }
 }
 
 /// On whose behalf a tool is called, and whom it may ask.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
+#[expect(
+    missing_debug_implementations,
+    reason = "what puts events on record cannot be shown"
+)]
 pub struct Session<'a> {
     /// The run and the step.
     pub run: &'a RunId,
@@ -116,6 +151,12 @@ pub struct Session<'a> {
     pub spec: &'a Spec,
     /// The owner of all runs.
     pub runs: &'a dyn Runs,
+    /// The projects in use.
+    pub projects: &'a Arc<Projects>,
+    /// The source of what nobody can guess.
+    pub clock: &'a dyn Clock,
+    /// Puts on record what has happened on behalf of the run.
+    pub note: &'a (dyn Fn(Event) + Sync),
 }
 
 /// Calls `tool`.
@@ -133,6 +174,9 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Processes(Process::List) => processes::list(params, session).await,
         Tool::Processes(Process::Cancel) => processes::cancel(params, session).await,
         Tool::Processes(Process::Steps) => processes::steps(params, session).await,
+        Tool::Fetch => fetch::fetch(params, session).await,
+        Tool::Sign => sign::sign(params, session).await,
+        Tool::Files(tool) => files::call(tool, params, session).await,
     }
 }
 

@@ -263,6 +263,11 @@ impl Refusal {
         self.into_failure(["run_not_found", "invalid_params", "permission_denied"])
     }
 
+    /// As the failure of an action on a file of the project.
+    pub fn of_file(self) -> Failure {
+        self.into_failure(["file_not_found", "invalid_params", "permission_denied"])
+    }
+
     /// The failure; what a missing, a malformed and a forbidden subject are called differs.
     fn into_failure(self, [missing, malformed, forbidden]: [&str; 3]) -> Failure {
         let (code, retryable) = match self.kind {

@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::config::Config;
 use crate::gate::Gate;
+use crate::index::Search;
 use crate::memo::Memo;
 use crate::task;
 
@@ -83,7 +84,7 @@ pub struct Project {
     pub directory: PathBuf,
     /// The `.ai` that receives the files of runs; a stand-in below the state directory where there is no project.
     pub files: PathBuf,
-    library: Arc<Library>,
+    items: Arc<Items>,
     gate: Gate,
     #[cfg(test)]
     hang: Arc<hang::Hang>,
@@ -108,8 +109,15 @@ impl Project {
     fn library(&self) -> &Library {
         #[cfg(test)]
         self.hang.touch(&self.directory);
-        &self.library
+        &self.items.library
     }
+}
+
+/// The items seen from a project, and the index by which they are searched.
+#[derive(Debug)]
+struct Items {
+    library: Library,
+    search: Search,
 }
 
 /// What work sees that has passed the gate of a project.
@@ -119,10 +127,12 @@ pub struct Inside<'a> {
     pub project: &'a Arc<Project>,
     /// The items seen from it.
     pub library: &'a Library,
+    /// The index by which they are searched.
+    pub search: &'a Search,
 }
 
-/// A library, which the first who needs it opens.
-type Opened = Arc<OnceLock<Arc<Library>>>;
+/// Items, which the first who needs them opens.
+type Opened = Arc<OnceLock<Arc<Items>>>;
 
 /// All projects in use.
 #[derive(Debug)]
@@ -179,6 +189,7 @@ impl Projects {
             work(&Inside {
                 project: &project,
                 library: project.library(),
+                search: &project.items.search,
             })
         };
         gate.pass(name, work).await
@@ -218,13 +229,13 @@ impl Projects {
             Some(root) => root.join(".ai"),
             None => self.stand_in(&real)?,
         };
-        let library = self.library(root.as_deref());
+        let items = self.items(root.as_deref());
         let directory = root.unwrap_or(real);
         Ok(Project {
             gate: self.gate_of(&directory),
             directory,
             files,
-            library,
+            items,
             #[cfg(test)]
             hang: Arc::clone(&self.hang),
         })
@@ -245,9 +256,13 @@ impl Projects {
         task::blocking("read a policy", move || policy(&policies, &text)).await
     }
 
-    fn library(&self, project: Option<&Path>) -> Arc<Library> {
+    fn items(&self, project: Option<&Path>) -> Arc<Items> {
         let opened = {
             let mut libraries = lock(&self.libraries);
+            let now = self.clock.up();
+            for items in libraries.values().filter_map(|opened| opened.get()) {
+                items.search.grow_old(now);
+            }
             // All directories without a project see the same items.
             let key = project.unwrap_or(Path::new("")).to_owned();
             if libraries.len() >= MOST_IDLE && !libraries.contains_key(&key) {
@@ -256,7 +271,7 @@ impl Projects {
             Arc::clone(libraries.entry(key).or_default())
         };
         // Not under the lock: this reads the trusted keys.
-        let library = opened.get_or_init(|| {
+        let items = opened.get_or_init(|| {
             let user = self.config.user_space.clone();
             let spaces = Spaces::new(
                 project.map(Path::to_owned),
@@ -264,9 +279,12 @@ impl Projects {
                 system::root(&self.config.state_dir),
             );
             let trust = Arc::new(TrustStore::open(&spaces));
-            Arc::new(Library::open(spaces, trust, Arc::clone(&self.clock)))
+            Arc::new(Items {
+                library: Library::open(spaces, trust, Arc::clone(&self.clock)),
+                search: Search::default(),
+            })
         });
-        Arc::clone(library)
+        Arc::clone(items)
     }
 
     /// Stands in for the `.ai` of a directory that has none, below the state directory.
@@ -285,7 +303,7 @@ fn is_in_use(opened: &Opened) -> bool {
     Arc::strong_count(opened) > 1
         || opened
             .get()
-            .is_some_and(|library| Arc::strong_count(library) > 1)
+            .is_some_and(|items| Arc::strong_count(items) > 1)
 }
 
 fn policy(policies: &Memo<Policy>, text: &str) -> Result<Arc<Policy>, Error> {
@@ -335,7 +353,7 @@ mod tests {
         assert!(kept <= MOST_IDLE, "{kept}");
         let kept = projects.gates.lock().unwrap().len();
         assert!(kept <= MOST_IDLE, "{kept}");
-        assert!(Arc::ptr_eq(&in_use.library, &open(0).await.library));
+        assert!(Arc::ptr_eq(&in_use.items, &open(0).await.items));
     }
 
     #[tokio::test]

@@ -104,6 +104,13 @@ impl AttemptCtx {
         }
     }
 
+    /// Puts on record what has happened on behalf of the run.
+    pub fn note(&self, event: Event) {
+        if let Err(error) = self.services.journal.note(&self.run, event) {
+            tracing::warn!(error = %with_sources(&error), "an event was not recorded");
+        }
+    }
+
     /// Puts on record what the people of the run should know of the call.
     pub fn warn(&self, message: String) {
         let node = Some(self.node.clone()).filter(|node| !node.is_empty());

@@ -22,6 +22,7 @@ mod capability;
 mod chain;
 mod environment;
 mod examples;
+mod fetch;
 mod golden;
 mod limits;
 mod model_server;

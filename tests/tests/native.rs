@@ -492,3 +492,40 @@ fn a_file_in_the_directory_of_a_run_cancels_it() {
     }
     drop(daemon);
 }
+
+#[test]
+fn a_graph_reads_and_writes_files_of_its_project_and_no_others() {
+    let world = World::new();
+    world.write("in.txt", "one\ntwo\n");
+    let file = r#"start: read
+nodes:
+  read:
+    action: {item_id: rye/file-system/read, params: {path: in.txt}}
+    assign: {lines: "${result.total_lines}"}
+    next: write
+  write:
+    action: {item_id: fs_write, params: {path: "${inputs.to}", content: "${state.lines} lines\n"}}
+    assign: {got: "${result.file_path}"}
+    next: out"#;
+    world.graph("t/files", &format!("{file}{OUT}"));
+    let _daemon = world.start("");
+    let out = world.ryectl("run t/files -i to=made/out.txt").ok();
+    assert_eq!(out.json()["output"], "made/out.txt");
+    assert_eq!(world.read("made/out.txt"), "2 lines\n");
+    let _refused = world
+        .ryectl("run t/files -i to=../out.txt")
+        .run()
+        .code(1)
+        .tells(&["`../out.txt` lies outside the project"]);
+    let narrow = "--cap rye.execute.tool.rye.file-system.read";
+    let _denied = world
+        .ryectl(&format!("run t/files -i to=x {narrow}"))
+        .run()
+        .code(1)
+        .tells(&["rye.execute.tool.rye.file-system.write"]);
+    let told = ask(&world, "rye/file-system/ls", &json!({}));
+    assert_eq!(
+        told["entries"][0],
+        json!({"name": "made", "type": "directory"})
+    );
+}

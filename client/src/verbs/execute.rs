@@ -28,7 +28,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     };
     let client = session.client().await?;
     let answer = client.execute(request).await?;
-    let envelope = envelope(&answer.envelope_json)?;
+    let envelope = object("envelope_json", &answer.envelope_json)?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&envelope)?,
@@ -72,14 +72,15 @@ fn has_suppressed_errors(envelope: &Object, run_id: &str) -> bool {
         && text("status") == Some(Status::CompletedWithErrors.as_str())
 }
 
-fn envelope(text: &str) -> Result<Object, Failure> {
-    match wire::json("envelope_json", text)? {
-        Some(Value::Object(envelope)) => Ok(envelope),
+/// The JSON object in a field of an answer.
+pub(super) fn object(field: &str, text: &str) -> Result<Object, Failure> {
+    match wire::json(field, text)? {
+        Some(Value::Object(object)) => Ok(object),
         Some(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         )
         | None => Err(Failure::Client(rye_client::Error::Malformed {
-            what: "no JSON object in `envelope_json`".to_owned(),
+            what: format!("no JSON object in `{field}`"),
         })),
     }
 }

@@ -33,6 +33,7 @@ const VERBS: [&str; 56] = [
     "new graph",
     "new directive",
     "execute",
+    "fetch",
     "ps",
     "get",
     "can",

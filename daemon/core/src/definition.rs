@@ -45,6 +45,7 @@ use crate::model::{Durability, Effect, Failure, Object, Recovery};
 use crate::money::Usd;
 use crate::yaml;
 
+pub use self::action::{FETCH, SIGN};
 pub use crate::expr::Severity;
 pub use hooks::{Authority, Hook, HookAction, HookEvent};
 pub use inputs::{Inputs, coerce};
@@ -327,6 +328,12 @@ pub struct Action {
 }
 
 impl Action {
+    /// Whether it is about items that it does not name.
+    pub fn is_of_many(&self) -> bool {
+        action::of_many(self.primary)
+            .is_some_and(|(tool, key)| self.id == tool && self.params.get(key).is_some())
+    }
+
     /// The item it uses, whatever the state is; `None` if a template decides, or the id is none.
     pub fn named(&self) -> Option<ItemRef> {
         if !expr::references(&self.id.as_str().into()).is_empty() {

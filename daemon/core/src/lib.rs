@@ -27,6 +27,7 @@ pub mod model;
 pub mod pattern;
 pub mod policy;
 pub mod provider;
+pub mod search;
 pub mod state;
 pub mod thread;
 pub mod tool;

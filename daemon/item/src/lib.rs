@@ -6,6 +6,7 @@
 //! caller. Modules stand in the order in which they may use each other.
 
 mod file;
+pub mod within;
 
 pub mod spaces;
 

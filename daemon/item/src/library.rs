@@ -14,6 +14,7 @@
 mod category;
 mod config;
 mod declared;
+mod documents;
 mod draft;
 mod narrow;
 mod verify;
@@ -35,6 +36,7 @@ use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
 pub use config::Snapshot;
 pub(crate) use declared::{declared_place, nameless};
+pub use documents::Document;
 pub use draft::Draft;
 pub use verify::{Report, Verdict};
 

@@ -85,6 +85,10 @@ pub struct Metadata {
     pub name: Option<String>,
     /// What it is for.
     pub description: Option<String>,
+    /// What it is called, for people.
+    pub title: Option<String>,
+    /// What else it is about.
+    pub tags: Vec<String>,
     /// What a second execution means; `None` if it does not say.
     pub effect: Option<Effect>,
     /// JSON schema of its parameters.
@@ -181,6 +185,12 @@ impl Metadata {
             category: text(fields, "category")?,
             name: text(fields, "name")?,
             description: text(fields, "description")?,
+            // These two are for people who look for items; what they cannot be makes no difference.
+            title: fields
+                .get("title")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            tags: tags(fields),
             ..Self::default()
         })
     }
@@ -221,6 +231,12 @@ fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Strin
             })
         }
     }
+}
+
+fn tags(fields: &Map<String, Value>) -> Vec<String> {
+    let tags = fields.get("tags").and_then(Value::as_array);
+    let texts = tags.into_iter().flatten().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 fn effect(fields: &Map<String, Value>) -> Result<Option<Effect>, Error> {

@@ -21,20 +21,7 @@ use rye_core::seal::{self, Coverage, SecretKey};
 use crate::file;
 use crate::library::{self, declared_place};
 use crate::metadata::{self, Metadata};
-use crate::spaces::{self, FOLDER, Place, Space, Spaces};
-
-/// Folders that hold no items of one's own.
-const SKIPPED: [&str; 9] = [
-    "__pycache__",
-    ".venv",
-    "node_modules",
-    ".git",
-    "dist",
-    "build",
-    ".ruff_cache",
-    ".pytest_cache",
-    ".mypy_cache",
-];
+use crate::spaces::{self, FOLDER, Place, SKIPPED, Space, Spaces};
 
 /// Why a file is not signed.
 #[derive(Debug, thiserror::Error)]
@@ -190,26 +177,54 @@ pub fn targets(spaces: &Spaces, target: &str) -> Result<Vec<Place>, Error> {
             .map(|place| vec![place])
             .map_err(|source| Error::Unreadable { source });
     };
-    let found = if name.contains(['*', '?', '[', '{']) {
-        matching(spaces, kind, name)?
-    } else {
-        let id = ItemId::new(name).map_err(|source| Error::Name { source })?;
-        named(spaces, &ItemRef { kind, id })?.into_iter().collect()
+    let searched = match spaces.root(Space::Project) {
+        Some(_) => "project or user",
+        None => "user",
     };
-    if found.is_empty() {
-        return Err(Error::NotFound {
-            target: target.to_owned(),
-            searched: match spaces.root(Space::Project) {
-                Some(_) => "project or user",
-                None => "user",
-            },
-        });
-    }
-    Ok(found)
+    let both = [Space::Project, Space::User];
+    places(spaces, &both, kind, name)?.ok_or_else(|| Error::NotFound {
+        target: target.to_owned(),
+        searched,
+    })
 }
 
-fn named(spaces: &Spaces, item: &ItemRef) -> Result<Option<Place>, Error> {
-    for space in [Space::Project, Space::User] {
+/// The files of `space` that an id, or a glob of ids, names.
+pub fn targets_in(
+    spaces: &Spaces,
+    space: Space,
+    kind: ItemKind,
+    name: &str,
+) -> Result<Vec<Place>, Error> {
+    places(spaces, &[space], kind, name)?.ok_or_else(|| Error::NotFound {
+        target: format!("{kind}:{name}"),
+        searched: space.as_str(),
+    })
+}
+
+/// Whether a name stands for several.
+pub fn is_glob(name: &str) -> bool {
+    name.contains(['*', '?', '[', '{'])
+}
+
+/// What is named in the first of `searched` that has it; `None` if none does.
+fn places(
+    spaces: &Spaces,
+    searched: &[Space],
+    kind: ItemKind,
+    name: &str,
+) -> Result<Option<Vec<Place>>, Error> {
+    let found = if is_glob(name) {
+        matching(spaces, searched, kind, name)?
+    } else {
+        let id = ItemId::new(name).map_err(|source| Error::Name { source })?;
+        let item = ItemRef { kind, id };
+        named(spaces, searched, &item)?.into_iter().collect()
+    };
+    Ok(Some(found).filter(|found| !found.is_empty()))
+}
+
+fn named(spaces: &Spaces, searched: &[Space], item: &ItemRef) -> Result<Option<Place>, Error> {
+    for &space in searched {
         let found = spaces
             .find(item, space)
             .map_err(|source| Error::Unreadable { source })?;
@@ -220,7 +235,12 @@ fn named(spaces: &Spaces, item: &ItemRef) -> Result<Option<Place>, Error> {
     Ok(None)
 }
 
-fn matching(spaces: &Spaces, kind: ItemKind, pattern: &str) -> Result<Vec<Place>, Error> {
+fn matching(
+    spaces: &Spaces,
+    searched: &[Space],
+    kind: ItemKind,
+    pattern: &str,
+) -> Result<Vec<Place>, Error> {
     let anywhere = if pattern.contains('/') {
         pattern.to_owned()
     } else {
@@ -234,9 +254,7 @@ fn matching(spaces: &Spaces, kind: ItemKind, pattern: &str) -> Result<Vec<Place>
             source,
         })?
         .compile_matcher();
-    let root = [Space::Project, Space::User]
-        .into_iter()
-        .find_map(|space| spaces.root(space));
+    let root = searched.iter().find_map(|space| spaces.root(*space));
     let mut found = Vec::new();
     if let Some(root) = root {
         collect(

@@ -4,24 +4,40 @@
 //! opening of files. **Never** opens a file outside the space it was looked for in: a project may be hostile, so
 //! every symbolic link must stay within the space, and only regular files of at most [`MAX_SIZE`] are read.
 
+mod listing;
+
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::Mode;
+use nix::fcntl::OFlag;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 
+pub use self::listing::{Listing, Stamp};
 use crate::file;
+use crate::within::{self, errno};
 
 /// The folder of a space.
 pub const FOLDER: &str = ".ai";
+
+/// Folders that hold no items of one's own.
+pub(crate) const SKIPPED: [&str; 9] = [
+    "__pycache__",
+    ".venv",
+    "node_modules",
+    ".git",
+    "dist",
+    "build",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".mypy_cache",
+];
 
 /// Most entries of a folder that is listed.
 const MOST_ENTRIES: usize = 1000;
@@ -395,7 +411,7 @@ impl Root {
         let path = root.join(FOLDER);
         let opened = match space {
             Space::Project => open_folder(root)
-                .and_then(|root| open_beneath(&root, Path::new(FOLDER), OFlag::O_PATH)),
+                .and_then(|root| within::open(&root, Path::new(FOLDER), OFlag::O_PATH)),
             Space::User | Space::System => open_folder(&path),
         };
         Ok(refine(opened, &path)?.map(|folder| Self { folder, path }))
@@ -404,7 +420,7 @@ impl Root {
     fn has_category(&self, item: &ItemRef) -> Result<bool, Error> {
         let relative = Path::new(item.kind.folder()).join(item.id.category());
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let opened = open_beneath(&self.folder, &relative, flags);
+        let opened = within::open(&self.folder, &relative, flags);
         Ok(refine(opened, &self.path.join(relative))?.is_some())
     }
 
@@ -412,7 +428,7 @@ impl Root {
     fn names(&self, relative: &Path) -> Result<Vec<String>, Error> {
         let path = self.path.join(relative);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let Some(folder) = refine(open_beneath(&self.folder, relative, flags), &path)? else {
+        let Some(folder) = refine(within::open(&self.folder, relative, flags), &path)? else {
             return Ok(Vec::new());
         };
         let failed = |errno: Errno| Error::Read {
@@ -437,7 +453,7 @@ impl Root {
         let path = self.path.join(relative);
         // Not blocking: a pipe must not hold up the search for an item.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        match refine(open_beneath(&self.folder, relative, flags), &path)? {
+        match refine(within::open(&self.folder, relative, flags), &path)? {
             Some(file) => read_limited(File::from(file), path).map(Some),
             None => Ok(None),
         }
@@ -482,45 +498,6 @@ fn open_folder(path: &Path) -> nix::Result<OwnedFd> {
         .open(path)
         .map(OwnedFd::from)
         .map_err(|error| errno(&error))
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-/// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
-fn open_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-    const ATTEMPTS: usize = 16;
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    for _ in 0..ATTEMPTS {
-        match openat2(folder, path, how) {
-            // Something was renamed meanwhile and the kernel cannot vouch for the path.
-            Err(Errno::EAGAIN) => {}
-            // An old kernel, or a container that does not know the call.
-            Err(Errno::ENOSYS | Errno::EPERM) => return walk_beneath(folder, path, flags),
-            result => return result,
-        }
-    }
-    Err(Errno::EAGAIN)
-}
-
-/// [`open_beneath`] without the kernel's help: every symbolic link is refused.
-fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-    let strict = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let folder_flags = strict | OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut folder = folder
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|error| errno(&error))?;
-    if let Some(parent) = path.parent() {
-        for part in parent.components() {
-            folder = openat(&folder, part.as_os_str(), folder_flags, Mode::empty())?;
-        }
-    }
-    let name = path.file_name().ok_or(Errno::EINVAL)?;
-    openat(&folder, name, strict | flags, Mode::empty())
 }
 
 #[cfg(test)]

@@ -420,6 +420,7 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
             slot, verdict, by, ..
         } => format!("{slot} declared `{}` by {}", verdict.as_str(), plain(by)),
         RunEvent::Emitted { name, .. } => format!("event {}", plain(name)),
+        RunEvent::ItemSigned { item, .. } => format!("signed {}", plain(item)),
         RunEvent::Warning { node, message } => match node {
             Some(node) => format!("warning at {}: {}", plain(node), plain(message)),
             None => format!("warning: {}", plain(message)),

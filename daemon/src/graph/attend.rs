@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use rye_core::capability::Primary;
 use rye_core::cas::NodeInput;
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
@@ -90,7 +91,9 @@ impl GraphRun {
             params: &call.params,
         };
         let chain = prepared.content_hashes();
-        prepared.is_ready.then(|| self.inputs.key(&input, chain))
+        // What is fetched is not part of the hash.
+        let is_fixed = prepared.is_ready && call.primary == Primary::Execute;
+        is_fixed.then(|| self.inputs.key(&input, chain))
     }
 
     /// The answer an earlier call with the same key gave.

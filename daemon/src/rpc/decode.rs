@@ -14,6 +14,7 @@ use tonic::{Request, Status as Refusal};
 
 use super::encode::cursors_of;
 use super::status::invalid;
+use crate::index::Asked;
 use crate::supervisor::Start;
 
 /// Longest reason that somebody may give for what is asked.
@@ -55,6 +56,33 @@ pub(super) fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
+/// What is to be fetched.
+pub(super) fn fetch(request: v1::FetchRequest) -> Result<Asked, Refusal> {
+    let texts = [
+        ("item_id", given(&request.item_id)),
+        ("source", given(&request.source)),
+        ("destination", given(&request.destination)),
+        ("query", request.query),
+        ("scope", given(&request.scope)),
+    ];
+    let mut asked: Object = texts
+        .into_iter()
+        .filter_map(|(key, text)| Some((key.to_owned(), Value::from(text?))))
+        .collect();
+    if let Some(kind) = kind("item_type", request.item_type)? {
+        asked.insert("item_type".to_owned(), Value::from(kind.as_str()));
+    }
+    for (key, number) in [("limit", request.limit), ("offset", request.offset)] {
+        if let Some(number) = number {
+            asked.insert(key.to_owned(), Value::from(number));
+        }
+    }
+    for (key, flag) in [("replace", request.replace), ("parsed", request.parsed)] {
+        asked.insert(key.to_owned(), Value::from(flag));
+    }
+    Asked::read(asked).map_err(|error| invalid("FetchRequest", error))
+}
+
 /// A JSON object; an empty text is an empty one.
 pub(super) fn object(field: &str, text: &str) -> Result<Object, Refusal> {
     if text.is_empty() {
@@ -89,13 +117,19 @@ fn named<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Refusal> {
 /// The item a request names; an absent type means a tool.
 pub(super) fn item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
     let item = item.ok_or_else(|| invalid("item", "it is missing"))?;
-    let kind = match named("item.type", item.r#type)? {
-        v1::ItemType::Unspecified | v1::ItemType::Tool => ItemKind::Tool,
-        v1::ItemType::Directive => ItemKind::Directive,
-        v1::ItemType::Knowledge => ItemKind::Knowledge,
-        v1::ItemType::Config => ItemKind::Config,
-    };
+    let kind = kind("item.type", item.r#type)?.unwrap_or(ItemKind::Tool);
     ItemRef::parse(&item.id, kind).map_err(|error| invalid("item.id", error))
+}
+
+/// A type of items, if one is named.
+fn kind(field: &str, kind: i32) -> Result<Option<ItemKind>, Refusal> {
+    Ok(match named(field, kind)? {
+        v1::ItemType::Unspecified => None,
+        v1::ItemType::Tool => Some(ItemKind::Tool),
+        v1::ItemType::Directive => Some(ItemKind::Directive),
+        v1::ItemType::Knowledge => Some(ItemKind::Knowledge),
+        v1::ItemType::Config => Some(ItemKind::Config),
+    })
 }
 
 pub(super) fn status(status: i32) -> Result<Status, Refusal> {

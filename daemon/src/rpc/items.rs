@@ -1,6 +1,6 @@
-//! The service `Items`: running an item for its answer, and looking at what a thread would begin with.
+//! The service `Items`: running an item for its answer, fetching items, and looking at what a thread would begin with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rye_core::id::ItemRef;
@@ -54,6 +54,19 @@ impl Items for ItemsService {
         Ok(Response::new(v1::ExecuteResponse {
             envelope_json: envelope.to_json().to_string(),
             run_id,
+        }))
+    }
+
+    async fn fetch(
+        &self,
+        request: Request<v1::FetchRequest>,
+    ) -> Result<Response<v1::FetchResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let project = PathBuf::from(&request.project);
+        let asked = decode::fetch(request)?;
+        let result = self.access.fetch(caller, &project, asked).await?;
+        Ok(Response::new(v1::FetchResponse {
+            result_json: result.to_string(),
         }))
     }
 

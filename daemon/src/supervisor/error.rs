@@ -5,7 +5,7 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::provider::Unresolved;
 
 use crate::port::Refusal;
-use crate::{chain, directives, inspect, journal, models, projects, thread};
+use crate::{chain, directives, index, inspect, journal, models, projects, thread};
 
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,9 @@ pub enum Error {
     /// A directive cannot be used.
     #[error(transparent)]
     Directive(#[from] directives::Error),
+    /// Nothing is fetched.
+    #[error(transparent)]
+    Fetch(#[from] index::Error),
     /// The models of the project cannot be read.
     #[error(transparent)]
     Models(#[from] models::Error),
@@ -137,6 +140,7 @@ impl Kinded for Error {
             Self::Item { source, .. } => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
             Self::Directive(source) => source.kind(),
+            Self::Fetch(source) => source.kind(),
             Self::Models(source) => source.kind(),
             Self::NoModel(source) => source.kind(),
             Self::NotAGraph { .. }

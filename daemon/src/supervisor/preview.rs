@@ -1,4 +1,4 @@
-//! Looking at what a thread would begin with, and at the models it could have. Nothing runs, and no run is made.
+//! Looking at what a thread would begin with, at the models it could have, and at items. Nothing runs, and no run is made.
 //!
 //! **Rule.** What is shown is what a start would fix: the same admission decides, and refuses the same.
 
@@ -14,9 +14,11 @@ use rye_core::money::Usd;
 use rye_core::provider::{Ahead, Size, TooSmall};
 use rye_core::thread::{Contract, Terms};
 use rye_item::Library;
+use serde_json::Value;
 
 use super::{Error, Start, Supervisor};
 use crate::chain;
+use crate::index::{Asked, Caller};
 use crate::models::{Listing, Models};
 use crate::projects::Inside;
 use crate::provider::ProjectEnv;
@@ -92,6 +94,27 @@ impl Supervisor {
             list(inside.library, project, &services)
         };
         self.projects().visit(directory, "list models", work).await
+    }
+
+    /// The items of the project that `directory` belongs to, as far as `caller` may fetch them.
+    pub async fn fetch(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        asked: Asked,
+    ) -> Result<Value, Error> {
+        let clock = &self.shared.services.clock;
+        let (now, random) = (clock.up(), clock.random());
+        let work = move |inside: &Inside<'_>| {
+            let caller = Caller {
+                layers: &[caller],
+                now,
+                random,
+            };
+            let found = inside.search.fetch(inside.library, &asked, &caller);
+            found.map_err(Error::from)
+        };
+        self.projects().visit(directory, "fetch items", work).await
     }
 }
 

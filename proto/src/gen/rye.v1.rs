@@ -847,6 +847,49 @@ pub struct ExecuteResponse {
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
 }
+/// Either an item or a query.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// Id of an item, also `knowledge:a/b`; empty for a query.
+    #[prost(string, tag = "2")]
+    pub item_id: ::prost::alloc::string::String,
+    /// Its type, or that of what is looked for; without it the item is looked for as a tool, a directive and knowledge.
+    #[prost(enumeration = "ItemType", tag = "3")]
+    pub item_type: i32,
+    /// The space to look in: `project`, `user` or `system`; empty means all of them.
+    #[prost(string, tag = "4")]
+    pub source: ::prost::alloc::string::String,
+    /// The space to copy the item to: `project` or `user`; empty means none.
+    #[prost(string, tag = "5")]
+    pub destination: ::prost::alloc::string::String,
+    /// Whether the copy takes the place of what is there.
+    #[prost(bool, tag = "6")]
+    pub replace: bool,
+    /// Whether to tell the parts of a directive.
+    #[prost(bool, tag = "7")]
+    pub parsed: bool,
+    /// Words, joined by AND, OR and NOT, with parentheses, "phrases" and beginnings like `auth*`; an empty one finds everything.
+    #[prost(string, optional, tag = "8")]
+    pub query: ::core::option::Option<::prost::alloc::string::String>,
+    /// For a query: a type and a folder, such as `tool.rye.file-system`; empty means everything but configuration.
+    #[prost(string, tag = "9")]
+    pub scope: ::prost::alloc::string::String,
+    /// For a query: most results.
+    #[prost(uint32, optional, tag = "10")]
+    pub limit: ::core::option::Option<u32>,
+    /// For a query: how many results to pass over.
+    #[prost(uint32, optional, tag = "11")]
+    pub offset: ::core::option::Option<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchResponse {
+    /// `{status, item_id, item_type, content, metadata, path, source, mode, verified, shadows, …}` of an item, or `{results, total, query,  scope, source, limit, offset, search_type, mode}` of a query, as JSON.
+    #[prost(string, tag = "1")]
+    pub result_json: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelsRequest {
     /// As in `StartRequest`.
@@ -2983,6 +3026,25 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Execute"));
             self.inner.unary(req, path, codec).await
         }
+        /// An item by its id, verified, or items by a query. Nothing is shown, or counted, that the caller may not fetch.
+        pub async fn fetch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FetchRequest>,
+        ) -> std::result::Result<tonic::Response<super::FetchResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Fetch");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Fetch"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The models that threads of a project may have, what they cost, and what is missing to use them.
         pub async fn models(
             &mut self,
@@ -3044,6 +3106,11 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::ExecuteRequest>,
         ) -> std::result::Result<tonic::Response<super::ExecuteResponse>, tonic::Status>;
+        /// An item by its id, verified, or items by a query. Nothing is shown, or counted, that the caller may not fetch.
+        async fn fetch(
+            &self,
+            request: tonic::Request<super::FetchRequest>,
+        ) -> std::result::Result<tonic::Response<super::FetchResponse>, tonic::Status>;
         /// The models that threads of a project may have, what they cost, and what is missing to use them.
         async fn models(
             &self,
@@ -3160,6 +3227,49 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExecuteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Fetch" => {
+                    #[allow(non_camel_case_types)]
+                    struct FetchSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::FetchRequest>
+                    for FetchSvc<T> {
+                        type Response = super::FetchResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FetchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::fetch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FetchSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

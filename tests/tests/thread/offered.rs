@@ -2,6 +2,7 @@
 
 use rye_core::seal::sha256_hex;
 use rye_tests::World;
+use rye_tests::binaries::clone_root;
 use rye_tests::model_server::ModelServer;
 use serde_json::{Value, json};
 
@@ -127,4 +128,22 @@ fn a_long_result_is_read_again_in_parts_and_only_by_the_thread_that_was_told_of_
     completed(&world, &other);
     let told = payloads(&world, &other, "tool_call_result");
     assert_eq!(told[0]["code"], "unknown_artifact", "{told:?}");
+}
+
+#[test]
+fn the_example_of_file_tools_reads_a_file_and_corrects_a_line() {
+    let script = clone_root().join("tests/data/models/proofread.yaml");
+    let server = ModelServer::start(&std::fs::read_to_string(script).unwrap());
+    let world = World::with_models(&server);
+    let (before, after) = ("see teh dog", "see the dog");
+    let story = format!("The cat sat on the mat.\nIt did not {before}.\nBoth slept.\n");
+    world.write("story.txt", &story);
+    let _daemon = world.start("");
+    let out = world
+        .ryectl("thread run rye/examples/proofread -i path=story.txt")
+        .ok();
+    let printed: Value = serde_json::from_str(&out.stdout()).unwrap();
+    assert_eq!(printed, json!({"corrected": 1}));
+    assert_eq!(world.read("story.txt"), story.replace(before, after));
+    assert!(!out.stderr().contains("warning"), "{}", out.stderr());
 }

@@ -20,6 +20,18 @@ impl Items for Answers {
         }))
     }
 
+    async fn fetch(
+        &self,
+        request: Request<v1::FetchRequest>,
+    ) -> Result<Response<v1::FetchResponse>, Status> {
+        let request = request.into_inner();
+        self.0
+            .see(format!("fetch {}{:?}", request.item_id, request.query));
+        Ok(Response::new(v1::FetchResponse {
+            result_json: r#"{"results":[],"total":0}"#.to_owned(),
+        }))
+    }
+
     async fn models(
         &self,
         _request: Request<v1::ModelsRequest>,

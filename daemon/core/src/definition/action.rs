@@ -12,6 +12,27 @@ use crate::id::{ItemId, ItemKind, ItemRef};
 /// The tool whose `command` is read by a shell.
 const SHELL: &str = "rye/bash";
 
+/// The tool that fetches: where items are looked for, no item is named.
+pub const FETCH: &str = "rye/core/fetch";
+
+/// The tool that signs: where many items are signed, none is named.
+pub const SIGN: &str = "rye/core/sign";
+
+/// The tool that carries out an action on items that it does not name, and the parameter by which it finds them.
+pub(super) const fn of_many(primary: Primary) -> Option<(&'static str, &'static str)> {
+    match primary {
+        Primary::Execute => None,
+        Primary::Fetch => Some((FETCH, "query")),
+        Primary::Sign => Some((SIGN, "glob")),
+    }
+}
+
+/// [`of_many`], if the action is one.
+fn open(primary: Primary, action: &At<'_>) -> Option<(&'static str, &'static str)> {
+    let params = action.given("params")?;
+    of_many(primary).filter(|(_, key)| params.given(key).is_some())
+}
+
 /// What acts in a graph, and its position among its like.
 pub(super) enum Actor<'g> {
     Node(usize, &'g Node),
@@ -22,19 +43,52 @@ impl<'d> Reader<'d> {
     /// Reads an action; `None` after an error that leaves a part of it without a value.
     pub(super) fn action(&mut self, at: &At<'d>, keys: &Keys) -> Option<Action> {
         self.map(at, keys)?;
-        let primary = self.primary(at);
-        let item = self.item(at);
+        let primary = self.primary(at)?;
         let params = self.params(at);
+        if let Some((tool, key)) = open(primary, at) {
+            return self.of_many(at, primary, params?, tool, key);
+        }
+        let item = self.item(at, primary);
         let (kind, id) = item?;
         let is_shell = |item: ItemRef| item.canonical().id.as_str() == SHELL;
         if ItemRef::parse(&id, kind).is_ok_and(is_shell) {
             self.pasted_template(at);
         }
         Some(Action {
-            primary: primary?,
+            primary,
             kind,
             id,
             params: params?,
+        })
+    }
+
+    /// A search, and a signature of many, name no item: what they are about is for the tool to find that carries them out.
+    fn of_many(
+        &mut self,
+        action: &At<'d>,
+        primary: Primary,
+        params: Value,
+        tool: &str,
+        key: &str,
+    ) -> Option<Action> {
+        if let Some(at) = action.given("item_id") {
+            let message =
+                format!("`item_id` and `params.{key}` do not go together: name one item, or many");
+            self.error("unknown_value", &at, message);
+            return None;
+        }
+        let mut params = params;
+        for key in ["item_type", "kind"] {
+            if let Some(word) = self.text(action, key) {
+                let kind = self.kind(&action.child(key)?, word, primary)?;
+                params["item_type"] = Value::from(kind.as_str());
+            }
+        }
+        Some(Action {
+            primary,
+            kind: ItemKind::Tool,
+            id: tool.to_owned(),
+            params,
         })
     }
 
@@ -84,24 +138,18 @@ impl<'d> Reader<'d> {
         {
             let message = format!("`primary: {word}` is read as `fetch`");
             self.warn("old_spelling", &at, message);
-            self.not_supported(&at, "`primary: fetch`");
-            return None;
+            return Some(Primary::Fetch);
         }
         let words = &[
             ("execute", Primary::Execute),
             ("fetch", Primary::Fetch),
             ("sign", Primary::Sign),
         ];
-        let primary = self.word(action, "primary", words)?;
-        if let (Primary::Fetch | Primary::Sign, Some(at)) = (primary, action.child("primary")) {
-            self.not_supported(&at, &format!("`primary: {}`", primary.as_str()));
-            return None;
-        }
-        Some(primary)
+        self.word(action, "primary", words)
     }
 
     /// The type and the template of the id, whichever way they are written.
-    fn item(&mut self, action: &At<'d>) -> Option<(ItemKind, String)> {
+    fn item(&mut self, action: &At<'d>, primary: Primary) -> Option<(ItemKind, String)> {
         let text = self.required_text(action, "item_id", "it names the item to use")?;
         let at = action.child("item_id")?;
         self.template(&at);
@@ -116,11 +164,11 @@ impl<'d> Reader<'d> {
         }
         let mut kinds = Vec::new();
         if let Some(prefix) = prefix {
-            kinds.push(self.kind(&at, prefix)?);
+            kinds.push(self.kind(&at, prefix, primary)?);
         }
         for key in ["item_type", "kind"] {
             if let Some(word) = self.text(action, key) {
-                kinds.push(self.kind(&action.child(key)?, word)?);
+                kinds.push(self.kind(&action.child(key)?, word, primary)?);
             }
         }
         if kinds.windows(2).any(|pair| pair[0] != pair[1]) {
@@ -134,13 +182,14 @@ impl<'d> Reader<'d> {
         ))
     }
 
-    fn kind(&mut self, at: &At<'d>, word: &str) -> Option<ItemKind> {
+    fn kind(&mut self, at: &At<'d>, word: &str, primary: Primary) -> Option<ItemKind> {
         match word.parse() {
-            Ok(kind @ (ItemKind::Tool | ItemKind::Directive)) => Some(kind),
-            Ok(other @ (ItemKind::Knowledge | ItemKind::Config)) => {
-                self.not_supported(at, &format!("an action on a {other}"));
+            Ok(other @ (ItemKind::Knowledge | ItemKind::Config)) if primary == Primary::Execute => {
+                let message = format!("a {other} is not executed; `primary: fetch` reads it");
+                self.error("unknown_value", at, message);
                 None
             }
+            Ok(kind) => Some(kind),
             Err(error) => {
                 self.error("unknown_value", at, error.to_string());
                 None

@@ -58,8 +58,9 @@ fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
     reader.error("missing_permissions", root, message);
 }
 
-/// What an action needs; `None` if its id comes from a template, or is none.
+/// What an action needs; `None` if its id comes from a template, or is none. What is about many items finds those
+/// that it may be about.
 fn needed(action: &Action) -> Option<Capability> {
-    let item = action.named()?;
+    let item = action.named().filter(|_| !action.is_of_many())?;
     Some(Capability::of(action.primary, &item))
 }

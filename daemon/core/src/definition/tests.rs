@@ -158,6 +158,30 @@ const BROKEN_NODES: &[Row] = &[
         "`params`",
     ),
     (
+        "a: {action: {item_id: x, item_type: config}}",
+        "unknown_value",
+        (9, 41),
+        "a config is not executed; `primary: fetch` reads it",
+    ),
+    (
+        "a: {action: {item_id: \"knowledge:x\"}}",
+        "unknown_value",
+        (9, 27),
+        "not executed",
+    ),
+    (
+        "a: {action: {primary: fetch, item_id: x, params: {query: y}}}",
+        "unknown_value",
+        (9, 43),
+        "do not go together",
+    ),
+    (
+        "a: {action: {primary: fetch}}",
+        "missing_key",
+        (9, 17),
+        "item_id",
+    ),
+    (
         "a: {action: {item_id: x}, remote: gpu}",
         "unknown_key",
         (9, 31),
@@ -425,26 +449,6 @@ fn errors_of_files_name_place_and_fix() {
         (1, 1),
         "`config` is missing",
     );
-}
-
-#[test]
-fn what_this_release_does_not_run_is_an_error_and_never_left_out() {
-    for (node, place) in [
-        ("a: {action: {primary: fetch, item_id: x}}", (9, 18)),
-        ("a: {action: {primary: search, item_id: x}}", (9, 18)),
-        ("a: {action: {primary: sign, item_id: x}}", (9, 18)),
-        ("a: {action: {item_id: x, item_type: config}}", (9, 30)),
-        ("a: {action: {item_id: x, kind: knowledge}}", (9, 30)),
-        ("a: {action: {item_id: \"knowledge:x\"}}", (9, 18)),
-    ] {
-        expect(
-            &with_nodes(node),
-            Severity::Error,
-            "not_supported",
-            place,
-            "not supported by this release yet",
-        );
-    }
 }
 
 const DOUBTFUL_NODES: &[Row] = &[

@@ -3,6 +3,7 @@
 use super::action::Actor;
 use super::read::{At, Reader};
 use super::{Action, Caching, Graph};
+use crate::capability::Primary;
 use crate::id::ItemRef;
 use crate::model::Object;
 
@@ -46,7 +47,9 @@ fn check_use<'d>(
     action: &Action,
     look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
 ) {
-    let (Some(item), Some(params)) = (action.named(), action.params.as_object()) else {
+    // What is fetched need not be fit to run.
+    let runs = action.primary == Primary::Execute;
+    let (Some(item), Some(params), true) = (action.named(), action.params.as_object(), runs) else {
         return;
     };
     let at = at.child("action").unwrap_or_else(|| at.clone());
@@ -85,7 +88,15 @@ pub(super) fn check_caching(
             Actor::Node(_, node) if node.caching == Caching::On => node,
             Actor::Node(..) | Actor::Hook(..) => return,
         };
-        let item = node.work.action().and_then(Action::named);
+        let action = node.work.action();
+        if let (Some(Primary::Fetch | Primary::Sign), Some(place)) =
+            (action.map(|action| action.primary), at.child("cache_result"))
+        {
+            let message = "`cache_result` has no effect on a node that fetches or signs";
+            reader.key_warn("no_effect", &place, message);
+            return;
+        }
+        let item = action.and_then(Action::named);
         if let (Some(item), Some(place)) = (item, at.child("cache_result"))
             && is_run(&item)
         {

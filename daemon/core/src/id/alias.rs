@@ -7,7 +7,7 @@ const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 22] = [
+const ALIASES: [(&str, &str); 34] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -20,6 +20,21 @@ const ALIASES: [(&str, &str); 22] = [
     ("rye/core/primitives/subprocess", EXECUTE),
     ("subprocess", EXECUTE),
     ("rye/bash/bash", "rye/bash"),
+    ("fs_read", "rye/file-system/read"),
+    ("rye/file-system/fs_read", "rye/file-system/read"),
+    ("fs_write", "rye/file-system/write"),
+    ("rye/file-system/fs_write", "rye/file-system/write"),
+    ("fs_edit_lines", "rye/file-system/edit_lines"),
+    (
+        "rye/file-system/fs_edit_lines",
+        "rye/file-system/edit_lines",
+    ),
+    ("fs_ls", "rye/file-system/ls"),
+    ("rye/file-system/fs_ls", "rye/file-system/ls"),
+    ("fs_glob", "rye/file-system/glob"),
+    ("rye/file-system/fs_glob", "rye/file-system/glob"),
+    ("fs_grep", "rye/file-system/grep"),
+    ("rye/file-system/fs_grep", "rye/file-system/grep"),
     ("orchestrator", "rye/agent/threads/orchestrator"),
     ("budget_ledger", "rye/agent/threads/budget_ledger"),
     ("cancel_thread", "rye/agent/threads/cancel_thread"),

@@ -332,6 +332,15 @@ pub enum RunEvent {
         /// Its content.
         content: Value,
     },
+    /// An item was signed on behalf of the run, with the key of the daemon.
+    ItemSigned {
+        /// The item, with its type.
+        item: String,
+        /// SHA-256 of what the signature covers, in hex.
+        hash: String,
+        /// The key.
+        key_fp: String,
+    },
     /// Something the author of the graph should know: a path that led nowhere, types that do not compare, a dead end.
     Warning {
         /// The node at hand.
@@ -527,9 +536,10 @@ impl RunEvent {
             },
             Self::HookCompleted { .. } => Facets::PROGRESS,
             // A settlement is no progress: recovery makes one for every call that the daemon's end cut off.
-            Self::HooksBegun { .. } | Self::Warning { .. } | Self::BudgetSettled { .. } => {
-                Facets::PLAIN
-            }
+            Self::HooksBegun { .. }
+            | Self::ItemSigned { .. }
+            | Self::Warning { .. }
+            | Self::BudgetSettled { .. } => Facets::PLAIN,
         }
     }
 
@@ -550,6 +560,7 @@ impl RunEvent {
             | Self::BudgetSettled { .. }
             | Self::BudgetRaised { .. }
             | Self::Emitted { .. }
+            | Self::ItemSigned { .. }
             | Self::Warning { .. }
             | Self::StepStarted { .. }
             | Self::ProcessStarted { .. }

@@ -432,6 +432,7 @@ impl Run {
                 return self.change_call(Some(OpenCall { call, amount }), None);
             }
             RunEvent::Emitted { .. }
+            | RunEvent::ItemSigned { .. }
             | RunEvent::Warning { .. }
             | RunEvent::BudgetRaised { .. }
             | RunEvent::RunKilled { .. } => {}

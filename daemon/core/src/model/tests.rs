@@ -210,6 +210,14 @@ fn graph_started() -> Event {
     })
 }
 
+fn signed() -> Event {
+    Event::Run(RunEvent::ItemSigned {
+        item: "tool:a/b".into(),
+        hash: "0".repeat(64),
+        key_fp: "0123456789abcdef".into(),
+    })
+}
+
 /// Those of a kill and of a paid call.
 fn of_kill_and_money() -> [(&'static str, Event); 3] {
     [
@@ -292,6 +300,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
                 content: json!({}),
             }),
         ),
+        ("signed", signed()),
         (
             "warning",
             Event::Run(RunEvent::Warning {
@@ -400,7 +409,7 @@ fn suspended_after(events: &[Event]) -> Run {
 /// What every live run of a kind takes, and what every running one takes besides.
 const GRAPH: &str = "cancel kill raise killed completed error cancelled";
 const TOOL: &str = "cancel kill raise killed tool tool_cancelled";
-const RUNNING: &str = "run emitted warning suspended hold";
+const RUNNING: &str = "run emitted signed warning suspended hold";
 
 /// Every place a run may stand at, and which of [`every_event`] it takes there.
 #[expect(clippy::too_many_lines, reason = "a table, one row for each place")]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp};
 use crate::conversation::{Message, Stop};
 use crate::directive::CallStart;
@@ -19,6 +20,7 @@ use super::{Query, Target, ThreadMachine, suspended_for};
 #[derive(Debug, Clone)]
 struct Candidate {
     position: u32,
+    primary: Primary,
     item: ItemRef,
     params: Object,
 }
@@ -175,8 +177,13 @@ impl ThreadMachine {
     /// What a call with that place carries out; `None` if it is answered without anything being done.
     fn to_execute(&self, position: u32, name: &str, input: &Object) -> Option<Candidate> {
         match self.contract().target(name, input) {
-            Target::Execute { item, params } => Some(Candidate {
+            Target::Execute {
+                primary,
+                item,
+                params,
+            } => Some(Candidate {
                 position,
+                primary,
                 item,
                 params,
             }),
@@ -228,13 +235,19 @@ impl ThreadMachine {
     ) -> Call {
         let Candidate {
             position,
+            primary,
             item,
             params,
         } = candidate;
         let scope = self.run.spec.effect_scope();
         let place = format!("turn/{}.{}", turn.number, turn.attempt);
-        let declared = self.contract().effect(&item);
+        let declared = match primary {
+            Primary::Execute => self.contract().effect(&item),
+            // Reading changes nothing, and what was signed is signed.
+            Primary::Fetch | Primary::Sign => Some(Effect::Idempotent),
+        };
         Call {
+            primary,
             step: turn.number,
             node: item.id.as_str().to_owned(),
             attempt,

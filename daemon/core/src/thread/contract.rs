@@ -9,10 +9,11 @@ use super::artifact::Reading;
 use super::offer::is_internal;
 use crate::capability::{Capability, Layer, Primary};
 use crate::conversation::{Root, Tool, ToolMode};
+use crate::definition;
 use crate::directive::{Effective, Returns};
 use crate::error::excerpt;
 use crate::expr::parse_json;
-use crate::id::{ItemKind, ItemRef};
+use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::model::{Effect, Object};
 use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
@@ -22,6 +23,10 @@ use crate::provider::failure::ErrorRows;
 pub(super) const EXECUTE: &str = "rye_execute";
 /// What a call of it may say beside, if the item is a directive.
 const OF_DIRECTIVES: [&str; 3] = ["async", "model", "limit_overrides"];
+/// The name of the tool by which it reads items, and looks for them.
+pub(super) const FETCH: &str = "rye_fetch";
+/// The name of the tool by which it signs items.
+pub(super) const SIGN: &str = "rye_sign";
 /// The name of the tool by which it returns its outputs.
 pub(super) const RETURN: &str = "directive_return";
 
@@ -86,6 +91,10 @@ pub enum Does {
     Execute,
     /// It carries out this item, whose parameters its arguments are.
     Item(ItemRef),
+    /// It reads the item that its arguments name, or looks for items.
+    Fetch,
+    /// It signs the items that its arguments name.
+    Sign,
     /// It returns the outputs of the thread.
     Return,
     /// It reads a part of a long result.
@@ -95,9 +104,11 @@ pub enum Does {
 /// What a call of a model comes down to.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// This item is carried out.
+    /// This action is carried out.
     Execute {
-        /// The item.
+        /// What is done.
+        primary: Primary,
+        /// To what.
         item: ItemRef,
         /// With these parameters.
         params: Object,
@@ -140,7 +151,18 @@ impl Contract {
         match offered.map(|offered| &offered.does) {
             Some(Does::Execute) => to_execute(input),
             Some(Does::Item(item)) => Target::Execute {
+                primary: Primary::Execute,
                 item: item.clone(),
+                params: input.clone(),
+            },
+            Some(Does::Fetch) => Target::Execute {
+                primary: Primary::Fetch,
+                item: tool(definition::FETCH),
+                params: input.clone(),
+            },
+            Some(Does::Sign) => Target::Execute {
+                primary: Primary::Sign,
+                item: tool(definition::SIGN),
                 params: input.clone(),
             },
             Some(Does::Return) => Target::Return,
@@ -192,12 +214,20 @@ fn to_execute(input: &Object) -> Target {
             code: "permission_denied",
             message: format!("`{item}` is a tool of the daemon's own, and no model calls it"),
         },
-        Ok((item, params)) => Target::Execute { item, params },
+        Ok((item, params)) => Target::Execute {
+            primary: Primary::Execute,
+            item,
+            params,
+        },
         Err(message) => Target::Refused {
             code: "invalid_params",
             message,
         },
     }
+}
+
+fn tool(id: &str) -> ItemRef {
+    ItemRef::tool(ItemId::new(id).expect("it is the id of a tool"))
 }
 
 fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {

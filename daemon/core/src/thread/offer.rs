@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::artifact::{self, READ};
-use super::contract::{Does, EXECUTE, Offered, RETURN};
+use super::contract::{Does, EXECUTE, FETCH, Offered, RETURN, SIGN};
 use crate::capability::{Capability, Layer, Named, Primary, can_match, check, may_meet};
 use crate::conversation::{TokenSize, Tool};
 use crate::directive::{Effective, Returns};
@@ -104,13 +104,29 @@ pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Resu
     let mut tools = Vec::new();
     let mut left_out = Vec::new();
     let mut kinds = vec![ItemKind::Tool, ItemKind::Directive];
-    kinds.retain(|kind| may_execute(layers, *kind));
+    kinds.retain(|kind| may(layers, Primary::Execute, *kind));
     if !kinds.is_empty() {
         tools.push(Offered {
             tool: execute(&kinds),
             does: Does::Execute,
         });
         tools.extend(by_name(layers, items, &mut left_out));
+    }
+    kinds = ItemKind::ALL.to_vec();
+    kinds.retain(|kind| may(layers, Primary::Fetch, *kind));
+    if !kinds.is_empty() {
+        tools.push(Offered {
+            tool: fetch(&kinds),
+            does: Does::Fetch,
+        });
+    }
+    kinds = ItemKind::ALL.to_vec();
+    kinds.retain(|kind| may(layers, Primary::Sign, *kind));
+    if !kinds.is_empty() {
+        tools.push(Offered {
+            tool: sign(&kinds),
+            does: Does::Sign,
+        });
     }
     if !tools.is_empty() {
         tools.push(Offered {
@@ -142,9 +158,9 @@ pub fn ungranted<'a>(permissions: &'a [String], layers: &'a [Layer]) -> Vec<(&'a
     permissions.iter().filter_map(refusing).collect()
 }
 
-/// Whether each layer has a pattern that may cover the execution of an item of this kind.
-fn may_execute(layers: &[Layer], kind: ItemKind) -> bool {
-    let all = format!("rye.execute.{kind}.*");
+/// Whether each layer has a pattern that may cover such an action on an item of this kind.
+fn may(layers: &[Layer], primary: Primary, kind: ItemKind) -> bool {
+    let all = format!("rye.{}.{kind}.*", primary.as_str());
     let covers = |pattern: &String| can_match(pattern) && may_meet(pattern, &all);
     let allows = |layer: &Layer| layer.patterns.iter().any(covers);
     !layers.is_empty() && layers.iter().all(allows)
@@ -179,6 +195,51 @@ fn execute(kinds: &[ItemKind]) -> Tool {
             "type": "object",
             "properties": properties,
             "required": ["item_id"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// The tool that reads items of these kinds, and looks for them.
+fn fetch(kinds: &[ItemKind]) -> Tool {
+    let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    Tool {
+        name: FETCH.to_owned(),
+        description: "Reads a signed item by its id, or looks for items by a query: one of `item_id` and `query`. What may be \
+                      read is said under `permissions`."
+            .to_owned(),
+        schema: json!({
+            "type": "object",
+            "properties": {
+                "item_type": {"type": "string", "enum": words, "description": "The kind of the item, or of what is looked for."},
+                "item_id": {"type": "string", "description": "The id of the item, like `rye/bash`."},
+                "query": {
+                    "type": "string",
+                    "description": "Words, with AND, OR, NOT, parentheses, \"phrases\" and beginnings like `auth*`.",
+                },
+                "scope": {"type": "string", "description": "A kind and a folder, like `tool.rye.file-system`. With `query`."},
+                "limit": {"type": "integer", "description": "Most results. With `query`."},
+                "offset": {"type": "integer", "description": "How many results to pass over. With `query`."},
+            },
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// The tool that signs items of these kinds.
+fn sign(kinds: &[ItemKind]) -> Tool {
+    let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    Tool {
+        name: SIGN.to_owned(),
+        description: "Signs items of the project, so that they may be used. What may be signed is said under `permissions`."
+            .to_owned(),
+        schema: json!({
+            "type": "object",
+            "properties": {
+                "item_type": {"type": "string", "enum": words, "description": "The kind of the items."},
+                "item_id": {"type": "string", "description": "The id of an item, like `team/send`, or a pattern of ids, like `team/*`."},
+            },
+            "required": ["item_type", "item_id"],
             "additionalProperties": false,
         }),
     }
@@ -252,7 +313,7 @@ fn parameters(schema: Option<&Value>) -> Option<Value> {
 fn names<'a>(items: impl Iterator<Item = &'a ItemRef>) -> BTreeMap<&'a ItemRef, String> {
     let items: BTreeSet<&ItemRef> = items.collect();
     let mut holders: BTreeMap<String, u32> = BTreeMap::new();
-    for own in [EXECUTE, READ, RETURN] {
+    for own in [EXECUTE, FETCH, READ, RETURN, SIGN] {
         holders.insert(own.to_owned(), 1);
     }
     for item in &items {

@@ -460,8 +460,8 @@ const BROKEN: &[Row] = &[
     ),
     (
         "a: {type: foreach, over: [], action: {item_id: x, kind: knowledge}}",
-        "not_supported",
-        (9, 55),
+        "unknown_value",
+        (9, 61),
         "knowledge",
     ),
     (
@@ -665,8 +665,8 @@ const BROKEN_HOOKS: &[Row] = &[
     ),
     (
         "{event: error, action: {item_id: x, kind: knowledge}}",
-        "not_supported",
-        (8, 47),
+        "unknown_value",
+        (8, 53),
         "knowledge",
     ),
     (

@@ -231,7 +231,7 @@ fn a_directive_is_asked_for_with_what_says_how_it_goes_beside_its_inputs() {
         "item_type": "directive", "item_id": "t/below", "parameters": {"model": "T"},
         "async": true, "model": "fast", "limit_overrides": {"turns": 2},
     }));
-    let Target::Execute { item, params } = contract.target("rye_execute", &asked) else {
+    let Target::Execute { item, params, .. } = contract.target("rye_execute", &asked) else {
         panic!("{:?}", contract.target("rye_execute", &asked));
     };
     assert_eq!(item.to_string(), "directive:t/below");

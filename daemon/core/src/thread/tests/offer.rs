@@ -36,7 +36,7 @@ fn offered(tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> Offer {
 
 fn names(offer: &Offer) -> Vec<&str> {
     let names = offer.tools.iter().map(|offered| &*offered.tool.name);
-    let ours = ["read_artifact", "rye_execute"];
+    let ours = ["read_artifact", "rye_execute", "rye_fetch", "rye_sign"];
     names.filter(|name| !ours.contains(name)).collect()
 }
 
@@ -107,6 +107,31 @@ fn what_is_named_is_always_offered_and_the_rest_as_there_is_room() {
         let offer = offered(tools(), room, &all);
         assert_eq!(names(&offer), expected, "{room}");
         assert_eq!(offer.left_out.len(), 3 - expected.len());
+    }
+}
+
+#[test]
+fn who_may_fetch_or_sign_is_offered_that_and_nothing_more() {
+    for (patterns, expected) in [
+        (
+            vec!["rye.fetch.knowledge.t.*"],
+            vec!["read_artifact", "rye_fetch"],
+        ),
+        (vec!["rye.sign.tool.t.*"], vec!["read_artifact", "rye_sign"]),
+        (
+            vec!["rye.execute.tool.t.a"],
+            vec!["read_artifact", "rye_execute"],
+        ),
+        (vec![], vec![]),
+    ] {
+        let offer = offered(Vec::new(), 0, &[layer(&["rye.*"]), layer(&patterns)]);
+        let told: Vec<&str> = offer.tools.iter().map(|one| &*one.tool.name).collect();
+        assert_eq!(told, expected, "{patterns:?}");
+        let kinds = |tool: &crate::conversation::Tool| {
+            tool.schema["properties"]["item_type"]["enum"].to_string()
+        };
+        let fetch = offer.tools.iter().find(|one| one.does == Does::Fetch);
+        assert!(fetch.is_none_or(|one| kinds(&one.tool) == "[\"knowledge\"]"));
     }
 }
 

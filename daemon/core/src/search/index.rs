@@ -1,0 +1,407 @@
+//! The index: which documents hold which words.
+//!
+//! A document is kept as the numbers of its words, field after field: that is what phrases are looked for in, what words are counted in,
+//! and what tells which lists a document is to be taken out of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use super::query::{Node, Query};
+use super::words;
+
+/// How fast a word that stands more often counts more.
+const K1: f64 = 1.2;
+/// How much the length of a field counts against it.
+const B: f64 = 0.75;
+/// What words count that stand in for a word which no document holds.
+const FUZZY: f64 = 0.5;
+/// Most words that a beginning, or a word that nobody holds, stands for.
+const MOST_VARIANTS: usize = 64;
+/// Most words of a field that are taken in.
+const MOST_WORDS: usize = 20_000;
+
+/// The number of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DocId(u32);
+
+/// A part of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// What it is called.
+    Name,
+    /// What it is called, for people.
+    Title,
+    /// What it is for.
+    Description,
+    /// Where it belongs.
+    Category,
+    /// What else it is about.
+    Tags,
+    /// What it says.
+    Content,
+}
+
+impl Field {
+    const ALL: [Self; 6] = [
+        Self::Name,
+        Self::Title,
+        Self::Description,
+        Self::Category,
+        Self::Tags,
+        Self::Content,
+    ];
+    const COUNT: usize = Self::ALL.len();
+
+    const fn weight(self) -> f64 {
+        match self {
+            Self::Name | Self::Title => 3.0,
+            Self::Description => 2.0,
+            Self::Category | Self::Tags => 1.5,
+            Self::Content => 1.0,
+        }
+    }
+
+    const fn place(self) -> usize {
+        match self {
+            Self::Name => 0,
+            Self::Title => 1,
+            Self::Description => 2,
+            Self::Category => 3,
+            Self::Tags => 4,
+            Self::Content => 5,
+        }
+    }
+}
+
+/// A document that was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hit {
+    /// Which.
+    pub doc: DocId,
+    /// How well it fits; 0 if nothing counts for it but what is not in it.
+    pub score: f64,
+}
+
+/// Documents by their words.
+#[derive(Debug, Clone, Default)]
+pub struct Index {
+    /// The number of each word; in order, so that beginnings lie together.
+    numbers: BTreeMap<Box<str>, u32>,
+    /// The documents that hold each word.
+    holders: Vec<Vec<u32>>,
+    docs: Vec<Option<Doc>>,
+    free: Vec<u32>,
+    /// Words of all documents, by field.
+    lengths: [u64; Field::COUNT],
+    count: usize,
+    bytes: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Doc {
+    words: Box<[u32]>,
+    /// Where each field ends in `words`.
+    ends: [u32; Field::COUNT],
+}
+
+impl Doc {
+    fn field(&self, place: usize) -> &[u32] {
+        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let range = to_usize(start)..to_usize(self.ends[place]);
+        self.words.get(range).unwrap_or_default()
+    }
+
+    fn distinct(&self) -> BTreeSet<u32> {
+        self.words.iter().copied().collect()
+    }
+}
+
+impl Index {
+    /// Takes a document in.
+    pub fn add<'t>(&mut self, fields: impl IntoIterator<Item = (Field, &'t str)>) -> DocId {
+        let mut by_field: [Vec<u32>; Field::COUNT] = Default::default();
+        for (field, text) in fields {
+            let place = field.place();
+            for word in words(text).take(MOST_WORDS) {
+                let number = self.number(&word);
+                by_field[place].push(number);
+            }
+        }
+        let mut ends = [0; Field::COUNT];
+        let mut all = Vec::new();
+        for (place, words) in by_field.into_iter().enumerate() {
+            self.lengths[place] += to_u64(words.len());
+            all.extend(words);
+            ends[place] = to_u32(all.len());
+        }
+        let doc = Doc {
+            words: all.into(),
+            ends,
+        };
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.docs.push(None);
+            to_u32(self.docs.len() - 1)
+        });
+        let distinct = doc.distinct();
+        self.bytes += size(&doc, distinct.len());
+        for word in distinct {
+            self.holders[to_usize(word)].push(number);
+        }
+        self.docs[to_usize(number)] = Some(doc);
+        self.count += 1;
+        DocId(number)
+    }
+
+    /// Takes a document out; nothing happens if it is not in.
+    pub fn remove(&mut self, doc: DocId) {
+        let Some(removed) = self.docs.get_mut(to_usize(doc.0)).and_then(Option::take) else {
+            return;
+        };
+        let distinct = removed.distinct();
+        self.bytes = self.bytes.saturating_sub(size(&removed, distinct.len()));
+        for word in distinct {
+            self.holders[to_usize(word)].retain(|holder| *holder != doc.0);
+        }
+        for place in 0..Field::COUNT {
+            self.lengths[place] -= to_u64(removed.field(place).len());
+        }
+        self.free.push(doc.0);
+        self.count -= 1;
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn number(&mut self, word: &str) -> u32 {
+        if let Some(number) = self.numbers.get(word) {
+            return *number;
+        }
+        let number = to_u32(self.holders.len());
+        self.numbers.insert(word.into(), number);
+        self.holders.push(Vec::new());
+        // The text, its place in the map, and its list.
+        self.bytes += word.len() + 64;
+        number
+    }
+
+    /// The documents that fit `query` and that `may_be` shown, the best first; those that fit alike in the order of their numbers.
+    pub fn search(&self, query: &Query, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
+        let mut asked = Asked::default();
+        let found = self.eval(&query.root, true, &mut asked);
+        let mut hits: Vec<Hit> = found
+            .into_iter()
+            .map(DocId)
+            .filter(|doc| may_be(*doc))
+            .map(|doc| Hit {
+                doc,
+                score: self.score(doc, &asked),
+            })
+            .collect();
+        hits.sort_by(|one, other| {
+            let by_score = other.score.total_cmp(&one.score);
+            by_score.then(one.doc.cmp(&other.doc))
+        });
+        hits
+    }
+
+    /// The documents that `node` finds; what counts for them is added to `asked`, if it does.
+    fn eval(&self, node: &Node, counts: bool, asked: &mut Asked) -> BTreeSet<u32> {
+        match node {
+            Node::All => self.all(),
+            Node::Word(word) => self.found(self.variants(word), counts, asked),
+            Node::Prefix(start) => self.found(self.beginning(start), counts, asked),
+            Node::Phrase(row) => self.row(row, counts, asked),
+            Node::And(parts) => {
+                let mut parts = parts.iter().map(|part| self.eval(part, counts, asked));
+                let first = parts.next().unwrap_or_default();
+                parts.fold(first, |found, part| &found & &part)
+            }
+            Node::Or(parts) => {
+                let parts = parts.iter().map(|part| self.eval(part, counts, asked));
+                parts.fold(BTreeSet::new(), |found, part| &found | &part)
+            }
+            Node::Not(part) => &self.all() - &self.eval(part, false, asked),
+        }
+    }
+
+    fn all(&self) -> BTreeSet<u32> {
+        let docs = self.docs.iter().zip(0..);
+        docs.filter_map(|(doc, number)| doc.as_ref().map(|_| number))
+            .collect()
+    }
+
+    /// The documents with one of these words.
+    fn found(&self, term: Term, counts: bool, asked: &mut Asked) -> BTreeSet<u32> {
+        let holders = term.words.iter().flat_map(|word| self.holders(*word));
+        let found: BTreeSet<u32> = holders.copied().collect();
+        if counts && !found.is_empty() {
+            asked.terms.push((term, found.len()));
+        }
+        found
+    }
+
+    /// The documents with these words in a row.
+    fn row(&self, row: &[String], counts: bool, asked: &mut Asked) -> BTreeSet<u32> {
+        let Some(row) = row
+            .iter()
+            .map(|word| self.numbers.get(word.as_str()).copied())
+            .collect::<Option<Vec<u32>>>()
+        else {
+            return BTreeSet::new();
+        };
+        let mut candidates: Option<BTreeSet<u32>> = None;
+        for word in &row {
+            let holders: BTreeSet<u32> = self.holders(*word).iter().copied().collect();
+            candidates = Some(match candidates {
+                None => holders,
+                Some(found) => &found & &holders,
+            });
+        }
+        let mut found = candidates.unwrap_or_default();
+        found.retain(|doc| {
+            let doc = self.docs.get(to_usize(*doc)).and_then(Option::as_ref);
+            doc.is_some_and(|doc| {
+                (0..Field::COUNT)
+                    .any(|place| doc.field(place).windows(row.len()).any(|part| part == row))
+            })
+        });
+        if counts && !found.is_empty() {
+            for word in row {
+                let term = Term {
+                    words: vec![word],
+                    weight: 1.0,
+                };
+                asked.terms.push((term, found.len()));
+            }
+        }
+        found
+    }
+
+    fn holders(&self, word: u32) -> &[u32] {
+        self.holders
+            .get(to_usize(word))
+            .map_or(&[][..], Vec::as_slice)
+    }
+
+    /// The word itself; if nobody holds it, those that differ in one letter.
+    fn variants(&self, word: &str) -> Term {
+        let own = self.numbers.get(word).copied();
+        if let Some(own) = own.filter(|own| !self.holders(*own).is_empty()) {
+            return Term {
+                words: vec![own],
+                weight: 1.0,
+            };
+        }
+        // One letter of a short word is too much of it.
+        let is_short = word.chars().nth(3).is_none();
+        let near = self.numbers.iter().filter(|(other, number)| {
+            !is_short && !self.holders(**number).is_empty() && is_near(word, other)
+        });
+        Term {
+            words: near
+                .map(|(_, number)| *number)
+                .take(MOST_VARIANTS)
+                .collect(),
+            weight: FUZZY,
+        }
+    }
+
+    fn beginning(&self, start: &str) -> Term {
+        let from = (Bound::Included(start), Bound::Unbounded);
+        let from = self.numbers.range::<str, _>(from);
+        let words = from
+            .take_while(|(word, _)| word.starts_with(start))
+            .map(|(_, number)| *number)
+            .filter(|number| !self.holders(*number).is_empty());
+        Term {
+            words: words.collect(),
+            weight: 1.0,
+        }
+    }
+
+    fn score(&self, doc: DocId, asked: &Asked) -> f64 {
+        let Some(found) = self.docs.get(to_usize(doc.0)).and_then(Option::as_ref) else {
+            return 0.0;
+        };
+        let mut score = 0.0;
+        for (term, holders) in &asked.terms {
+            let mut frequency = 0.0;
+            for field in Field::ALL {
+                let words = found.field(field.place());
+                let times = words
+                    .iter()
+                    .filter(|word| term.words.contains(word))
+                    .count();
+                if times > 0 {
+                    let average =
+                        to_f64(self.lengths[field.place()]) / to_f64(to_u64(self.count.max(1)));
+                    let length = to_f64(to_u64(words.len())) / average.max(1.0);
+                    frequency += field.weight() * to_f64(to_u64(times)) / (1.0 - B + B * length);
+                }
+            }
+            let (all, holders) = (to_f64(to_u64(self.count)), to_f64(to_u64(*holders)));
+            let rarity = (1.0 + (all - holders + 0.5) / (holders + 0.5)).ln();
+            score += term.weight * rarity * frequency / (K1 + frequency);
+        }
+        score
+    }
+}
+
+/// What counts for a document.
+#[derive(Debug, Default)]
+struct Asked {
+    /// Each with how many documents it finds.
+    terms: Vec<(Term, usize)>,
+}
+
+/// Words, each of which is as good as the other.
+#[derive(Debug)]
+struct Term {
+    words: Vec<u32>,
+    weight: f64,
+}
+
+/// Whether two words differ in one letter: another one, one more, or one less.
+fn is_near(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.chars(), other.chars());
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return true,
+            (Some(left), Some(right)) if left == right => {}
+            (left, right) => {
+                // What is left of both behind the letter that differs, with the letter of one of them put back.
+                let (one_left, other_left) = (|| one.clone(), || other.clone());
+                let replaced = left.is_some() && right.is_some() && one_left().eq(other_left());
+                let inserted =
+                    right.is_some() && left.into_iter().chain(one_left()).eq(other_left());
+                let deleted =
+                    left.is_some() && right.into_iter().chain(other_left()).eq(one_left());
+                return replaced || inserted || deleted;
+            }
+        }
+    }
+}
+
+fn size(doc: &Doc, distinct: usize) -> usize {
+    // Its own list, and a number in the list of each word, which has some room to grow.
+    size_of::<Doc>() + 4 * doc.words.len() + 6 * distinct
+}
+
+fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn to_usize(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn to_u64(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Counts are far below what a float holds exactly.
+fn to_f64(number: u64) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}

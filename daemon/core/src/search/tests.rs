@@ -1,0 +1,167 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// An index over these names and contents, in their order.
+fn index(docs: &[(&str, &str)]) -> (Index, Vec<DocId>) {
+    let mut index = Index::default();
+    let ids = docs
+        .iter()
+        .map(|(name, content)| index.add([(Field::Name, *name), (Field::Content, *content)]))
+        .collect();
+    (index, ids)
+}
+
+/// The places, in `docs`, of what a query finds, the best first.
+fn find(docs: &[(&str, &str)], query: &str) -> Vec<usize> {
+    let (index, ids) = index(docs);
+    let hits = index.search(&Query::parse(query).unwrap(), |_| true);
+    let place = |hit: &Hit| ids.iter().position(|id| *id == hit.doc).unwrap();
+    hits.iter().map(place).collect()
+}
+
+const DOCS: &[(&str, &str)] = &[
+    ("send_email", "Send an email over SMTP"),
+    ("read_mail", "Read mail; the sender, the subject"),
+    ("rate-limit", "Limit the rate of calls"),
+    ("limits", "The rate limit of the API, and other limits"),
+];
+
+#[test]
+fn words_join_by_and_or_and_not() {
+    for (query, found) in [
+        ("email", vec![0]),
+        ("EMAIL smtp", vec![0]),
+        ("email AND mail", vec![]),
+        ("email OR mail", vec![0, 1]),
+        ("the NOT mail", vec![2, 3]),
+        ("(email or mail) and sender", vec![1]),
+        ("mail*", vec![1]),
+        ("lim*", vec![2, 3]),
+        ("\"rate limit\"", vec![2, 3]),
+        ("\"limit the rate\"", vec![2]),
+        ("rate-limit", vec![2, 3]),
+        ("\"rate of the limit\"", vec![]),
+        ("\"not\" OR smtp", vec![0]),
+        ("!!! smtp ...", vec![0]),
+    ] {
+        let places: BTreeSet<usize> = find(DOCS, query).into_iter().collect();
+        assert_eq!(places, found.into_iter().collect(), "{query}");
+    }
+    assert_eq!(find(DOCS, "").len(), DOCS.len());
+}
+
+#[test]
+fn a_word_in_a_name_weighs_more_and_a_rare_one_too() {
+    let docs = &[
+        ("a", "bread bread butter"),
+        ("bread", "flour"),
+        ("b", "bread"),
+        ("c", "saffron bread bread bread"),
+    ];
+    assert_eq!(find(docs, "bread")[0], 1);
+    assert_eq!(find(docs, "bread OR saffron")[0], 3);
+}
+
+#[test]
+fn a_word_that_nobody_holds_is_taken_for_one_with_another_letter() {
+    assert_eq!(find(DOCS, "emial"), [0; 0], "two letters differ");
+    assert_eq!(find(DOCS, "emall"), [0]);
+    assert_eq!(find(DOCS, "emaill"), [0]);
+    assert_eq!(find(DOCS, "snder"), [1]);
+    assert_eq!(find(DOCS, "xpi"), [0; 0], "a short word is itself");
+    let (index, _) = index(DOCS);
+    let best = |query| index.search(&Query::parse(query).unwrap(), |_| true)[0].score;
+    assert!(best("emall") < best("email"));
+}
+
+#[test]
+fn what_may_not_be_shown_is_not_found() {
+    let (index, ids) = index(DOCS);
+    let query = Query::parse("rate").unwrap();
+    let hits = index.search(&query, |doc| doc == ids[3]);
+    assert_eq!(hits.len(), 1);
+}
+
+#[test]
+fn what_was_taken_out_is_gone_and_its_number_is_used_again() {
+    let (mut index, ids) = index(DOCS);
+    let before = index.bytes();
+    index.remove(ids[0]);
+    index.remove(ids[0]);
+    assert!(index.bytes() < before);
+    let query = Query::parse("smtp").unwrap();
+    assert!(index.search(&query, |_| true).is_empty());
+    let again = index.add([(Field::Title, "SMTP")]);
+    assert_eq!(again, ids[0]);
+    assert_eq!(index.search(&query, |_| true).len(), 1);
+    assert_eq!(index.search(&Query::parse("").unwrap(), |_| true).len(), 4);
+}
+
+#[test]
+fn what_is_no_query_is_refused_with_the_reason() {
+    let deep = "(".repeat(40) + "a" + &")".repeat(40);
+    let nots = "NOT ".repeat(10_000);
+    let long = "a ".repeat(600_000);
+    for (query, told) in [
+        ("(a", "does not close a parenthesis"),
+        ("a)", "not opened"),
+        ("a AND", "nothing to look for"),
+        ("OR a", "nothing to look for"),
+        ("()", "nothing to look for"),
+        ("\"a", "quotation mark"),
+        (&deep, "nested"),
+        (&nots[..4_000], "nested"),
+        (&nots, "longer"),
+        (&long, "longer"),
+    ] {
+        let error = Query::parse(query).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+    // Many operators side by side are no depth.
+    let wide = "a OR ".repeat(800) + "a";
+    assert!(Query::parse(&wide).is_ok());
+}
+
+/// What a query without parentheses finds, by hand: it is an `OR` of `AND`s. Words here are too short to be taken for others.
+fn fits(query: &str, words: &[&str]) -> bool {
+    let fits = |leaf: &str| match leaf.strip_prefix("NOT ") {
+        Some(word) => !words.contains(&word),
+        None => words.contains(&leaf),
+    };
+    query
+        .split(" OR ")
+        .any(|part| part.split(" AND ").all(fits))
+}
+
+proptest! {
+    #[test]
+    fn an_index_finds_what_reading_every_document_finds(
+        docs in prop::collection::vec("[abc]{1,2}( [abc]{1,2}){0,4}", 1..8),
+        removed in prop::collection::vec(any::<bool>(), 8),
+        query in "[abc]{1,2}( (AND|OR) (NOT )?[abc]{1,2}){0,3}",
+    ) {
+        let mut index = Index::default();
+        let ids: Vec<DocId> = docs.iter().map(|text| index.add([(Field::Content, text.as_str())])).collect();
+        for (id, removed) in ids.iter().zip(&removed) {
+            if *removed {
+                index.remove(*id);
+            }
+        }
+        let hits = index.search(&Query::parse(&query).unwrap(), |_| true);
+        let found: BTreeSet<DocId> = hits.iter().map(|hit| hit.doc).collect();
+        let expected: BTreeSet<DocId> = docs.iter().zip(&ids).zip(&removed)
+            .filter(|((text, _), removed)| !**removed && fits(&query, &text.split(' ').collect::<Vec<_>>()))
+            .map(|((_, id), _)| *id)
+            .collect();
+        prop_assert_eq!(found, expected, "{}", query);
+        prop_assert!(hits.is_sorted_by(|one, other| one.score >= other.score));
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_of_queries_fail(text in "\\PC{0,200}") {
+        drop(Query::parse(&text));
+    }
+}

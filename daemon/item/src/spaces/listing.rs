@@ -1,0 +1,148 @@
+//! What lies in a space, for those who look for items whose names they do not know.
+//!
+//! **Never** opens a file and never follows a link. Folders that hold no items of one's own are passed over, and so are names that begin
+//! with `_` or a dot: they are parts of something else.
+
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use nix::dir::Dir;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{FileStat, SFlag, fstatat, stat};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+
+use super::{Place, Root, SKIPPED, Space, Spaces};
+use crate::within;
+
+/// How deep folders of items lie in each other.
+const MOST_DEPTH: usize = 32;
+
+/// What tells a file or a folder from what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    size: i64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(found: &FileStat) -> Self {
+        Self {
+            inode: found.st_ino,
+            size: found.st_size,
+            changed: (found.st_mtime, found.st_mtime_nsec),
+        }
+    }
+
+    /// What is at `path` now; `None` if there is nothing, or nobody may look.
+    pub fn at(path: &Path) -> Option<Self> {
+        stat(path).ok().as_ref().map(Self::of)
+    }
+}
+
+/// The files of a space that are items by their places.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The files, in no order.
+    pub files: Vec<(Place, Stamp)>,
+    /// The folders that were looked into, and where one would be that is not there.
+    pub folders: Vec<(PathBuf, Option<Stamp>)>,
+    /// Whether there are more files than were asked for.
+    pub has_more: bool,
+}
+
+impl Spaces {
+    /// The items of `space`, at most `most` of them. What cannot be looked into is passed over.
+    pub fn listing(&self, space: Space, most: usize) -> Listing {
+        let mut listing = Listing::default();
+        let Some(root) = self.root(space) else {
+            return listing;
+        };
+        let Ok(Some(opened)) = self.opened(space) else {
+            let path = root.join(super::FOLDER);
+            listing.folders.push((path, None));
+            return listing;
+        };
+        for kind in ItemKind::ALL {
+            let mut walk = Walk {
+                opened: &opened,
+                root,
+                space,
+                kind,
+                most,
+                listing: &mut listing,
+            };
+            walk.folder("", 0);
+        }
+        listing
+    }
+}
+
+struct Walk<'a> {
+    opened: &'a Root,
+    root: &'a Path,
+    space: Space,
+    kind: ItemKind,
+    most: usize,
+    listing: &'a mut Listing,
+}
+
+impl Walk<'_> {
+    /// Takes in the folder `category` and those below it.
+    fn folder(&mut self, category: &str, depth: usize) {
+        let relative = Path::new(self.kind.folder()).join(category);
+        let path = self.opened.path.join(&relative);
+        self.listing.folders.push((path.clone(), Stamp::at(&path)));
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let Ok(folder) = within::open(&self.opened.folder, &relative, flags) else {
+            return;
+        };
+        let Ok(mut folder) = Dir::from_fd(folder) else {
+            return;
+        };
+        let names: Vec<String> = folder
+            .iter()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
+            .filter(|name| !name.starts_with(['.', '_']) && !SKIPPED.contains(&name.as_str()))
+            .collect();
+        for name in names {
+            let found = fstatat(folder.as_fd(), name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+            let Ok(found) = found else { continue };
+            let below = || match category {
+                "" => name.clone(),
+                category => format!("{category}/{name}"),
+            };
+            match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
+                SFlag::S_IFREG => self.file(&below(), Stamp::of(&found)),
+                SFlag::S_IFDIR if depth < MOST_DEPTH => self.folder(&below(), depth + 1),
+                _ => {}
+            }
+        }
+    }
+
+    fn file(&mut self, path: &str, stamp: Stamp) {
+        let extension = path.rsplit_once('.').and_then(|(id, extension)| {
+            let known = self.kind.extensions().iter().copied();
+            let extension = known.into_iter().find(|known| *known == extension)?;
+            Some((ItemId::new(id).ok()?, extension))
+        });
+        let Some((id, extension)) = extension else {
+            return;
+        };
+        if self.listing.files.len() == self.most {
+            self.listing.has_more = true;
+            return;
+        }
+        let place = Place {
+            item: ItemRef {
+                kind: self.kind,
+                id,
+            },
+            space: self.space,
+            root: self.root.to_owned(),
+            extension,
+        };
+        self.listing.files.push((place, stamp));
+    }
+}

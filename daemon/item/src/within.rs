@@ -1,0 +1,74 @@
+//! Opening what lies below a directory that somebody else may be rearranging.
+//!
+//! **Never** leaves the directory: symbolic links are followed as long as they stay below it, and refused if they lead out, whatever
+//! is renamed meanwhile. On kernels that cannot promise that, every link is refused.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::Mode;
+
+/// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
+pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    const ATTEMPTS: usize = 16;
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    for _ in 0..ATTEMPTS {
+        match openat2(folder, path, how) {
+            // Something was renamed meanwhile and the kernel cannot vouch for the path.
+            Err(Errno::EAGAIN) => {}
+            // An old kernel, or a container that does not know the call.
+            Err(Errno::ENOSYS | Errno::EPERM) => return walk_beneath(folder, path, flags),
+            result => return result,
+        }
+    }
+    Err(Errno::EAGAIN)
+}
+
+/// [`open`] without the kernel's help: every symbolic link is refused.
+fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let strict = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let folder_flags = strict | OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut folder = folder
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| errno(&error))?;
+    if let Some(parent) = path.parent() {
+        for part in parent.components() {
+            folder = openat(&folder, part.as_os_str(), folder_flags, Mode::empty())?;
+        }
+    }
+    let name = path.file_name().ok_or(Errno::EINVAL)?;
+    openat(&folder, name, strict | flags, Mode::empty())
+}
+
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn without_the_kernels_help_every_link_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("real")).unwrap();
+        fs::write(root.path().join("real/x"), "1").unwrap();
+        symlink("real", root.path().join("linked")).unwrap();
+        symlink("real/x", root.path().join("file")).unwrap();
+        let folder = File::open(root.path()).unwrap();
+        let open = |path: &str| walk_beneath(&folder, Path::new(path), OFlag::O_RDONLY);
+        assert!(open("real/x").is_ok());
+        assert!(open("linked/x").is_err());
+        assert_eq!(open("file").unwrap_err(), Errno::ELOOP);
+        assert_eq!(open("real/y").unwrap_err(), Errno::ENOENT);
+    }
+}

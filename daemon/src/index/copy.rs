@@ -1,0 +1,73 @@
+//! Copies of verified items in another space.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rye_item::spaces::FOLDER;
+use rye_item::{Item, Library, Space};
+
+use super::Error;
+use crate::beneath::Dir;
+
+/// Writes the verified text of `item` into `space`, where it keeps its id.
+pub(super) fn copy(
+    library: &Library,
+    item: &Item,
+    space: Space,
+    replace: bool,
+    random: u64,
+) -> Result<PathBuf, Error> {
+    if space == Space::System || space == item.space {
+        return Err(Error::Invalid(format!(
+            "`destination` is project or user, and not where the item lies: the {} space",
+            item.space
+        )));
+    }
+    let root = library.spaces().root(space).ok_or_else(|| {
+        Error::Invalid("`destination: project` needs a project: run `ryectl init`".to_owned())
+    })?;
+    let folder = Path::new(item.item.kind.folder()).join(item.item.id.category());
+    let name = |extension: &str| format!("{}.{extension}", item.item.id.name());
+    let path = |extension| root.join(FOLDER).join(&folder).join(name(extension));
+    let failed = |source| Error::Write {
+        path: path(item.extension),
+        source,
+    };
+    let directory = space_folder(root, space).and_then(|space| space.make(&folder));
+    let directory = directory.map_err(failed)?;
+    for &extension in item.item.kind.extensions() {
+        if directory.look(&name(extension)).map_err(failed)?.is_none() {
+            continue;
+        }
+        let is_same = extension == item.extension;
+        if !(is_same && replace) {
+            return Err(Error::Exists {
+                path: path(extension),
+                fix: if is_same {
+                    "`replace: true` puts the copy in its place"
+                } else {
+                    "it is the item of this id there: remove it first"
+                },
+            });
+        }
+    }
+    let temporary = format!(".rye-{random:016x}.tmp");
+    let target = name(item.extension);
+    let written = directory
+        .replace_through(&temporary, &target, item.text.as_bytes())
+        .and_then(|()| directory.sync());
+    written.map_err(failed)?;
+    Ok(path(item.extension))
+}
+
+/// The `.ai` of a space. That of a project may not be a link; users keep theirs where they like.
+fn space_folder(root: &Path, space: Space) -> io::Result<Dir> {
+    match space {
+        Space::Project => Dir::root(root)?.make(Path::new(FOLDER)),
+        Space::User | Space::System => {
+            let folder = root.join(FOLDER);
+            std::fs::create_dir_all(&folder)?;
+            Dir::root(&folder.canonicalize()?)
+        }
+    }
+}

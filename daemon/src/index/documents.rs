@@ -1,0 +1,196 @@
+//! The documents of one library, kept like the files are.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rye_core::clock::Uptime;
+use rye_core::id::ItemRef;
+use rye_core::search::{DocId, Field, Index};
+use rye_item::library::Document;
+use rye_item::spaces::{Place, Stamp};
+use rye_item::{Library, Space};
+
+/// For how long an index is kept that nobody uses.
+const IDLE: Duration = Duration::from_mins(10);
+/// For how long a file that changes in place is not noticed.
+const FRESH: Duration = Duration::from_secs(2);
+/// Most documents of a space.
+const MOST_DOCUMENTS: usize = 20_000;
+/// Most memory of an index; beyond it, of further documents only what they say of themselves is kept.
+const MOST_BYTES: usize = 32 * 1024 * 1024;
+/// Most of a text that is looked into.
+const MOST_CONTENT: usize = 64 * 1024;
+/// After so many changes the index is built anew: words that nobody uses any more stay in it.
+const MOST_CHANGES: usize = 20_000;
+
+/// What is known of a document beside its words.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) item: ItemRef,
+    pub(super) space: Space,
+    pub(super) path: PathBuf,
+    /// Where to read it; `None` for what is part of this program.
+    pub(super) place: Option<Place>,
+    pub(super) title: Option<String>,
+    pub(super) description: Option<String>,
+}
+
+/// The documents of a library.
+#[derive(Debug, Default)]
+pub(super) struct Documents {
+    pub(super) index: Index,
+    pub(super) known: HashMap<DocId, Known>,
+    by_item: HashMap<ItemRef, Vec<DocId>>,
+    /// The document of each file, if it is a text.
+    files: HashMap<PathBuf, (Stamp, Option<DocId>)>,
+    folders: Vec<(PathBuf, Option<Stamp>)>,
+    looked: Option<Uptime>,
+    used: Uptime,
+    changes: usize,
+}
+
+impl Documents {
+    /// Whether nobody has asked for a while.
+    pub(super) fn is_old(&self, now: Uptime) -> bool {
+        now.since(self.used) >= IDLE
+    }
+
+    /// Takes in what has changed.
+    pub(super) fn refresh(&mut self, library: &Library, now: Uptime) {
+        let is_fresh = self
+            .looked
+            .is_some_and(|looked| now.since(looked) < FRESH && !self.have_folders_changed());
+        self.used = now;
+        if is_fresh {
+            return;
+        }
+        if self.looked.is_none() || self.changes > MOST_CHANGES {
+            *self = Self {
+                used: now,
+                ..Self::default()
+            };
+            for document in library.shipped() {
+                self.add(document, None);
+            }
+        }
+        self.looked = Some(now);
+        self.folders.clear();
+        let mut seen = HashSet::new();
+        for space in [Space::Project, Space::User] {
+            let listing = library.spaces().listing(space, MOST_DOCUMENTS);
+            self.folders.extend(listing.folders);
+            for (place, stamp) in listing.files {
+                let path = place.path();
+                self.update(library, place, &path, stamp);
+                seen.insert(path);
+            }
+        }
+        let gone = self.files.extract_if(|path, _| !seen.contains(path));
+        let gone: Vec<DocId> = gone.filter_map(|(_, (_, doc))| doc).collect();
+        for doc in gone {
+            self.remove(doc);
+        }
+    }
+
+    fn have_folders_changed(&self) -> bool {
+        self.folders
+            .iter()
+            .any(|(path, stamp)| Stamp::at(path) != *stamp)
+    }
+
+    fn update(&mut self, library: &Library, place: Place, path: &PathBuf, stamp: Stamp) {
+        match self.files.get(path) {
+            Some((known, _)) if *known == stamp => return,
+            Some((_, Some(doc))) => {
+                let doc = *doc;
+                self.remove(doc);
+            }
+            Some((_, None)) | None => {}
+        }
+        let document = library.document(&place);
+        let doc = document.map(|document| self.add(document, Some(place)));
+        self.files.insert(path.clone(), (stamp, doc));
+    }
+
+    fn add(&mut self, document: Document, place: Option<Place>) -> DocId {
+        let Document {
+            item,
+            space,
+            path,
+            title,
+            description,
+            tags,
+            content,
+        } = document;
+        let content = if self.index.bytes() < MOST_BYTES {
+            &content[..content.floor_char_boundary(MOST_CONTENT)]
+        } else {
+            ""
+        };
+        let tags = tags.join(" ");
+        let doc = self.index.add([
+            (Field::Name, item.id.name()),
+            (Field::Title, title.as_deref().unwrap_or_default()),
+            (
+                Field::Description,
+                description.as_deref().unwrap_or_default(),
+            ),
+            (Field::Category, item.id.category()),
+            (Field::Tags, &tags),
+            (Field::Content, content),
+        ]);
+        self.changes += 1;
+        self.by_item.entry(item.clone()).or_default().push(doc);
+        let known = Known {
+            item,
+            space,
+            path,
+            place,
+            title,
+            description,
+        };
+        self.known.insert(doc, known);
+        doc
+    }
+
+    fn remove(&mut self, doc: DocId) {
+        self.index.remove(doc);
+        self.changes += 1;
+        if let Some(known) = self.known.remove(&doc)
+            && let Some(docs) = self.by_item.get_mut(&known.item)
+        {
+            docs.retain(|other| *other != doc);
+            if docs.is_empty() {
+                self.by_item.remove(&known.item);
+            }
+        }
+    }
+
+    /// The other files of this item, those first that come first.
+    pub(super) fn namesakes(&self, doc: DocId, item: &ItemRef) -> Vec<&Known> {
+        let docs = self.by_item.get(item).into_iter().flatten();
+        let others = docs.filter(|other| **other != doc);
+        let mut known: Vec<&Known> = others.filter_map(|doc| self.known.get(doc)).collect();
+        known.sort_by_key(|known| known.rank());
+        known
+    }
+}
+
+impl Known {
+    /// Which of several files of one item comes first.
+    pub(super) fn rank(&self) -> (u8, usize) {
+        let space = match self.space {
+            Space::Project => 0,
+            Space::User => 1,
+            Space::System => 2,
+        };
+        let extension = self
+            .path
+            .extension()
+            .and_then(|extension| extension.to_str());
+        let mut extensions = self.item.kind.extensions().iter();
+        let place = extensions.position(|known| Some(*known) == extension);
+        (space, place.unwrap_or(usize::MAX))
+    }
+}

@@ -1,0 +1,157 @@
+//! One item by its id.
+
+use std::sync::Arc;
+
+use rye_core::capability::Primary;
+use rye_core::directive;
+use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::id::{ItemKind, ItemRef};
+use rye_item::{Item, Library, Space};
+use serde_json::{Value, json};
+
+use super::copy::copy;
+use super::query::kind;
+use super::{Asked, Caller, Error, space};
+
+/// The types that are tried if nobody says which.
+const TRIED: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge];
+
+/// The verified item `id`, and a copy of it if one is asked for.
+pub(super) fn fetch(
+    library: &Library,
+    id: &str,
+    asked: &Asked,
+    caller: &Caller<'_>,
+) -> Result<Value, Error> {
+    let source = asked.source.as_deref().map(|word| space("source", word));
+    let source = source.transpose()?;
+    let item = named(library, id, asked, source, caller)?;
+    let mut answer = told(library, &item);
+    if asked.parsed {
+        answer["parsed"] = parsed(&item)?;
+    }
+    if let Some(word) = &asked.destination {
+        let destination = space("destination", word)?;
+        caller.may(Primary::Sign, &item.item)?;
+        let path = copy(library, &item, destination, asked.replace, caller.random)?;
+        answer["copied_to"] = json!(destination.as_str());
+        answer["destination_path"] = json!(path.display().to_string());
+    }
+    Ok(answer)
+}
+
+/// The item that is meant, if it may be fetched.
+fn named(
+    library: &Library,
+    id: &str,
+    asked: &Asked,
+    source: Option<Space>,
+    caller: &Caller<'_>,
+) -> Result<Arc<Item>, Error> {
+    let of_type = asked.item_type.as_deref().map(kind).transpose()?;
+    let parse = |kind| {
+        let item = ItemRef::parse(id, kind).map_err(|source| Error::Id {
+            field: "item_id",
+            source,
+        });
+        item.map(|item| item.canonical())
+    };
+    let known = of_type.or_else(|| id.contains(':').then_some(ItemKind::Tool));
+    if let Some(kind) = known {
+        let item = parse(kind)?;
+        if let Some(kind) = of_type.filter(|kind| *kind != item.kind) {
+            return Err(Error::Invalid(format!(
+                "`item_id` names a {}, and `item_type` a {kind}",
+                item.kind
+            )));
+        }
+        caller.may(Primary::Fetch, &item)?;
+        return Ok(look(library, &item, source)?);
+    }
+    let mut found = Vec::new();
+    for kind in TRIED {
+        let item = parse(kind)?;
+        if caller.may(Primary::Fetch, &item).is_err() {
+            continue;
+        }
+        match look(library, &item, source) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            looked => found.push((item, looked)),
+        }
+    }
+    match found.len() {
+        0 => Err(Error::NotFound { id: id.to_owned() }),
+        1 => Ok(found.remove(0).1?),
+        _ => {
+            let names: Vec<String> = found.iter().map(|(item, _)| item.to_string()).collect();
+            Err(Error::Invalid(format!(
+                "`{id}` is several items: {}; say which by `item_type`",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+fn look(
+    library: &Library,
+    item: &ItemRef,
+    source: Option<Space>,
+) -> Result<Arc<Item>, rye_item::library::Error> {
+    let Some(space) = source else {
+        return library.resolve(item, Space::Project);
+    };
+    let found = library.in_space(item, space)?;
+    found.ok_or_else(|| rye_item::library::Error::NotFound {
+        item: item.clone(),
+        searched: format!("the {space} space"),
+    })
+}
+
+fn told(library: &Library, item: &Item) -> Value {
+    let shadows: Vec<Value> = library
+        .shadowed(item, Space::Project)
+        .iter()
+        .map(|other| json!({"path": other.path.display().to_string(), "space": other.space.as_str()}))
+        .collect();
+    let path = item.path.display().to_string();
+    let metadata = &item.metadata;
+    json!({
+        "status": "success",
+        "item_id": item.item.id,
+        "item_type": item.item.kind.as_str(),
+        "content": &*item.text,
+        "metadata": {
+            "name": item.item.id.name(),
+            "category": item.item.id.category(),
+            "path": path,
+            "extension": item.extension,
+            "version": metadata.version,
+            "title": metadata.title,
+            "description": metadata.description,
+            "tags": metadata.tags,
+            "tool_type": metadata.tool_type,
+            "executor_id": metadata.executor_id,
+            "signer": item.signer().map(|signer| signer.key.fingerprint().to_string()),
+        },
+        "path": path,
+        "source": item.space.as_str(),
+        "mode": "id",
+        "verified": true,
+        "shadows": shadows,
+    })
+}
+
+/// The parts of a directive.
+fn parsed(item: &Item) -> Result<Value, Error> {
+    if item.item.kind != ItemKind::Directive {
+        return Err(Error::Invalid(format!(
+            "`parsed` is for directives, and {} is none",
+            item.item
+        )));
+    }
+    let read = directive::parse(&item.text, item.id()).map_err(|findings| {
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        Error::Invalid(format!("`{}`: {}", item.path.display(), told.join("; ")))
+    });
+    Ok(json!(read?.0))
+}

@@ -1,0 +1,57 @@
+//! `rye/core/fetch`: items of the project, by their ids and by queries.
+//!
+//! What may be fetched is for the layers of the run to say, whatever else it may do ([`crate::index`]).
+
+use std::path::Path;
+
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::model::{Failure, Object};
+use serde_json::Value;
+
+use super::Session;
+use crate::index::{self, Asked, Caller};
+use crate::port::Refusal;
+use crate::projects;
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Project(#[from] projects::Error),
+    #[error(transparent)]
+    Index(#[from] index::Error),
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Project(error) => error.kind(),
+            Self::Index(error) => error.kind(),
+        }
+    }
+}
+
+/// What the parameters name, or find.
+pub(super) async fn fetch(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let failed = |error: Error| match error {
+        Error::Index(denied @ index::Error::Denied { .. }) => {
+            Failure::permanent("permission_denied", denied.to_string())
+        }
+        error => Refusal::from(&error).of_item(),
+    };
+    let asked = Asked::read(params).map_err(|error| failed(error.into()))?;
+    let layers = session.spec.layers.clone();
+    let (now, random) = (session.clock.up(), session.clock.random());
+    let directory = Path::new(&session.spec.project);
+    let fetched = session
+        .projects
+        .visit(directory, "fetch items", move |inside| {
+            let caller = Caller {
+                layers: &layers,
+                now,
+                random,
+            };
+            let found = inside.search.fetch(inside.library, &asked, &caller);
+            found.map_err(Error::from)
+        });
+    fetched.await.map_err(failed)
+}

@@ -1,0 +1,334 @@
+//! The files of one project, and nothing outside of it.
+//!
+//! **Rule.** A path is opened beneath the project with the kernel's promise that no link leads out ([`within`]). What was found has a
+//! place of its own, without links on the way: it is that place which is judged and written to, so that a link which is changed meanwhile
+//! leads nowhere else.
+
+use std::cell::Cell;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use rye_item::within;
+
+use super::{Error, MOST_BYTES, failed, shown};
+use crate::beneath::Dir;
+
+/// A pipe that lies there must not hold us up, nor a terminal become ours.
+const TO_READ: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY);
+const TO_LIST: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
+/// What belongs to the daemon.
+const PROTECTED: &str = ".ai/state";
+
+/// The files of a project.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    root: Dir,
+    /// As it was named.
+    named: PathBuf,
+    /// Where it really lies.
+    real: PathBuf,
+    /// What the names of unfinished files begin with, which nobody else uses.
+    unfinished: String,
+    next: Cell<u32>,
+}
+
+/// A plain file that was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its place below the project, without links on the way.
+    pub(super) path: PathBuf,
+    file: File,
+    metadata: Metadata,
+}
+
+/// Where a file is to be written.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// Its place below the project, without links on the way.
+    pub(super) path: PathBuf,
+    name: String,
+    /// What is there now.
+    pub(super) existing: Option<Found>,
+}
+
+/// New content that lies beside its place; removed when it is dropped before it was moved there.
+#[derive(Debug)]
+pub(super) struct Draft {
+    directory: Dir,
+    temporary: String,
+    target: Target,
+}
+
+impl Workspace {
+    /// Opens the project at `directory`. `random` tells its unfinished files from those of others.
+    pub(super) fn open(directory: &Path, random: u64) -> Result<Self, Error> {
+        let opened = File::open(directory).and_then(|root| {
+            let real = real_path(&root)?;
+            Ok((Dir::from(OwnedFd::from(root)), real))
+        });
+        let (root, real) = opened.map_err(|source| failed(directory, source))?;
+        Ok(Self {
+            root,
+            named: directory.to_owned(),
+            real,
+            unfinished: format!(".rye-{random:016x}"),
+            next: Cell::new(0),
+        })
+    }
+
+    /// `given` as a path below the project; it may begin with that of the project.
+    fn relative(&self, given: &str) -> Result<PathBuf, Error> {
+        let path = Path::new(given);
+        let below = [&self.named, &self.real]
+            .into_iter()
+            .find_map(|root| path.strip_prefix(root).ok());
+        let path = below.unwrap_or(path);
+        if path.is_absolute() {
+            return Err(Error::Outside {
+                path: given.to_owned(),
+            });
+        }
+        if given.contains('\0') {
+            return Err(Error::Invalid("a path has no NUL in it".to_owned()));
+        }
+        let parts = path.components().filter(|part| *part != Component::CurDir);
+        Ok(parts.collect())
+    }
+
+    /// Opens the path below the project; the empty one is the project.
+    fn opened(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        let is_root = path == Path::new("");
+        within::open(
+            &self.root,
+            if is_root { Path::new(".") } else { path },
+            flags,
+        )
+    }
+
+    /// Where `opened` lies below the project, without links on the way.
+    fn place_of(&self, opened: &impl AsFd, given: &str) -> Result<PathBuf, Error> {
+        let real = real_path(opened).map_err(|error| refine(given, error))?;
+        let below = real.strip_prefix(&self.real);
+        below
+            .map(Path::to_owned)
+            .map_err(|_elsewhere| Error::Outside {
+                path: given.to_owned(),
+            })
+    }
+
+    /// The plain file at `given`.
+    pub(super) fn file(&self, given: &str) -> Result<Found, Error> {
+        let path = self.relative(given)?;
+        let opened = self.opened(&path, TO_READ);
+        let file = File::from(opened.map_err(|errno| refine(given, errno.into()))?);
+        let place = self.place_of(&file, given)?;
+        found(file, place, given)
+    }
+
+    /// The directory at `given`, and its place.
+    pub(super) fn directory(&self, given: &str) -> Result<(Dir, PathBuf), Error> {
+        let path = self.relative(given)?;
+        let opened = self.opened(&path, TO_LIST);
+        let opened = opened.map_err(|errno| refine(given, errno.into()))?;
+        let place = self.place_of(&opened, given)?;
+        Ok((Dir::from(opened), place))
+    }
+
+    /// The directory at the place `path`, which is reached without links.
+    pub(super) fn enter(&self, path: &Path) -> io::Result<Dir> {
+        self.root.enter(path)
+    }
+
+    /// Where `given` is to be written, and what is there now.
+    pub(super) fn target(&self, given: &str) -> Result<Target, Error> {
+        let relative = self.relative(given)?;
+        let path = match self.opened(&relative, OFlag::O_PATH) {
+            Ok(opened) => self.place_of(&opened, given)?,
+            Err(Errno::ENOENT) => self.place_of_new(&relative, given)?,
+            Err(errno) => return Err(refine(given, errno.into())),
+        };
+        if path.starts_with(PROTECTED) {
+            return Err(Error::Protected {
+                path: given.to_owned(),
+            });
+        }
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::Not {
+            path: given.to_owned(),
+            expected: "a name for a file",
+        })?;
+        let existing = self.existing(&path, name, given)?;
+        Ok(Target {
+            name: name.to_owned(),
+            existing,
+            path,
+        })
+    }
+
+    /// The place of a file that is to be made: below the deepest directory that is there.
+    fn place_of_new(&self, relative: &Path, given: &str) -> Result<PathBuf, Error> {
+        let unusable = || Error::Not {
+            path: given.to_owned(),
+            expected: "a name for a file",
+        };
+        let mut missing = Vec::new();
+        let mut above = relative;
+        loop {
+            missing.push(above.file_name().ok_or_else(unusable)?);
+            above = above.parent().ok_or_else(unusable)?;
+            match self.opened(above, TO_LIST) {
+                Ok(opened) => {
+                    let mut place = self.place_of(&opened, given)?;
+                    place.extend(missing.into_iter().rev());
+                    return Ok(place);
+                }
+                Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(refine(given, errno.into())),
+            }
+        }
+    }
+
+    fn existing(&self, path: &Path, name: &str, given: &str) -> Result<Option<Found>, Error> {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let directory = match self.root.enter(parent) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            directory => directory.map_err(|error| refine(given, error))?,
+        };
+        let file = directory.look(name).map_err(|error| refine(given, error))?;
+        file.map(|file| found(file, path.to_owned(), given))
+            .transpose()
+    }
+
+    /// Writes `content` beside its place. A file that is there keeps its permissions.
+    pub(super) fn draft(&self, target: Target, content: &[u8]) -> Result<Draft, Error> {
+        let path = target.path.clone();
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let directory = self
+            .root
+            .make(parent)
+            .map_err(|error| failed(&path, error))?;
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let draft = Draft {
+            temporary: format!("{}-{number}.tmp", self.unfinished),
+            directory,
+            target,
+        };
+        draft.write(content).map_err(|error| failed(&path, error))?;
+        Ok(draft)
+    }
+}
+
+impl Draft {
+    fn write(&self, content: &[u8]) -> io::Result<()> {
+        let mut file = self.directory.create(&self.temporary)?;
+        file.write_all(content)?;
+        if let Some(existing) = &self.target.existing {
+            file.set_permissions(existing.metadata.permissions())?;
+        }
+        file.sync_all()
+    }
+
+    /// Moves it to its place, if what is there is what was found.
+    pub(super) fn put(self) -> Result<(), Error> {
+        let path = &self.target.path;
+        let now = self.directory.look(&self.target.name);
+        let now = now.map_err(|error| failed(path, error))?;
+        let now = now.map(|file| file.metadata()).transpose();
+        let now = now.map_err(|error| failed(path, error))?;
+        let before = self.target.existing.as_ref().map(|found| &found.metadata);
+        if now.as_ref().map(stamp) != before.map(stamp) {
+            return Err(Error::Stale {
+                path: shown(path),
+                problem: "was changed by somebody else meanwhile".to_owned(),
+            });
+        }
+        let moved = self.directory.rename(&self.temporary, &self.target.name);
+        moved
+            .and_then(|()| self.directory.sync())
+            .map_err(|error| failed(path, error))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After a move there is nothing left to remove, which is the usual case.
+        drop(self.directory.remove(&self.temporary));
+    }
+}
+
+impl Found {
+    /// What it holds, if that is at most `most` bytes.
+    pub(super) fn content(&self, most: u64) -> Result<Option<Vec<u8>>, Error> {
+        if self.metadata.len() > most {
+            return Ok(None);
+        }
+        let mut content = Vec::new();
+        let mut limited = (&self.file).take(most + 1);
+        let read = limited.read_to_end(&mut content);
+        read.map_err(|error| failed(&self.path, error))?;
+        let is_whole = u64::try_from(content.len()).is_ok_and(|length| length <= most);
+        Ok(is_whole.then_some(content))
+    }
+
+    /// What it holds, to be worked on by lines.
+    pub(super) fn lines(&self) -> Result<Vec<u8>, Error> {
+        self.content(MOST_BYTES)?.ok_or_else(|| Error::TooLarge {
+            path: shown(&self.path),
+        })
+    }
+}
+
+/// What tells a file that was changed from what it was.
+fn stamp(file: &Metadata) -> (u64, u64, u64, i64, i64) {
+    let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
+    (file.dev(), file.ino(), file.len(), seconds, nanos)
+}
+
+fn found(file: File, path: PathBuf, given: &str) -> Result<Found, Error> {
+    let metadata = file.metadata().map_err(|error| refine(given, error))?;
+    if !metadata.is_file() {
+        return Err(Error::Not {
+            path: given.to_owned(),
+            expected: "a plain file",
+        });
+    }
+    Ok(Found {
+        path,
+        file,
+        metadata,
+    })
+}
+
+/// Where what is open lies, as the kernel says.
+fn real_path(opened: &impl AsFd) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd()))
+}
+
+/// Tells absence and escape from other failures.
+fn refine(given: &str, error: io::Error) -> Error {
+    let path = given.to_owned();
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => Error::Missing { path },
+        Some(Errno::EXDEV | Errno::ELOOP) => Error::Outside { path },
+        Some(Errno::ENOTDIR) => Error::Not {
+            path,
+            expected: "a directory, or something on the way to it is not",
+        },
+        Some(_) | None if error.kind() == io::ErrorKind::InvalidInput => Error::Not {
+            path,
+            expected: "a plain file",
+        },
+        Some(_) | None => Error::Io {
+            path,
+            source: error,
+        },
+    }
+}

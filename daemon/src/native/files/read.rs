@@ -1,0 +1,76 @@
+//! `rye/file-system/read`.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::lines::{id, shown as line_shown, split};
+use super::place::Workspace;
+use super::{Error, shown};
+
+/// Most lines of an answer.
+const MOST_LINES: usize = 2_000;
+/// Most bytes of an answer, beside the note at its end.
+const MOST_OUTPUT: usize = 50 * 1024;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    path: String,
+    offset: Option<usize>,
+    limit: Option<usize>,
+}
+
+/// Some lines of a file, each with its number and its id.
+pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
+    let found = place.file(&asked.path)?;
+    let content = found.lines()?;
+    if content.contains(&0) {
+        return Err(Error::Not {
+            path: asked.path.clone(),
+            expected: "a text: it has a NUL byte in it",
+        });
+    }
+    let lines = split(&content);
+    let total = lines.len();
+    let first = asked.offset.unwrap_or(1).max(1);
+    if first > 1 && first > total {
+        return Err(Error::Invalid(format!(
+            "`offset` {first} lies behind the end: `{}` has {total} lines",
+            asked.path
+        )));
+    }
+    let most = asked.limit.unwrap_or(MOST_LINES).min(MOST_LINES);
+    let mut told = String::new();
+    let mut count = 0;
+    for (number, line) in (1..).zip(&lines).skip(first - 1).take(most) {
+        let line = format!(
+            "{number}:{}│ {}\n",
+            id(number, line.text),
+            line_shown(line.text)
+        );
+        if count > 0 && told.len() + line.len() > MOST_OUTPUT {
+            break;
+        }
+        told.push_str(&line);
+        count += 1;
+    }
+    let path = shown(&found.path);
+    let next = first + count;
+    let is_truncated = next <= total;
+    let mut output = if total == 0 {
+        format!("{path} is empty\n")
+    } else {
+        format!("{path}: lines {first} to {} of {total}\n", next - 1)
+    };
+    output.push_str(&told);
+    if is_truncated {
+        output.push_str(&format!("[more lines: read on with offset {next}]\n"));
+    }
+    Ok(json!({
+        "success": true,
+        "output": output,
+        "line_count": count,
+        "total_lines": total,
+        "truncated": is_truncated,
+        "offset": first,
+    }))
+}

@@ -1,0 +1,227 @@
+//! Going through a directory of the project and all below it.
+//!
+//! **Never** follows a link, never leaves the project, and never shows what a `.gitignore` leaves out or what is hidden, unless it is
+//! named. **Order.** What comes first by its path comes first. **Failure.** A directory that cannot be opened is passed over; one that is
+//! too large, or lies too deep, makes the answer a part of the whole.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::place::Workspace;
+use super::{Error, Watch};
+use crate::beneath::{Dir, Entry, EntryKind};
+
+/// Most entries of one directory that are looked at.
+pub(super) const MOST_ENTRIES: usize = 100_000;
+/// How deep directories are looked into below where a walk begins.
+const MOST_DEPTH: usize = 64;
+/// How long a walk takes.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Largest `.gitignore` that counts.
+const MOST_RULES: u64 = 1024 * 1024;
+
+/// Why a walk did not see everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Whoever looks has seen enough.
+    Enough,
+    /// It took too long.
+    Late,
+    /// A directory has too many entries, or lies too deep.
+    Large,
+}
+
+/// A walk through a directory.
+pub(super) struct Walk<'a> {
+    pub(super) place: &'a Workspace,
+    pub(super) watch: &'a Watch,
+    /// Names of hidden entries that are looked at all the same.
+    pub(super) named: GlobSet,
+    until: Instant,
+    cut: Option<Cut>,
+}
+
+/// What a walk comes to.
+pub(super) trait Visit {
+    /// A plain file at `path` below where the walk began; its directory and its name in it.
+    fn file(&mut self, path: &Path, directory: &Dir, name: &str) -> ControlFlow<()>;
+}
+
+impl<'a> Walk<'a> {
+    /// A walk that looks into hidden directories only as far as parts of `patterns` name them.
+    pub(super) fn new<'p>(
+        place: &'a Workspace,
+        watch: &'a Watch,
+        patterns: impl IntoIterator<Item = &'p str>,
+    ) -> Result<Self, Error> {
+        let mut named = GlobSetBuilder::new();
+        for part in patterns.into_iter().flat_map(|pattern| pattern.split('/')) {
+            if part.starts_with('.') && !matches!(part, "." | "..") {
+                named.add(Glob::new(part).map_err(|error| bad_pattern(part, &error))?);
+            }
+        }
+        Ok(Self {
+            place,
+            watch,
+            named: named.build().map_err(|error| bad_pattern("", &error))?,
+            until: Instant::now() + LONGEST,
+            cut: None,
+        })
+    }
+
+    /// Goes through `directory`, which lies at the place `path`.
+    pub(super) fn go(
+        mut self,
+        directory: &Dir,
+        path: &Path,
+        visit: &mut impl Visit,
+    ) -> Option<Cut> {
+        let mut rules = self.place.rules_above(path);
+        let begun = path.to_owned();
+        if self
+            .below(directory, &begun, Path::new(""), &mut rules, visit)
+            .is_break()
+        {
+            self.cut.get_or_insert(Cut::Enough);
+        }
+        self.cut
+    }
+
+    /// Whether the walk is to end now.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.watch.is_given_up() || Instant::now() >= self.until {
+            self.cut = Some(Cut::Late);
+            return true;
+        }
+        false
+    }
+
+    fn below(
+        &mut self,
+        directory: &Dir,
+        begun: &Path,
+        path: &Path,
+        rules: &mut Vec<Gitignore>,
+        visit: &mut impl Visit,
+    ) -> ControlFlow<()> {
+        let here = begun.join(path);
+        let Ok((entries, has_more)) = directory.entries(MOST_ENTRIES) else {
+            return ControlFlow::Continue(());
+        };
+        if has_more {
+            self.cut = Some(Cut::Large);
+        }
+        let own = rules_of(directory, &here, &entries);
+        let has_own = own.is_some();
+        rules.extend(own);
+        let done = self.through(directory, begun, path, &entries, rules, visit);
+        if has_own {
+            rules.pop();
+        }
+        done
+    }
+
+    fn through(
+        &mut self,
+        directory: &Dir,
+        begun: &Path,
+        path: &Path,
+        entries: &[Entry],
+        rules: &mut Vec<Gitignore>,
+        visit: &mut impl Visit,
+    ) -> ControlFlow<()> {
+        let here = begun.join(path);
+        for Entry { name, kind } in entries {
+            if self.is_over() {
+                return ControlFlow::Break(());
+            }
+            let is_directory = *kind == EntryKind::Directory;
+            let is_hidden = name.starts_with('.') && !self.named.is_match(name);
+            if is_hidden || is_ignored(rules, &here.join(name), is_directory) {
+                continue;
+            }
+            let below = path.join(name);
+            match kind {
+                EntryKind::File => visit.file(&below, directory, name)?,
+                EntryKind::Directory if below.components().count() > MOST_DEPTH => {
+                    self.cut = Some(Cut::Large);
+                }
+                EntryKind::Directory => {
+                    if let Ok(inner) = directory.enter(Path::new(name)) {
+                        self.below(&inner, begun, &below, rules, visit)?;
+                    }
+                }
+                EntryKind::Link | EntryKind::Other => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Workspace {
+    /// The rules of the directories above the place `path`, from the project down.
+    pub(super) fn rules_above(&self, path: &Path) -> Vec<Gitignore> {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+        above.reverse();
+        let rules = |path: &Path| rules_in(&self.enter(path).ok()?, path);
+        above.into_iter().filter_map(rules).collect()
+    }
+}
+
+/// The rules of a directory with these entries, if it has some.
+pub(super) fn rules_of(directory: &Dir, path: &Path, entries: &[Entry]) -> Option<Gitignore> {
+    let has_rules = entries
+        .iter()
+        .any(|entry| entry.name == ".gitignore" && entry.kind == EntryKind::File);
+    has_rules.then(|| rules_in(directory, path)).flatten()
+}
+
+fn rules_in(directory: &Dir, path: &Path) -> Option<Gitignore> {
+    // One that cannot be read leaves nothing out.
+    let text = directory.read(".gitignore", MOST_RULES).ok()??;
+    let mut rules = GitignoreBuilder::new(rooted(path));
+    for line in String::from_utf8_lossy(&text).lines() {
+        // As git does: a line that is no pattern means nothing.
+        drop(rules.add_line(None, line));
+    }
+    rules.build().ok()
+}
+
+/// Whether what lies at the place `path` is left out: the deepest rule that says something decides.
+pub(super) fn is_ignored(rules: &[Gitignore], path: &Path, is_directory: bool) -> bool {
+    let path = rooted(path);
+    for rules in rules.iter().rev() {
+        match rules.matched(&path, is_directory) {
+            Match::None => {}
+            Match::Ignore(_) => return true,
+            Match::Whitelist(_) => return false,
+        }
+    }
+    false
+}
+
+/// A place as rules see it: they tell places below theirs from others by their beginning.
+fn rooted(path: &Path) -> PathBuf {
+    Path::new("/").join(path)
+}
+
+/// A pattern of paths, in which `*` does not cross `/`; without `/` it is about names in every directory.
+pub(super) fn pattern(text: &str) -> Result<globset::GlobMatcher, Error> {
+    let anywhere = if text.contains('/') {
+        text.trim_start_matches("./").to_owned()
+    } else {
+        format!("**/{text}")
+    };
+    let glob = GlobBuilder::new(&anywhere).literal_separator(true).build();
+    let glob = glob.map_err(|error| bad_pattern(text, &error))?;
+    Ok(glob.compile_matcher())
+}
+
+fn bad_pattern(pattern: &str, error: &globset::Error) -> Error {
+    Error::Invalid(format!("`{pattern}` is no pattern: {}", error.kind()))
+}

@@ -1,0 +1,382 @@
+//! `rye/core/sign`: items are signed with the key of the daemon.
+//!
+//! **Rule.** A signature makes code run: each item needs the capability to sign it, and of several none is signed unless all may be. What
+//! could not be used afterwards is not signed ([`rye_item::sign`]). **Order.** A file is signed, then that is put on record in the run that
+//! asked; who asks again after a crash finds it signed, and it is put on record then. **Failure.** Of several items, one that cannot be
+//! signed leaves the others signed, and is named.
+
+use std::path::Path;
+
+use rye_core::capability::{Capability, Layer, Primary, check};
+use rye_core::clock::Timestamp;
+use rye_core::error::{ErrorKind, Kinded, with_sources};
+use rye_core::id::{InvalidId, ItemKind};
+use rye_core::model::{Event, Failure, Object, RunEvent};
+use rye_core::seal::SecretKey;
+use rye_item::keys::{self, KeyDir};
+use rye_item::library;
+use rye_item::sign::{self, Change, is_glob, targets_in};
+use rye_item::spaces::Place;
+use rye_item::{Item, Library, Origin, Space};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Session, read};
+use crate::port::Refusal;
+use crate::projects;
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Project(#[from] projects::Error),
+    #[error("failed to open the key of the daemon")]
+    Key(#[from] keys::Error),
+    #[error(transparent)]
+    Sign(#[from] sign::Error),
+    #[error(transparent)]
+    Item(#[from] Box<library::Error>),
+    #[error("`item_type` cannot be read")]
+    Kind(#[source] InvalidId),
+    #[error("{0}")]
+    Invalid(&'static str),
+    #[error("permission denied: `{action}` is not covered by {by}")]
+    Denied { action: String, by: String },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Project(error) => error.kind(),
+            Self::Key(error) => error.kind(),
+            Self::Sign(error) => error.kind(),
+            Self::Item(error) => error.kind(),
+            Self::Kind(_) | Self::Invalid(_) => ErrorKind::Invalid,
+            Self::Denied { .. } => ErrorKind::Denied,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    item_type: String,
+    item_id: Option<String>,
+    glob: Option<String>,
+    source: Option<String>,
+}
+
+/// What was signed, as events and as the answer.
+struct Done {
+    events: Vec<RunEvent>,
+    answer: Value,
+}
+
+/// Signs the items that the parameters name.
+pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let asked: Asked = read(params)?;
+    let layers = session.spec.layers.clone();
+    let at = session.clock.now();
+    let keys = KeyDir::new(session.projects.config().state_dir.join("keys"));
+    let directory = Path::new(&session.spec.project);
+    let done = session
+        .projects
+        .visit(directory, "sign items", move |inside| {
+            let key = keys.load()?;
+            asked.carry_out(inside.library, &layers, &key, at)
+        });
+    let done = done.await.map_err(|error: Error| match error {
+        denied @ Error::Denied { .. } => {
+            Failure::permanent("permission_denied", denied.to_string())
+        }
+        error => Refusal::from(&error).of_item(),
+    })?;
+    for event in done.events {
+        (session.note)(Event::Run(event));
+    }
+    Ok(done.answer)
+}
+
+impl Asked {
+    fn carry_out(
+        &self,
+        library: &Library,
+        layers: &[Layer],
+        key: &SecretKey,
+        at: Timestamp,
+    ) -> Result<Done, Error> {
+        let kind: ItemKind = self.item_type.parse().map_err(Error::Kind)?;
+        let name = match (&self.item_id, &self.glob) {
+            (Some(name), None) | (None, Some(name)) => name,
+            (None, None) | (Some(_), Some(_)) => {
+                return Err(Error::Invalid(
+                    "name what to sign by `item_id`, or by `glob`",
+                ));
+            }
+        };
+        let space = match self.source.as_deref() {
+            None | Some("project") => Space::Project,
+            Some("user") => Space::User,
+            Some(_) => {
+                return Err(Error::Invalid(
+                    "`source` is project or user: nothing else is signed",
+                ));
+            }
+        };
+        let places = targets_in(library.spaces(), space, kind, name)?;
+        for place in &places {
+            may_sign(layers, place)?;
+        }
+        match places.as_slice() {
+            [place] if !is_glob(name) && self.glob.is_none() => {
+                let item = signed(library, place, key, at)?;
+                Ok(Done {
+                    answer: told(&item),
+                    events: event(&item).into_iter().collect(),
+                })
+            }
+            places => Ok(batch(library, places, key, at)),
+        }
+    }
+}
+
+fn may_sign(layers: &[Layer], place: &Place) -> Result<(), Error> {
+    let action = Capability::of(Primary::Sign, &place.item);
+    check(layers, &action).map_err(|layer| Error::Denied {
+        action: action.to_string(),
+        by: layer.map_or_else(
+            || "any layer: there is none".to_owned(),
+            |layer| layer.source.clone(),
+        ),
+    })
+}
+
+/// Signs one file, and reads it again as everybody will.
+fn signed(
+    library: &Library,
+    place: &Place,
+    key: &SecretKey,
+    at: Timestamp,
+) -> Result<SignedItem, Error> {
+    let change = sign::sign(place, key, at)?.change;
+    let item = library.at(place).map_err(Box::new)?;
+    Ok(SignedItem { item, change })
+}
+
+/// An item that is signed now.
+struct SignedItem {
+    item: std::sync::Arc<Item>,
+    change: Change,
+}
+
+fn batch(library: &Library, places: &[Place], key: &SecretKey, at: Timestamp) -> Done {
+    let (mut done, mut failed, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    for place in places {
+        match signed(library, place, key, at) {
+            Ok(item) => {
+                done.push(place.item.id.as_str());
+                events.extend(event(&item));
+            }
+            Err(error) => failed.push(json!({
+                "item": place.item.id,
+                "error": with_sources(&error),
+            })),
+        }
+    }
+    let status = if failed.is_empty() {
+        "completed"
+    } else {
+        "completed_with_errors"
+    };
+    Done {
+        answer: json!({
+            "status": status,
+            "signed": done,
+            "failed": failed,
+            "total": places.len(),
+            "summary": format!("{} of {} items are signed", done.len(), places.len()),
+        }),
+        events,
+    }
+}
+
+fn told(SignedItem { item, change }: &SignedItem) -> Value {
+    let message = match change {
+        Change::Written => "signed",
+        Change::Current => "was signed already",
+    };
+    let signature = match &item.origin {
+        Origin::BuiltIn => Value::Null,
+        Origin::Signed { token, .. } => json!({
+            "timestamp": token.signed_at.to_seconds_string(),
+            "hash": token.hash,
+            "ed25519_sig": token.signature.to_string(),
+            "pubkey_fp": token.signer.to_string(),
+        }),
+    };
+    json!({
+        "status": "signed",
+        "item_id": item.item.id,
+        "item_type": item.item.kind.as_str(),
+        "path": item.path.display().to_string(),
+        "location": item.space.as_str(),
+        "signature": signature,
+        "warnings": [],
+        "message": format!("{} {message}", item.item),
+    })
+}
+
+fn event(SignedItem { item, .. }: &SignedItem) -> Option<RunEvent> {
+    let signer = item.signer()?;
+    Some(RunEvent::ItemSigned {
+        item: item.item.to_string(),
+        hash: item.content_hash.clone(),
+        key_fp: signer.key.fingerprint().to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use rye_item::{Spaces, TrustStore, system, trust};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::clock::HostClock;
+
+    /// A project whose daemon has a key.
+    struct Stage {
+        root: TempDir,
+        key: SecretKey,
+        library: Library,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let path = |name: &str| root.path().canonicalize().unwrap().join(name);
+            fs::create_dir_all(path("project/.ai")).unwrap();
+            fs::create_dir_all(path("home")).unwrap();
+            let (key, _) = KeyDir::new(path("keys")).load_or_create().unwrap();
+            trust::introduce(&path("home"), &key, "ryed", Timestamp::default()).unwrap();
+            let spaces = Spaces::new(
+                Some(path("project")),
+                path("home"),
+                system::root(&path("state")),
+            );
+            let trust = Arc::new(TrustStore::open(&spaces));
+            let library = Library::open(spaces, trust, Arc::new(HostClock));
+            Self { root, key, library }
+        }
+
+        /// Writes a tool that nobody has signed; `version` may be none.
+        fn tool(&self, id: &str, version: &str) -> PathBuf {
+            let (category, name) = id.rsplit_once('/').unwrap();
+            let path = self.root.path().join("project/.ai/tools");
+            let path = path.join(format!("{id}.yaml"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let text = format!(
+                "version: \"{version}\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: {category}\nname: {name}\n"
+            );
+            fs::write(&path, text).unwrap();
+            path
+        }
+
+        fn ask(&self, pattern: &str, params: Value) -> Result<Done, Error> {
+            let asked: Asked = serde_json::from_value(params).unwrap();
+            let layer = Layer {
+                source: "a test".to_owned(),
+                patterns: vec![pattern.to_owned()],
+            };
+            asked.carry_out(&self.library, &[layer], &self.key, Timestamp::default())
+        }
+    }
+
+    #[test]
+    fn one_item_is_signed_and_told_with_its_signature() {
+        let stage = Stage::new();
+        let path = stage.tool("t/one", "1.0.0");
+        let asked = json!({"item_type": "tool", "item_id": "t/one"});
+        let done = stage.ask("rye.sign.tool.t.*", asked.clone()).unwrap();
+        let fingerprint = stage.key.public().fingerprint().to_string();
+        let answer = &done.answer;
+        assert_eq!(answer["status"], "signed", "{answer}");
+        assert_eq!(answer["signature"]["pubkey_fp"], fingerprint);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(answer["signature"]["ed25519_sig"].as_str().unwrap()));
+        let expected = RunEvent::ItemSigned {
+            item: "tool:t/one".to_owned(),
+            hash: answer["signature"]["hash"].as_str().unwrap().to_owned(),
+            key_fp: fingerprint,
+        };
+        assert_eq!(done.events, [expected]);
+        // Once more is no other signature.
+        let again = stage.ask("rye.*", asked).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(again.answer["message"], "tool:t/one was signed already");
+    }
+
+    #[test]
+    fn of_several_items_none_is_signed_unless_all_may_be() {
+        let stage = Stage::new();
+        let (one, other) = (stage.tool("t/one", "1.0.0"), stage.tool("u/one", "1.0.0"));
+        let before = fs::read(&one).unwrap();
+        let all = json!({"item_type": "tool", "glob": "**/one"});
+        let error = stage.ask("rye.sign.tool.t.*", all.clone()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("rye.sign.tool.u.one"), "{error}");
+        assert_eq!(fs::read(&one).unwrap(), before);
+        let done = stage.ask("rye.sign.*", all).unwrap();
+        assert_eq!(done.answer["status"], "completed");
+        assert_eq!(done.answer["signed"], json!(["t/one", "u/one"]));
+        assert_eq!(done.events.len(), 2);
+        assert_ne!(fs::read(&other).unwrap(), before);
+    }
+
+    #[test]
+    fn what_cannot_be_signed_is_named_and_leaves_the_others_signed() {
+        let stage = Stage::new();
+        stage.tool("t/good", "1.0.0");
+        stage.tool("t/worse", "1");
+        let all = json!({"item_type": "tool", "item_id": "t/*"});
+        let answer = stage.ask("rye.*", all).unwrap().answer;
+        assert_eq!(answer["status"], "completed_with_errors");
+        assert_eq!(
+            (&answer["signed"], &answer["total"]),
+            (&json!(["t/good"]), &json!(2))
+        );
+        assert_eq!(answer["failed"][0]["item"], "t/worse");
+        for (params, kind) in [
+            (
+                json!({"item_type": "tool", "item_id": "t/worse"}),
+                ErrorKind::Invalid,
+            ),
+            (
+                json!({"item_type": "tool", "item_id": "t/none"}),
+                ErrorKind::NotFound,
+            ),
+            (
+                json!({"item_type": "tool", "item_id": "../x"}),
+                ErrorKind::Invalid,
+            ),
+            (
+                json!({"item_type": "tool", "glob": "none/*"}),
+                ErrorKind::NotFound,
+            ),
+            (
+                json!({"item_type": "spoon", "item_id": "t/x"}),
+                ErrorKind::Invalid,
+            ),
+            (json!({"item_type": "tool"}), ErrorKind::Invalid),
+            (
+                json!({"item_type": "tool", "item_id": "t/good", "source": "system"}),
+                ErrorKind::Invalid,
+            ),
+        ] {
+            let error = stage.ask("rye.*", params.clone()).err().unwrap();
+            assert_eq!(error.kind(), kind, "{params}: {error}");
+        }
+    }
+}
