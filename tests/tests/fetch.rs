@@ -152,7 +152,7 @@ fn a_graph_signs_what_it_may_sign_and_the_run_says_so() {
     };
     world.write(".ai/tools/made/one.yaml", tool("one"));
     let signs = "start: sign\nnodes:\n  sign:\n    action: {primary: sign, item_type: tool, item_id: \"${inputs.id}\"}\n    \
-                 assign: {got: \"${result.status}\"}\n    next: run\n  run:\n    action: {item_id: made/one}\n    assign: {got: \"${result}\"}\n    next: out";
+                 assign: {got: \"${result.status}\"}\n    next: run\n  run:\n    action: {item_id: \"${inputs.id}\"}\n    assign: {got: \"${result}\"}\n    next: out";
     let head = "permissions: [rye.sign.tool.made.*, rye.execute.tool.made.*]";
     world.graph_with("t/signs", head, &format!("{signs}{OUT}"));
     let _daemon = world.start("");
@@ -173,7 +173,7 @@ fn a_graph_signs_what_it_may_sign_and_the_run_says_so() {
         .find(|event| event["event_type"] == "item_signed");
     let payload = &signed.unwrap()["payload"];
     assert_eq!(payload["item"], "tool:made/one");
-    assert_eq!(payload["key_fp"], json!(world.node_key()));
+    assert_eq!(payload["key_fp"], world.info()["node_fingerprint"]);
     let denied = world
         .ryectl("run --detach t/signs -i id=t/signs")
         .ok()
