@@ -77,10 +77,13 @@ impl Dispatch for Dispatcher {
             };
             let (project, planner) = (Arc::clone(&first.project), Arc::clone(&self.planner));
             let work = move |library: &Library| -> Vec<Prepared> {
-                let orders = orders.into_iter();
-                orders
-                    .map(|order| planner.prepare(order, library))
-                    .collect()
+                let mut prepared: Vec<Prepared> = Vec::with_capacity(orders.len());
+                for order in orders {
+                    let known = prepared.last().and_then(|last| last.chain.as_ref());
+                    let next = planner.prepare(order, library, known);
+                    prepared.push(next);
+                }
+                prepared
             };
             project.visit("prepare calls", work).await
         })
@@ -101,13 +104,20 @@ struct Planner {
 }
 
 impl Planner {
-    fn prepare(&self, mut order: Order, library: &Library) -> Prepared {
+    /// `known` is a chain that was verified in the same visit: the items of a wide node call one tool, which is read once for them.
+    fn prepare(&self, mut order: Order, library: &Library, known: Option<&Chain>) -> Prepared {
         let since = Instant::now();
         let item = order.item.canonical();
         let mut trace = (order.trace == TraceMode::On).then(Vec::new);
+        let untraced = order.trace == TraceMode::Off;
+        let known = known.filter(|known| untraced && known.tool().item == item);
         let mut chain = None;
         let params = std::mem::take(&mut order.params);
-        let found = self.look_up(&order, params, &item, library, &mut chain, trace.as_mut());
+        let resolve = || match known {
+            Some(known) => Ok(known.clone()),
+            None => chain::resolve(library, &item, trace.as_mut()),
+        };
+        let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
         let plan = found.and_then(|found| match (found, &chain) {
             (Found::Thread(wanted), _) => Ok(Plan::Thread(wanted)),
@@ -158,9 +168,8 @@ impl Planner {
         order: &Order,
         params: Object,
         item: &ItemRef,
-        library: &Library,
+        resolve: impl FnOnce() -> Result<Chain, chain::Error>,
         chain: &mut Option<Chain>,
-        trace: Option<&mut Vec<Value>>,
     ) -> Result<Found, Box<Failure>> {
         let may = |primary, item: &ItemRef| match order.authority {
             Authority::Run => permit(&order.origin.spec, primary, item),
@@ -185,8 +194,7 @@ impl Planner {
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
-        let resolved = chain::resolve(library, item, trace).map_err(|error| refused(&error))?;
-        let resolved = chain.insert(resolved);
+        let resolved = chain.insert(resolve().map_err(|error| refused(&error))?);
         // A project's own item of that name is a tool as any other.
         if open && !matches!(resolved.terminal, Terminal::Native(_)) {
             permitted(item)?;

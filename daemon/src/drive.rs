@@ -34,7 +34,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
@@ -80,8 +79,13 @@ pub trait Kind: Send + Sync + 'static {
     /// The machine of `run`, fresh or recovered.
     fn machine(&self, run: Arc<Run>) -> Self::Machine;
 
-    /// Finds out what `call` needs. Nothing is committed and nothing begins here. Cancel safe.
-    fn look_up(&self, run: &Run, call: &Call) -> impl Future<Output = Job<Self::Plan>> + Send;
+    /// Finds out what each of `calls` needs, in their order: what begins in one turn goes to the files of the project together. Nothing
+    /// is committed and nothing begins here. Cancel safe.
+    fn look_up(
+        &self,
+        run: &Run,
+        calls: &[&Call],
+    ) -> impl Future<Output = Vec<Job<Self::Plan>>> + Send;
 
     /// What a second execution of a call would mean, as that says which carries it out; `None` if it does not.
     fn effect(_plan: &Self::Plan) -> Option<Effect> {
@@ -376,10 +380,9 @@ impl<'a, K: Kind> Drive<'a, K> {
         for call in &mut following {
             limit(call, left);
         }
-        let calls = std::iter::once(&*call).chain(&following);
-        let look_ups = calls.map(|call| self.kind.look_up(plan.machine.run(), call));
+        let calls: Vec<&Call> = std::iter::once(&*call).chain(&following).collect();
         let mut jobs = tokio::select! {
-            jobs = join_all(look_ups) => jobs.into_iter(),
+            jobs = self.kind.look_up(plan.machine.run(), &calls) => jobs.into_iter(),
             // Its project may hang.
             () = self.signal.changed() => return false,
             () = self.stop.due() => {

@@ -73,8 +73,8 @@ impl Kind for GraphRun {
         Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run).with_cost(cost)
     }
 
-    async fn look_up(&self, run: &Run, call: &Call) -> Job<Planned> {
-        attend::look_up(self, run, call).await
+    async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {
+        attend::look_up(self, run, calls).await
     }
 
     async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {

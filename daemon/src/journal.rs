@@ -443,7 +443,7 @@ impl Journal {
         let (shown, live) = {
             let mut published = stream.published();
             let shown = published.head.seq;
-            let live = (!stream.rest.borrow().ended).then(|| published.listen());
+            let live = (!stream.rest.borrow().ended).then(|| stream.listen(&mut published));
             (shown, live)
         };
         let replay = self.history_between(id, stream, from, shown).await?;

@@ -17,6 +17,7 @@ mod voice;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::join_all;
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome};
@@ -217,11 +218,12 @@ impl Kind for ThreadRun {
         ThreadMachine::new(Arc::clone(&self.terms), run)
     }
 
-    async fn look_up(&self, run: &Run, call: &Call) -> Job<Planned> {
-        match call.slot {
+    async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {
+        let look_ups = calls.iter().map(async |call| match call.slot {
             Slot::Main | Slot::Hook(_) => begin(Planned::Model),
             Slot::Part(_) => self.look_up_tool(run, call).await,
-        }
+        });
+        join_all(look_ups).await
     }
 
     fn effect(plan: &Planned) -> Option<Effect> {

@@ -56,13 +56,16 @@ impl Kind for ToolRun {
         ToolMachine::new(run)
     }
 
-    async fn look_up(&self, _run: &Run, call: &Call) -> Job<Prepared> {
-        Job::Begin {
-            plan: self.at.prepare(call, self.trace).await,
+    async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
+        let calls = calls.iter().copied();
+        let prepared = self.at.prepare_all(calls, self.trace).await;
+        let begin = |plan| Job::Begin {
+            plan,
             child: None,
             creates: Vec::new(),
             node_input_hash: None,
-        }
+        };
+        prepared.into_iter().map(begin).collect()
     }
 
     async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {

@@ -1,7 +1,7 @@
 //! The files people and tools read about a run, as pure functions of its record and of what it has cost: `thread.json` and the
 //! state page.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use rye_core::ledger::Cost;
 use rye_core::model::{Object, Run};
@@ -75,10 +75,13 @@ pub(super) fn state_page(run: &Run, cost: &Cost) -> Option<String> {
         ("tags", json!(["graph_state", graph.name()])),
     ];
     // JSON is YAML: every value is written as JSON, so no text can break out of its line.
-    let mut lines = String::new();
+    let mut page = b"```yaml\n".to_vec();
     for (key, value) in fields {
-        writeln!(lines, "{key}: {value}").expect("writing to a String cannot fail");
+        writeln!(page, "{key}: {value}").expect("writing to memory cannot fail");
     }
-    let state = serde_json::to_string_pretty(vars).expect("a state is plain data");
-    Some(format!("```yaml\n{lines}```\n\n```json\n{state}\n```\n"))
+    page.extend_from_slice(b"```\n\n```json\n");
+    // In its place at once, and nowhere before: a state may be large.
+    serde_json::to_writer_pretty(&mut page, vars).expect("a state is plain data");
+    page.extend_from_slice(b"\n```\n");
+    Some(String::from_utf8(page).expect("JSON is text"))
 }

@@ -38,7 +38,22 @@ impl RunContext {
 
     /// Looks `call` up, checks and plans it.
     pub async fn prepare(&self, call: &Call, trace: TraceMode) -> Prepared {
-        let order = Order {
+        let mut prepared = self.prepare_all([call], trace).await;
+        prepared.pop().expect("each order is answered")
+    }
+
+    /// The same of several calls of one turn, in their order.
+    pub async fn prepare_all(
+        &self,
+        calls: impl IntoIterator<Item = &Call>,
+        trace: TraceMode,
+    ) -> Vec<Prepared> {
+        let orders = calls.into_iter().map(|call| self.order(call, trace));
+        self.services.dispatch.prepare(orders.collect()).await
+    }
+
+    fn order(&self, call: &Call, trace: TraceMode) -> Order {
+        Order {
             origin: Origin {
                 run: self.run.clone(),
                 spec: Arc::clone(&self.spec),
@@ -52,9 +67,7 @@ impl RunContext {
             trace,
             authority: call.authority,
             timeout: call.timeout,
-        };
-        let mut prepared = self.services.dispatch.prepare(vec![order]).await;
-        prepared.pop().expect("each order is answered")
+        }
     }
 
     /// Carries out what was prepared, and keeps what it wrote to stderr under the name `caller`. The error is what had to be

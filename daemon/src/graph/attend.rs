@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use rye_core::capability::Primary;
 use rye_core::cas::NodeInput;
 use rye_core::definition::Caching;
@@ -39,13 +40,32 @@ pub(super) struct Planned {
     node_input_hash: Option<String>,
 }
 
-/// Finds out what `call` needs. Nothing is committed and nothing begins here.
-pub(super) async fn look_up(context: &GraphRun, run: &Run, call: &Call) -> Job<Planned> {
+/// Finds out what each of `calls` needs, in their order. Nothing is committed and nothing begins here.
+pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {
+    let unattached = calls.iter().filter(|call| call.attached.is_none());
+    let orders = unattached.copied();
+    let mut prepared = context
+        .at
+        .prepare_all(orders, TraceMode::Off)
+        .await
+        .into_iter();
+    let jobs = calls.iter().map(|call| {
+        let attached = children::attached(call);
+        let prepared = attached.is_none().then(|| prepared.next());
+        async move {
+            match (attached, prepared.flatten()) {
+                (Some(child), _) => by_child(child, None),
+                (None, Some(prepared)) => by_plan(context, run, call, prepared).await,
+                (None, None) => unreachable!("each order is answered"),
+            }
+        }
+    });
+    join_all(jobs).await
+}
+
+/// What `call`, which was prepared, needs.
+async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared) -> Job<Planned> {
     let services = &context.at.services;
-    if let Some(child) = children::attached(call) {
-        return by_child(child, None);
-    }
-    let prepared = context.at.prepare(call, TraceMode::Off).await;
     let node_input_hash = context.input_hash(call, &prepared);
     if let Some(wanted) = prepared.wanted(call) {
         if call.caching == Caching::On {

@@ -5,11 +5,10 @@ use std::fmt;
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::Seq;
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Line;
-use super::run_stream::Message;
+use super::run_stream::Listener;
 
 /// Why a feed ended before its run did.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,17 +39,13 @@ impl Kinded for FeedError {
 /// A subscription to one run.
 pub struct Feed {
     replay: VecDeque<Line>,
-    live: Option<broadcast::Receiver<Message>>,
+    live: Option<Listener>,
     /// The last event given out, or the one before the first.
     last: Seq,
 }
 
 impl Feed {
-    pub(super) fn new(
-        replay: Vec<Line>,
-        live: Option<broadcast::Receiver<Message>>,
-        last: Seq,
-    ) -> Self {
+    pub(super) fn new(replay: Vec<Line>, live: Option<Listener>, last: Seq) -> Self {
         Self {
             replay: replay.into(),
             live,
@@ -66,7 +61,7 @@ impl Feed {
         }
         loop {
             let last = self.last;
-            let failure = match self.live.as_mut()?.recv().await {
+            let failure = match self.live.as_mut()?.next().await {
                 Ok(message) => {
                     if message.last {
                         self.live = None;

@@ -1,10 +1,11 @@
 //! What the journal knows about a run beyond its record: how far it is published, where its events lie, who listens.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rye_core::id::{Lsn, RunId, Seq};
 use rye_core::model::Spec;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
 use super::Line;
@@ -45,8 +46,17 @@ pub(super) struct Published {
     pub(super) anchor: Head,
     /// Positions of the events after `anchor`, one by one.
     pub(super) lsns: VecDeque<Lsn>,
-    /// There with the first subscriber, gone with the last.
-    feed: Option<broadcast::Sender<Message>>,
+    /// There with the first listener, gone with the last: it takes as much memory as all else about a run.
+    pub(super) feed: Option<broadcast::Sender<Message>>,
+}
+
+/// Who listens to what is published of a run.
+#[derive(Debug)]
+pub(super) struct Listener {
+    /// Not kept alive: a listener hears of the end of the journal by the end of the feed.
+    stream: Weak<RunStream>,
+    /// `None` once it goes.
+    messages: Option<broadcast::Receiver<Message>>,
 }
 
 /// What subscribers get.
@@ -110,6 +120,16 @@ impl RunStream {
         }
     }
 
+    /// Listens to everything after what `published`, its own, shows.
+    pub(super) fn listen(self: &Arc<Self>, published: &mut Published) -> Listener {
+        let feed = &mut published.feed;
+        let feed = feed.get_or_insert_with(|| broadcast::Sender::new(FEED_LINES));
+        Listener {
+            stream: Arc::downgrade(self),
+            messages: Some(feed.subscribe()),
+        }
+    }
+
     /// The transcript is on disk up to `anchor`.
     pub(super) fn settle(&self, anchor: Head) {
         let mut published = self.published();
@@ -132,11 +152,26 @@ impl Published {
             .filter(|(seq, _)| (first..=last).contains(seq))
             .collect()
     }
+}
 
-    /// Listens to everything after `head`.
-    pub(super) fn listen(&mut self) -> broadcast::Receiver<Message> {
-        self.feed
-            .get_or_insert_with(|| broadcast::Sender::new(FEED_LINES))
-            .subscribe()
+impl Listener {
+    /// The next message. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Message, RecvError> {
+        match &mut self.messages {
+            Some(messages) => messages.recv().await,
+            None => Err(RecvError::Closed),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let Some(stream) = self.stream.upgrade() else {
+            return;
+        };
+        let mut published = stream.published();
+        // Under the lock: of two that go at once, the second sees that it is the last.
+        drop(self.messages.take());
+        published.feed.take_if(|feed| feed.receiver_count() == 0);
     }
 }

@@ -15,7 +15,7 @@ use ryed::journal::Error;
 use ryed::stop::{DriverExit, Stop};
 use ryed::task::Group;
 use serde_json::json;
-use tokio::sync::{Barrier, Notify};
+use tokio::sync::Notify;
 
 use super::bare::{begin, done, in_time, run, services, spec};
 
@@ -105,7 +105,6 @@ impl Machine for Script {
 /// Part 0 ends only after part 2 has begun to be looked up, and part 2 is looked up only once part 0 has ended. Parts 10 and 11
 /// are looked up only together.
 struct Entangled {
-    pair: Barrier,
     looks: Notify,
     ended: Notify,
     calls: Vec<(u32, usize)>,
@@ -115,7 +114,6 @@ struct Entangled {
 impl Default for Entangled {
     fn default() -> Self {
         Self {
-            pair: Barrier::new(2),
             looks: Notify::new(),
             ended: Notify::new(),
             calls: Vec::new(),
@@ -158,18 +156,20 @@ impl Kind for Entangled {
         }
     }
 
-    async fn look_up(&self, _run: &Run, call: &Call) -> Job<()> {
-        if call.slot == Slot::Part(2) {
+    async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<()>> {
+        let slots: Vec<Slot> = calls.iter().map(|call| call.slot).collect();
+        if slots.contains(&Slot::Part(2)) {
             self.looks.notify_one();
             self.ended.notified().await;
         }
-        if matches!(call.slot, Slot::Part(10 | 11)) {
-            self.pair.wait().await;
+        if slots.contains(&Slot::Part(10)) != slots.contains(&Slot::Part(11)) {
+            std::future::pending::<()>().await;
         }
-        if call.slot == Slot::Part(20) {
-            return misshapen_child();
-        }
-        begin()
+        let look_up = |call: &Call| match call.slot {
+            Slot::Part(20) => misshapen_child(),
+            _ => begin(),
+        };
+        calls.iter().map(look_up).collect()
     }
 
     async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, Error> {

@@ -62,7 +62,7 @@ impl Splitter {
                 bytes = rest;
                 continue;
             }
-            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let end = memchr::memchr2(b'\n', b'\r', bytes);
             let (part, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
             if self.line.len() + self.data.len() + part.len() > MOST_EVENT {
                 return Err(Unreadable::Event);

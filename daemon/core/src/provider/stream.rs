@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Tokens;
@@ -234,6 +235,12 @@ impl Meter {
 pub(super) fn parsed(data: &str) -> Result<Value, Fault> {
     serde_json::from_str(data)
         .map_err(|error| Fault::Malformed(format!("an event is not JSON: {error}")))
+}
+
+/// The data of an event that has just this shape; `None` if it has another, or is no JSON. An event of the usual shape is read without
+/// anything in between, and of all others the reader of any shape says what they are.
+pub(super) fn shaped<'a, T: Deserialize<'a>>(data: &'a str) -> Option<T> {
+    serde_json::from_str(data).ok()
 }
 
 /// The answer begins, of a model that calls itself like that.

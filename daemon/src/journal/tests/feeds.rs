@@ -68,6 +68,25 @@ async fn a_slow_reader_is_cut_and_can_continue() {
     assert_eq!(again.next().await.unwrap().unwrap().seq, Seq(read + 1));
 }
 
+#[tokio::test]
+async fn what_listening_takes_is_given_back_with_the_last_listener() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let stream = journal.shared.stream(&run).unwrap();
+    let is_there = || stream.published().feed.is_some();
+    assert!(!is_there());
+    let first = journal.subscribe(&run, Seq(1)).await.unwrap();
+    let second = journal.subscribe(&run, Seq(1)).await.unwrap();
+    drop(first);
+    assert!(is_there());
+    drop(second);
+    assert!(!is_there());
+    let mut again = journal.subscribe(&run, Seq(2)).await.unwrap();
+    journal.put(turn(&run, 1)).await;
+    assert_eq!(again.next().await.unwrap().unwrap().seq, Seq(2));
+}
+
 async fn all(journal: &Journal, run: &rye_core::id::RunId) -> Vec<u64> {
     let mut feed = journal.subscribe(run, Seq(0)).await.unwrap();
     let mut seqs = Vec::new();

@@ -138,6 +138,22 @@ proptest! {
 }
 
 #[test]
+fn what_continues_is_read_the_same_whatever_else_its_chunk_holds() {
+    let mut sample = sample();
+    // A thought under its other name, several things at once, and a call of which there is nothing more.
+    sample.insert(2, delta(&json!({"reasoning": "!", "content": null})));
+    sample.insert(6, delta(&json!({"content": "x", "reasoning": "?"})));
+    sample.insert(9, delta(&json!({"tool_calls": []})));
+    let mut odd = sample.clone();
+    for chunk in &mut odd {
+        if let Some(delta) = chunk.pointer_mut("/choices/0/delta") {
+            delta["vendors_own"] = Value::Null;
+        }
+    }
+    assert_eq!(signals(&odd, ""), signals(&sample, ""));
+}
+
+#[test]
 fn values_of_any_type_never_panic() {
     for quirks in ["", "end: lenient, tool_ids: optional, tool_index: id"] {
         let model = chat(quirks);

@@ -199,6 +199,25 @@ proptest! {
 }
 
 #[test]
+fn what_continues_is_read_the_same_whatever_else_its_event_holds() {
+    let odd: Vec<Value> = sample()
+        .into_iter()
+        .map(|mut event| {
+            if event["type"] == "content_block_delta" {
+                let unused = match event["delta"]["type"].as_str() {
+                    Some("text_delta") => "thinking",
+                    _ => "text",
+                };
+                event["delta"][unused] = json!(0);
+            }
+            event
+        })
+        .collect();
+    assert_ne!(odd, sample());
+    assert_eq!(signals(&odd), signals(&sample()));
+}
+
+#[test]
 fn values_of_any_type_never_panic() {
     let model = model();
     for events in warped(&sample()) {

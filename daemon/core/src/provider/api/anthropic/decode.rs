@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::conversation::{Block, Raw, Stop};
 use crate::provider::failure::ApiError;
 use crate::provider::stream::{
     Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, begun, malformed, parsed,
-    tokens_of,
+    shaped, tokens_of,
 };
 use crate::provider::{EndMark, Tokens};
+
+/// What says that a part continues.
+const MORE: &str = "content_block_delta";
 
 /// Reads the events of one answer.
 #[derive(Debug)]
@@ -54,6 +58,41 @@ struct Done {
     raw: String,
 }
 
+/// More of a part, as nearly all events are. One that is shaped otherwise is read as JSON of any shape.
+#[derive(Deserialize)]
+struct More<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    index: u64,
+    #[serde(borrow)]
+    delta: Delta<'a>,
+}
+
+/// What is added to a part: the text that its kind says.
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    text: Option<String>,
+    thinking: Option<String>,
+    signature: Option<String>,
+    partial_json: Option<String>,
+}
+
+impl<'a> Delta<'a> {
+    /// The same, of JSON of any shape: what is no text counts as none.
+    fn of(delta: &'a Value) -> Self {
+        let said = |key: &str| delta[key].as_str().map(ToOwned::to_owned);
+        Self {
+            kind: delta["type"].as_str().unwrap_or_default(),
+            text: said("text"),
+            thinking: said("thinking"),
+            signature: said("signature"),
+            partial_json: said("partial_json"),
+        }
+    }
+}
+
 type Signals<'a> = &'a mut Vec<Signal>;
 
 impl Decoder {
@@ -79,6 +118,13 @@ impl Decoder {
         secrets: &[&str],
         signals: Signals<'_>,
     ) -> Result<Option<Ended>, Fault> {
+        if let Some(more) = shaped::<More<'_>>(data)
+            && (self.begun && more.kind == MORE)
+        {
+            return self
+                .delta(position(more.index)?, more.delta, signals)
+                .map(|()| None);
+        }
         let event = parsed(data)?;
         let kind = event["type"].as_str().unwrap_or_default();
         if kind == "error" {
@@ -88,7 +134,7 @@ impl Decoder {
             kind,
             "message_start"
                 | "content_block_start"
-                | "content_block_delta"
+                | MORE
                 | "content_block_stop"
                 | "message_delta"
                 | "message_stop"
@@ -100,7 +146,7 @@ impl Decoder {
             "message_stop" => return self.ended().map(Some),
             "message_start" => self.begin(&event["message"], signals),
             "content_block_start" => self.start(event, signals),
-            "content_block_delta" => self.delta(&event, signals),
+            MORE => self.delta(position_of(&event)?, Delta::of(&event["delta"]), signals),
             "content_block_stop" => self.close(&event, signals),
             "message_delta" => self.message_delta(&event, signals),
             "ping" => Ok(()),
@@ -125,7 +171,7 @@ impl Decoder {
     }
 
     fn start(&mut self, mut event: Value, signals: Signals<'_>) -> Result<(), Fault> {
-        let position = position(&event)?;
+        let position = position_of(&event)?;
         self.settle(None, signals);
         if self.open.contains_key(&position) || self.done.contains_key(&position) {
             return Err(malformed("two blocks have one index"));
@@ -182,18 +228,21 @@ impl Decoder {
         Ok(())
     }
 
-    fn delta(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        let position = position(event)?;
-        let delta = &event["delta"];
-        let said = |key: &str| delta[key].as_str().unwrap_or_default().to_owned();
-        let kind = delta["type"].as_str().unwrap_or_default();
+    fn delta(
+        &mut self,
+        position: u32,
+        delta: Delta<'_>,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        let kind = delta.kind;
         let (of, text) = match kind {
-            "text_delta" => (Kind::Text, said("text")),
-            "thinking_delta" => (Kind::Thinking, said("thinking")),
-            "signature_delta" => (Kind::Thinking, said("signature")),
-            "input_json_delta" => (Kind::Call, said("partial_json")),
+            "text_delta" => (Kind::Text, delta.text),
+            "thinking_delta" => (Kind::Thinking, delta.thinking),
+            "signature_delta" => (Kind::Thinking, delta.signature),
+            "input_json_delta" => (Kind::Call, delta.partial_json),
             _ => return self.meter.skip(),
         };
+        let text = text.unwrap_or_default();
         self.meter.weigh(text.len())?;
         let open = self.open.get_mut(&position);
         let open = open.ok_or_else(|| malformed("a block that is not open continues"))?;
@@ -219,7 +268,7 @@ impl Decoder {
     }
 
     fn close(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        let position = position(event)?;
+        let position = position_of(event)?;
         let open = self.open.remove(&position);
         let Open {
             kind,
@@ -380,9 +429,12 @@ impl Decoder {
 }
 
 /// The place of a block.
-fn position(event: &Value) -> Result<u32, Fault> {
+fn position_of(event: &Value) -> Result<u32, Fault> {
     let index = event["index"].as_u64();
-    let index = index.ok_or_else(|| malformed("a block has no index"))?;
+    position(index.ok_or_else(|| malformed("a block has no index"))?)
+}
+
+fn position(index: u64) -> Result<u32, Fault> {
     let within = Some(index).filter(|index| *index <= MOST_POSITION);
     within
         .and_then(|index| u32::try_from(index).ok())

@@ -1,12 +1,14 @@
 //! What the events of a stream mean.
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::conversation::{Block, Raw, Stop};
 use crate::provider::failure::ApiError;
 use crate::provider::stream::{
     Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, begun, malformed, parsed,
-    tokens_of,
+    shaped, tokens_of,
 };
 use crate::provider::{EndMark, IdRule, IndexRule, Quirks, Tokens};
 
@@ -53,6 +55,66 @@ struct Made {
     raw: Value,
 }
 
+/// More of the message, as nearly all chunks are. One that is shaped otherwise is read as JSON of any shape.
+#[derive(Deserialize)]
+struct More {
+    choices: [Choice; 1],
+    #[serde(default, rename = "usage")]
+    _no_usage: (),
+    #[serde(default, rename = "error")]
+    _no_error: (),
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    delta: Delta,
+    #[serde(default, rename = "finish_reason")]
+    _no_reason: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Delta {
+    #[serde(default, rename = "role")]
+    _role: IgnoredAny,
+    #[serde(default, rename = "refusal")]
+    _no_refusal: (),
+    content: Option<String>,
+    reasoning_content: Option<String>,
+    reasoning: Option<String>,
+    tool_calls: Option<Vec<Piece>>,
+}
+
+/// More of a call.
+#[derive(Deserialize)]
+struct Piece {
+    index: Option<u64>,
+    id: Option<String>,
+    #[serde(default)]
+    function: Function,
+}
+
+#[derive(Default, Deserialize)]
+struct Function {
+    name: Option<String>,
+    arguments: Option<String>,
+}
+
+impl Piece {
+    /// The same, of JSON of any shape: what is no text counts as none.
+    fn of(call: &Value) -> Self {
+        let said = |value: &Value| value.as_str().map(ToOwned::to_owned);
+        Self {
+            index: call["index"].as_u64(),
+            id: said(&call["id"]),
+            function: Function {
+                name: said(&call["function"]["name"]),
+                arguments: said(&call["function"]["arguments"]),
+            },
+        }
+    }
+}
+
 type Signals<'a> = &'a mut Vec<Signal>;
 
 impl Decoder {
@@ -82,6 +144,14 @@ impl Decoder {
     ) -> Result<Option<Ended>, Fault> {
         if data.trim() == DONE {
             return self.done(signals).map(Some);
+        }
+        if let Some(More {
+            choices: [Choice { delta, .. }],
+            ..
+        }) = shaped(data)
+            && let Some(said) = self.more(delta, signals)
+        {
+            return said.map(|()| None);
         }
         let chunk = parsed(data)?;
         if !chunk["error"].is_null() {
@@ -127,6 +197,50 @@ impl Decoder {
         Ok(self.ended(stop, signals))
     }
 
+    /// Takes in what `delta` says, if that is one thing and the message has begun.
+    fn more(&mut self, delta: Delta, signals: Signals<'_>) -> Option<Result<(), Fault>> {
+        if !self.begun || self.stop.is_some() {
+            return None;
+        }
+        let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let thoughts = [
+            ("reasoning_content", said(delta.reasoning_content)),
+            ("reasoning", said(delta.reasoning)),
+        ];
+        let calls = delta.tool_calls.unwrap_or_default();
+        match (said(delta.content), thoughts, calls.is_empty()) {
+            (Some(text), [(_, None), (_, None)], true) => Some(self.text(text, signals)),
+            (None, [(key, Some(text)), (_, None)] | [(_, None), (key, Some(text))], true) => {
+                Some(self.thought(key, text, signals))
+            }
+            (None, [(_, None), (_, None)], _) => {
+                let mut calls = calls.into_iter();
+                Some(calls.try_for_each(|call| self.call(call, signals)))
+            }
+            (Some(_) | None, _, _) => None,
+        }
+    }
+
+    fn text(&mut self, text: String, signals: Signals<'_>) -> Result<(), Fault> {
+        self.meter.weigh(text.len())?;
+        self.join("content", &text);
+        let position = TEXT;
+        signals.push(Signal::Text { position, text });
+        Ok(())
+    }
+
+    fn thought(&mut self, key: &str, text: String, signals: Signals<'_>) -> Result<(), Fault> {
+        self.field(key.to_owned(), Value::String(text.clone()))?;
+        self.think(text, signals);
+        Ok(())
+    }
+
+    fn think(&mut self, text: String, signals: Signals<'_>) {
+        self.thinking.push_str(&text);
+        let position = THINKING;
+        signals.push(Signal::Thinking { position, text });
+    }
+
     fn delta(&mut self, delta: Map<String, Value>, signals: Signals<'_>) -> Result<(), Fault> {
         let says = |value: &Value| match value {
             Value::Null => false,
@@ -148,26 +262,15 @@ impl Decoder {
             match (key.as_str(), value) {
                 ("tool_calls", Value::Array(calls)) => {
                     for call in &calls {
-                        self.call(call, signals)?;
+                        self.call(Piece::of(call), signals)?;
                     }
                 }
-                ("content", Value::String(text)) => {
-                    self.meter.weigh(text.len())?;
-                    self.join("content", &text);
-                    signals.push(Signal::Text {
-                        position: TEXT,
-                        text,
-                    });
-                }
+                ("content", Value::String(text)) => self.text(text, signals)?,
                 (_, value) => self.field(key, value)?,
             }
         }
         if let Some(thinking) = thinking {
-            self.thinking.push_str(&thinking);
-            signals.push(Signal::Thinking {
-                position: THINKING,
-                text: thinking,
-            });
+            self.think(thinking, signals);
         }
         Ok(())
     }
@@ -197,11 +300,14 @@ impl Decoder {
         }
     }
 
-    fn call(&mut self, call: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        let index = call["index"].as_u64();
-        let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (id, name) = (said(&call["id"]), said(&call["function"]["name"]));
-        let more = said(&call["function"]["arguments"]);
+    fn call(&mut self, call: Piece, signals: Signals<'_>) -> Result<(), Fault> {
+        let Piece {
+            index,
+            id,
+            function: Function { name, arguments },
+        } = call;
+        let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
+        let more = arguments.unwrap_or_default();
         self.meter.weigh(id.len() + name.len() + more.len())?;
         let continues = match &self.open {
             None => false,
