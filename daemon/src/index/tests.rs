@@ -103,10 +103,11 @@ impl Stage {
 
     #[track_caller]
     fn refused(&self, params: Value, kind: ErrorKind, told: &str) {
-        let error = self.ask(params.clone()).unwrap_err();
+        let asked = params.to_string();
+        let error = self.ask(params).unwrap_err();
         let text = rye_core::error::with_sources(&error);
-        assert!(text.contains(told), "{params}: {text}");
-        assert_eq!(error.kind(), kind, "{params}: {text}");
+        assert!(text.contains(told), "{asked}: {text}");
+        assert_eq!(error.kind(), kind, "{asked}: {text}");
     }
 
     /// The ids that a query finds, and how many there are.

@@ -122,18 +122,15 @@ impl Journal {
     /// Reads the transcript of `id` as far as it is published now.
     pub async fn transcript(&self, id: &RunId, extract: Extract) -> Result<Reader, Error> {
         let shared = Arc::clone(&self.shared);
-        let reading = match self.shared.stream(id) {
-            Some(stream) => {
-                let open = move || Reading::of_memory(shared, &stream, extract);
-                task::blocking("open a transcript", open).await?
-            }
-            None => {
-                let Some(stored) = self.archived(id).await? else {
-                    return Err(Error::Unknown { run: id.clone() });
-                };
-                let open = move || Reading::of_archive(shared, &stored, extract);
-                task::blocking("open a transcript", open).await
-            }
+        let reading = if let Some(stream) = self.shared.stream(id) {
+            let open = move || Reading::of_memory(shared, &stream, extract);
+            task::blocking("open a transcript", open).await?
+        } else {
+            let Some(stored) = self.archived(id).await? else {
+                return Err(Error::Unknown { run: id.clone() });
+            };
+            let open = move || Reading::of_archive(shared, &stored, extract);
+            task::blocking("open a transcript", open).await
         };
         Ok(Reader(Some(Box::new(reading))))
     }
@@ -333,20 +330,16 @@ impl Reading {
             return Err(Fault::Short(at));
         }
         let event = self.cursor.pass(&self.run, &text)?;
-        match &event {
-            Some(line) => {
-                transcript::fold(&mut self.state, &line.event_type, &line.payload);
-                if self.extract.verify && line.is_spilled() {
-                    self.payload(line, at)?;
-                }
+        if let Some(line) = &event {
+            transcript::fold(&mut self.state, &line.event_type, &line.payload);
+            if self.extract.verify && line.is_spilled() {
+                self.payload(line, at)?;
             }
-            None => {
-                let signer = self.shared.signer.as_ref();
-                if self.extract.verify
-                    && !transcript::is_signed(&text, &self.run, &self.state, signer)
-                {
-                    return Err(Fault::Unsigned(at));
-                }
+        } else {
+            let signer = self.shared.signer.as_ref();
+            let is_signed = || transcript::is_signed(&text, &self.run, &self.state, signer);
+            if self.extract.verify && !is_signed() {
+                return Err(Fault::Unsigned(at));
             }
         }
         let text = String::from_utf8_lossy(&text).into_owned();

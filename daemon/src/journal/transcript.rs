@@ -154,7 +154,7 @@ pub(super) fn is_signed(text: &[u8], run: &RunId, state: &Digest, signer: &dyn S
     let Ok(line) = serde_json::from_slice::<Written<'_>>(text) else {
         return false;
     };
-    let Ok(signed) = serde_json::from_str::<Signed<'_>>(line.payload.get()) else {
+    let Ok(sealed) = serde_json::from_str::<Signed<'_>>(line.payload.get()) else {
         return false;
     };
     let head = Head {
@@ -163,8 +163,8 @@ pub(super) fn is_signed(text: &[u8], run: &RunId, state: &Digest, signer: &dyn S
         state: *state,
         ..Head::default()
     };
-    (signed.hash, signed.state_hash) == (head.hash, head.state)
-        && signer.verify_hex(&signed.signature, &head.signed(run).to_string())
+    (sealed.hash, sealed.state_hash) == (head.hash, head.state)
+        && signer.verify_hex(&sealed.signature, &head.signed(run).to_string())
 }
 
 /// How far a transcript has been read, and checked on the way.

@@ -149,9 +149,8 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
         resume_run_id: run_id.clone(),
         ..v1::StartRequest::default()
     };
-    asked
-        .refused("Runs.Start", runs.start(by_another(start)))
-        .await;
+    let started = runs.start(by_another(start));
+    asked.refused("Runs.Start", started).await;
     let step = v1::StepRequest {
         item: item.clone(),
         project: project.clone(),
@@ -180,8 +179,8 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
         let executed = items.execute(by_another(execute));
         asked.refused("Items.Execute", executed).await;
     }
-    let listed = runs.list(by_another(v1::ListRequest::default())).await;
-    assert_eq!(listed.unwrap().into_inner().runs, []);
+    let listed = runs.list(by_another(v1::ListRequest::default()));
+    assert_eq!(listed.await.unwrap().into_inner().runs, []);
     asked.cover_all_but(&["Runs.List"]);
     daemon.stop().await;
 }

@@ -165,7 +165,7 @@ impl Kind for Entangled {
         if slots.contains(&Slot::Part(10)) != slots.contains(&Slot::Part(11)) {
             std::future::pending::<()>().await;
         }
-        let look_up = |call: &Call| match call.slot {
+        let look_up = |call: &&Call| match call.slot {
             Slot::Part(20) => misshapen_child(),
             _ => begin(),
         };

@@ -30,10 +30,11 @@ const ALL: Extract = Extract {
 };
 
 fn text(lines: &[WrittenLine]) -> String {
-    lines
-        .iter()
-        .map(|line| format!("{}\n", line.text))
-        .collect()
+    let mut text = String::new();
+    for line in lines {
+        text.extend([line.text.as_str(), "\n"]);
+    }
+    text
 }
 
 #[tokio::test]
