@@ -6,7 +6,7 @@ use rye_core::capability::Primary;
 use rye_core::directive;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef};
-use rye_item::{Item, Library, Space};
+use rye_item::{Item, Library, Space, library};
 use serde_json::{Value, json};
 
 use super::copy::copy;
@@ -66,7 +66,7 @@ fn named(
             )));
         }
         caller.may(Primary::Fetch, &item)?;
-        return Ok(look(library, &item, source)?);
+        return look(library, &item, source);
     }
     let mut found = Vec::new();
     for kind in TRIED {
@@ -81,7 +81,7 @@ fn named(
     }
     match found.len() {
         0 => Err(Error::NotFound { id: id.to_owned() }),
-        1 => Ok(found.remove(0).1?),
+        1 => found.remove(0).1,
         _ => {
             let names: Vec<String> = found.iter().map(|(item, _)| item.to_string()).collect();
             Err(Error::Invalid(format!(
@@ -92,18 +92,16 @@ fn named(
     }
 }
 
-fn look(
-    library: &Library,
-    item: &ItemRef,
-    source: Option<Space>,
-) -> Result<Arc<Item>, rye_item::library::Error> {
+fn look(library: &Library, item: &ItemRef, source: Option<Space>) -> Result<Arc<Item>, Error> {
     let Some(space) = source else {
-        return library.resolve(item, Space::Project);
+        return Ok(library.resolve(item, Space::Project)?);
     };
     let found = library.in_space(item, space)?;
-    found.ok_or_else(|| rye_item::library::Error::NotFound {
-        item: item.clone(),
-        searched: format!("the {space} space"),
+    found.ok_or_else(|| {
+        Error::from(library::Error::NotFound {
+            item: item.clone(),
+            searched: format!("the {space} space"),
+        })
     })
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn fetch(params: Object, session: &Session<'_>) -> Result<Value
         Error::Index(denied @ index::Error::Denied { .. }) => {
             Failure::permanent("permission_denied", denied.to_string())
         }
-        error => Refusal::from(&error).of_item(),
+        error @ (Error::Project(_) | Error::Index(_)) => Refusal::from(&error).of_item(),
     };
     let asked = Asked::read(params).map_err(|error| failed(error.into()))?;
     let layers = session.spec.layers.clone();

@@ -220,7 +220,8 @@ fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let left_out = text.len() - text.floor_char_boundary(most);
         text.truncate(text.floor_char_boundary(most));
-        text.push_str(&format!("\n[{left_out} more bytes]"));
+        let note = format!("\n[{left_out} more bytes]");
+        text.push_str(&note);
     }
     text
 }

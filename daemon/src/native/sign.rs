@@ -88,7 +88,12 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
         denied @ Error::Denied { .. } => {
             Failure::permanent("permission_denied", denied.to_string())
         }
-        error => Refusal::from(&error).of_item(),
+        error @ (Error::Project(_)
+        | Error::Key(_)
+        | Error::Sign(_)
+        | Error::Item(_)
+        | Error::Kind(_)
+        | Error::Invalid(_)) => Refusal::from(&error).of_item(),
     })?;
     for event in done.events {
         (session.note)(Event::Run(event));
@@ -105,13 +110,9 @@ impl Asked {
         at: Timestamp,
     ) -> Result<Done, Error> {
         let kind: ItemKind = self.item_type.parse().map_err(Error::Kind)?;
-        let name = match (&self.item_id, &self.glob) {
-            (Some(name), None) | (None, Some(name)) => name,
-            (None, None) | (Some(_), Some(_)) => {
-                return Err(Error::Invalid(
-                    "name what to sign by `item_id`, or by `glob`",
-                ));
-            }
+        let ((Some(name), None) | (None, Some(name))) = (&self.item_id, &self.glob) else {
+            let text = "name what to sign by `item_id`, or by `glob`";
+            return Err(Error::Invalid(text));
         };
         let space = match self.source.as_deref() {
             None | Some("project") => Space::Project,

@@ -46,10 +46,8 @@ pub(super) fn shown(text: &[u8]) -> String {
     match text.char_indices().nth(MOST_SHOWN) {
         None => text.into_owned(),
         Some((at, _)) => {
-            let mut cut = text[..at].to_owned();
             let more = text[at..].chars().count();
-            cut.push_str(&format!(" … [{more} more characters]"));
-            cut
+            format!("{} … [{more} more characters]", &text[..at])
         }
     }
 }

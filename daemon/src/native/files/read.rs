@@ -63,7 +63,8 @@ pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     };
     output.push_str(&told);
     if is_truncated {
-        output.push_str(&format!("[more lines: read on with offset {next}]\n"));
+        let note = format!("[more lines: read on with offset {next}]\n");
+        output.push_str(&note);
     }
     Ok(json!({
         "success": true,

@@ -213,8 +213,8 @@ impl Sink for Hits<'_> {
         let number = usize::try_from(number).unwrap_or_default();
         for line in split(found.bytes()) {
             let told = line_shown(line.text);
-            self.output
-                .push_str(&format!("{}:{number}: {told}\n", self.path));
+            let shown = format!("{}:{number}: {told}\n", self.path);
+            self.output.push_str(&shown);
             self.matches.push(json!({
                 "file": self.path,
                 "line": number,
@@ -258,24 +258,22 @@ pub(super) fn grep(place: &Workspace, asked: &Grepped, watch: &Watch) -> Result<
         walk.go(directory, path, &mut lines)
     } else {
         let found = place.file(given)?;
-        match found.content(MOST_SEARCHED)? {
-            Some(content) => lines
-                .search(&found.path, &content)
-                .is_break()
-                .then_some(Cut::Enough),
-            None => {
-                lines.skipped += 1;
-                None
-            }
+        if let Some(content) = found.content(MOST_SEARCHED)? {
+            let searched = lines.search(&found.path, &content);
+            searched.is_break().then_some(Cut::Enough)
+        } else {
+            lines.skipped += 1;
+            None
         }
     };
     let mut output = noted(lines.output, cut, "no line fits the pattern");
     if lines.skipped > 0 {
-        output.push_str(&format!(
+        let note = format!(
             "[{} files larger than {} MiB were not searched]\n",
             lines.skipped,
             MOST_SEARCHED / (1024 * 1024)
-        ));
+        );
+        output.push_str(&note);
     }
     Ok(json!({
         "success": true,

@@ -56,6 +56,7 @@ impl Stage {
         answer
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls are shorter")]
     #[track_caller]
     fn refused(&self, tool: FileTool, params: Value, code: &str, told: &str) {
         let (found, message) = self.ask(tool, params.clone()).unwrap_err();
@@ -285,8 +286,8 @@ fn a_file_is_written_as_a_whole_and_keeps_its_permissions() {
     assert_eq!(told["created"], false);
     let output = told["output"].as_str().unwrap();
     assert!(output.contains("-echo 1\n+echo 2\n"), "{output}");
-    let mode = fs::metadata(&script).unwrap().permissions().mode();
-    assert_eq!(mode & 0o7777, 0o751);
+    let bits = fs::metadata(&script).unwrap().permissions().mode();
+    assert_eq!(bits & 0o7777, 0o751);
     assert_eq!(stage.names(""), ["a", "run.sh"], "nothing is left behind");
     for params in [
         json!({}),
