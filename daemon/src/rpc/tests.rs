@@ -20,8 +20,9 @@ use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that name no run, and list none.
-const OF_NO_RUN: [&str; 8] = [
+const OF_NO_RUN: [&str; 9] = [
     "Runs.Validate",
+    "Items.Fetch",
     "Items.Models",
     "Items.Preview",
     "Objects.Get",
