@@ -7,20 +7,23 @@
 //! * `turns`: from the end of an answer to the next call, where no tool has to be waited for; what a turn adds to the transcript, late
 //!   and early
 //! * `calls`: from a call that is complete, while the model still speaks, to its tool being about to start
+//! * `tokens`: from a piece of text leaving the server to its being shown, beside `curl` (which has to be there) on the same stream
 //! * `memory`: threads whose models speak, all at once
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use rye_client::Client;
-use rye_client::events::Follow;
+use rye_client::events::{Deltas, Follow, Told};
 use rye_proto::v1;
 use rye_tests::World;
 use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
-use rye_tests::model_server::ModelServer;
+use rye_tests::model_server::{ModelServer, SECRET};
 
 /// Turns of the long thread.
 const TURNS: u32 = 1000;
@@ -30,6 +33,11 @@ const COMPARED: usize = 100;
 const CALLS: u32 = 5;
 /// Threads at once.
 const CROWD: u32 = 1000;
+/// Pieces of a text, how many characters the server gives each, the pause between two, and how often the text is told to each reader.
+const PIECES: usize = 500;
+const PIECE: usize = 12;
+const PACE_MS: u32 = 10;
+const TELLINGS: u32 = 3;
 /// Syncs and objects that are measured.
 const SYNCS: u64 = 200;
 
@@ -70,6 +78,9 @@ fn main() {
         if is_wanted("calls") {
             calls().await;
         }
+        if is_wanted("tokens") {
+            tokens().await;
+        }
         if is_wanted("memory") {
             memory().await;
         }
@@ -82,6 +93,14 @@ fn world(server: &ModelServer, name: &str) -> World {
     world.find_models(server);
     world.directive(&format!("bench/{name}"), HEAD, "", "Work.");
     world
+}
+
+/// Puts a configuration into the space of the user.
+fn configure(world: &World, file: &str, text: &str) {
+    let path = world.home().join(".ai/config/agent").join(file);
+    fs::create_dir_all(path.parent().expect("a file has a directory")).expect("the world is ours");
+    fs::write(&path, text).expect("the world is ours");
+    let _signed = world.ryectl("sign").arg(&path).ok();
 }
 
 async fn client(world: &World) -> Client {
@@ -104,6 +123,17 @@ async fn start(world: &World, client: &Client, name: &str, turns: Option<u32>) -
     };
     let started = client.start(request).await.expect("the thread starts");
     started.run_id
+}
+
+/// Waits until the daemon has heard the model of a thread say something.
+async fn until_it_speaks(client: &Client, run: &str) {
+    let events = client.events(run, "", Follow::UntilEnd);
+    let mut events = events.with(Deltas::Told);
+    while let Some(told) = events.told().await.expect("the thread is told") {
+        if matches!(told, Told::Delta(delta) if !delta.text.is_empty()) {
+            return;
+        }
+    }
 }
 
 /// The time of a sync, and of an object: a file that is written, synced, renamed, and whose directory is synced.
@@ -138,6 +168,9 @@ fn of_the_disk(directory: &Path) -> (f64, f64) {
 async fn turns() {
     let server = ModelServer::start(ENDLESS);
     let world = world(&server, "long");
+    let patient =
+        "version: \"1.0.0\"\ncategory: agent\nname: resilience\nlimits: {repeated_calls: 0}\n";
+    configure(&world, "resilience.yaml", patient);
     let daemon = world.start("");
     let (sync, object) = of_the_disk(&world.state());
     let client = client(&world).await;
@@ -221,29 +254,148 @@ async fn calls() {
     );
 }
 
+/// How late each piece of a text is that a server sends slowly, for who listens to a thread and for who reads the answer itself.
+async fn tokens() {
+    let text = "a few words ".repeat(PIECES);
+    assert_eq!(text.len(), PIECES * PIECE);
+    let server = ModelServer::start(&format!(
+        "- when: {{directive: tell}}\n  reply: {{text: \"{text}\", pace_ms: {PACE_MS}}}\n"
+    ));
+    let world = world(&server, "tell");
+    let daemon = world.start("");
+    let client = client(&world).await;
+    let mut shown = Series::new("a piece of text to a listener", "ms");
+    let mut read = Series::new("a piece of text to curl", "ms");
+    for _ in 0..TELLINGS {
+        let heard = listen(&world, &client).await;
+        let told = server.requests().pop().expect("the model was called");
+        let body = told.body.to_string();
+        let url = format!("{}/v1/messages", server.base_url());
+        let (ahead, lines) = tokio::task::block_in_place(|| curl(&url, &body));
+        let again = server.requests().pop().expect("curl has called");
+        late(&mut shown, &told.sent()[ahead..], heard);
+        late(
+            &mut read,
+            &again.sent()[ahead..],
+            lines.into_iter().map(Some),
+        );
+    }
+    for series in [&shown, &read] {
+        series.print();
+        println!(
+            "{:<46} {:>9.2} ms",
+            "99 of 100 of these within",
+            series.p99()
+        );
+    }
+    compare(
+        "added by the daemon, median, ms",
+        shown.median() - read.median(),
+        &Mark::AtMost(0.2),
+    );
+    compare(
+        "added by the daemon, 99 of 100, ms",
+        shown.p99() - read.p99(),
+        &Mark::AtMost(2.0),
+    );
+    daemon.kill_both();
+    let _status = daemon.ended();
+}
+
+/// Adds how long each piece took from when it was sent until it was there.
+fn late(series: &mut Series, sent: &[Instant], there: impl IntoIterator<Item = Option<Instant>>) {
+    for (sent, there) in sent.iter().zip(there) {
+        if let Some(there) = there {
+            series.add(milliseconds(there.duration_since(*sent)));
+        }
+    }
+}
+
+/// Starts a thread and listens to it: when each piece was there; `None` if that was before the listener was.
+async fn listen(world: &World, client: &Client) -> Vec<Option<Instant>> {
+    let run = start(world, client, "tell", None).await;
+    let events = client.events(&run, "", Follow::UntilEnd);
+    let mut events = events.with(Deltas::Told);
+    let mut there = Vec::new();
+    let mut text = String::new();
+    while let Some(told) = events.told().await.expect("the thread is told") {
+        let Told::Delta(delta) = told else { continue };
+        let now = match delta.kind() {
+            v1::DeltaKind::Text => Some(Instant::now()),
+            v1::DeltaKind::Reset => {
+                text.clear();
+                None
+            }
+            v1::DeltaKind::Unspecified
+            | v1::DeltaKind::Thinking
+            | v1::DeltaKind::CallBegun
+            | v1::DeltaKind::CallArgs
+            | v1::DeltaKind::CallReady => continue,
+        };
+        text.push_str(&delta.text);
+        there.resize(text.len() / PIECE, now);
+    }
+    assert_eq!(there.len(), PIECES, "all of it was told");
+    there
+}
+
+/// Reads the same answer with `curl`: how many events stand before the text, and when each of its pieces was there.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is measured beside the daemon is a program that nobody here wrote"
+)]
+fn curl(url: &str, body: &str) -> (usize, Vec<Instant>) {
+    let key = format!("x-api-key: {SECRET}");
+    let headers = [
+        "content-type: application/json",
+        "accept-encoding: identity",
+        "anthropic-version: 2023-06-01",
+        &key,
+    ];
+    let mut command = Command::new("curl");
+    command.args(["-sSfN", "--data-binary", "@-", url]);
+    for header in headers {
+        command.args(["-H", header]);
+    }
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut curl = piped.spawn().expect("curl can be started");
+    let mut input = curl.stdin.take().expect("it is piped");
+    input.write_all(body.as_bytes()).expect("curl reads");
+    drop(input);
+    let (mut ahead, mut there) = (0, Vec::new());
+    let lines = BufReader::new(curl.stdout.take().expect("it is piped")).lines();
+    for line in lines.map(|line| line.expect("curl writes text")) {
+        if line.contains("text_delta") {
+            there.push(Instant::now());
+        } else if there.is_empty() && line.starts_with("data:") {
+            ahead += 1;
+        }
+    }
+    assert!(curl.wait().expect("it is ours").success());
+    assert_eq!(there.len(), PIECES, "all of it was read");
+    (ahead, there)
+}
+
 async fn memory() {
     let server = ModelServer::start(SPEAKING);
     let world = world(&server, "speak");
     let text = include_str!("../../.ai/config/agent/providers/anthropic.yaml");
-    let path = world
-        .home()
-        .join(".ai/config/agent/providers/anthropic.yaml");
-    fs::create_dir_all(path.parent().expect("a file has a directory")).expect("the world is ours");
     let most = text.replace("max_concurrent: 64", "max_concurrent: 2000");
     assert_ne!(most, text, "the shipped file has a limit");
-    fs::write(&path, most).expect("the world is ours");
-    let _signed = world.ryectl("sign").arg(&path).ok();
+    configure(&world, "providers/anthropic.yaml", &most);
     let daemon = world.start("budget: {}\n");
     let client = client(&world).await;
     let _first = start(&world, &client, "speak", None).await;
     server.wait_for(|requests| requests.len() == 1);
     let before = resident(&world);
+    let mut runs = Vec::new();
     for _ in 0..CROWD {
-        let _run = start(&world, &client, "speak", None).await;
+        runs.push(start(&world, &client, "speak", None).await);
     }
     server.wait_for(|requests| u32::try_from(requests.len()) == Ok(CROWD + 1));
-    // What the daemon still makes of the starts is over when it answers.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    for run in &runs {
+        until_it_speaks(&client, run).await;
+    }
     let more = resident(&world) - before;
     compare(
         "memory of 1,000 streaming threads, MB",

@@ -43,6 +43,14 @@ impl Series {
         self.values[self.values.len() / 2]
     }
 
+    /// What 99 of 100 do not exceed.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn p99(&self) -> f64 {
+        self.values[self.values.len() * 99 / 100]
+    }
+
     /// Prints the median, the smallest and the largest.
     ///
     /// # Panics

@@ -145,6 +145,7 @@ impl Player {
                     if let Some(block) = completes {
                         self.answer.push(block);
                     }
+                    self.watch.sends();
                     if self.steps.len() == 0 {
                         self.end();
                     }

@@ -1,7 +1,7 @@
 //! What a request says, in words that are no api's own.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rye_core::expr::parse_json;
@@ -24,11 +24,19 @@ pub struct Request {
     pub body: Value,
     /// When its headers were there.
     pub arrived: Instant,
+    /// When each event of its answer was given to the connection.
+    pub(super) sent: Arc<Mutex<Vec<Instant>>>,
     /// When the last of its answer was given to the connection.
     pub(super) ended: Arc<OnceLock<Instant>>,
 }
 
 impl Request {
+    /// When each event of its answer was given to the connection, as far as that has come.
+    pub fn sent(&self) -> Vec<Instant> {
+        let sent = self.sent.lock();
+        sent.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// When the last of its answer was given to the connection; `None` before that.
     pub fn ended(&self) -> Option<Instant> {
         self.ended.get().copied()

@@ -112,6 +112,7 @@ async fn answer(
             turn: asked.turn,
             body,
             arrived,
+            sent: watch.sent(),
             ended: watch.ended(),
         };
         let place = place(&asked);

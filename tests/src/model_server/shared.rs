@@ -129,6 +129,7 @@ impl Shared {
 /// Notices an answer that nobody waits for any more: it is dropped before it is done.
 pub(super) struct Watch {
     shared: Arc<Shared>,
+    sent: Arc<Mutex<Vec<Instant>>>,
     ended: Arc<OnceLock<Instant>>,
     is_done: bool,
 }
@@ -138,6 +139,7 @@ impl Watch {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
+            sent: Arc::default(),
             ended: Arc::default(),
             is_done: false,
         }
@@ -146,6 +148,17 @@ impl Watch {
     /// The server that answers.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// When each event of the answer was sent.
+    pub(super) fn sent(&self) -> Arc<Mutex<Vec<Instant>>> {
+        Arc::clone(&self.sent)
+    }
+
+    /// An event of the answer is sent.
+    pub(super) fn sends(&self) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.push(Instant::now());
     }
 
     /// When the answer ended, as soon as it has.
