@@ -6,7 +6,7 @@ use rye_core::capability::Primary;
 use rye_core::directive;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef};
-use rye_item::{Item, Library, Space, library};
+use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
 use super::copy::copy;

@@ -101,7 +101,6 @@ impl Stage {
         self.ask(params).unwrap()
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "calls are shorter")]
     #[track_caller]
     fn refused(&self, params: Value, kind: ErrorKind, told: &str) {
         let asked = params.to_string();

@@ -167,7 +167,7 @@ impl Kind for Entangled {
         }
         let look_up = |call: &&Call| match call.slot {
             Slot::Part(20) => misshapen_child(),
-            _ => begin(),
+            Slot::Main | Slot::Part(_) | Slot::Hook(_) => begin(),
         };
         calls.iter().map(look_up).collect()
     }

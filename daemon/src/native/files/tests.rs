@@ -56,7 +56,6 @@ impl Stage {
         answer
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "calls are shorter")]
     #[track_caller]
     fn refused(&self, tool: FileTool, params: Value, code: &str, told: &str) {
         let asked = params.to_string();
