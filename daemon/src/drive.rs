@@ -25,6 +25,7 @@ mod ahead;
 mod attempt;
 mod context;
 mod fail;
+mod job;
 mod line;
 mod plan;
 mod space;
@@ -49,6 +50,7 @@ pub use self::attempt::Reports;
 use self::attempt::{Attempts, attempt};
 pub use self::context::RunContext;
 pub use self::fail::fail;
+pub use self::job::{Ended, Job};
 use self::line::Line;
 use self::plan::{Plan, Then};
 use crate::journal::{self, Change, Committed, Refused, Ticket, Why};
@@ -108,35 +110,6 @@ pub trait Kind: Send + Sync + 'static {
         stop: &Stop,
         reports: &Reports<Signal<Self>>,
     ) -> impl Future<Output = Ended> + Send;
-}
-
-/// What a call needs.
-#[derive(Debug)]
-pub enum Job<P> {
-    /// Nothing any more. The flag: whether it counts as attempted.
-    Known(Box<CallOutcome>, bool),
-    /// To be carried out.
-    Begin {
-        /// By what.
-        plan: P,
-        /// The child run that carries it out, if one does.
-        child: Option<RunId>,
-        /// The changes that create that run, if it is to be created: part of the commit that announces the call.
-        creates: Vec<Change>,
-        /// The key of its result.
-        node_input_hash: Option<String>,
-    },
-}
-
-/// How an attempt ended.
-#[derive(Debug)]
-pub enum Ended {
-    /// With an outcome.
-    Outcome(Box<CallOutcome>),
-    /// It was stopped because its run is to stop.
-    Stopped(KillReceipt),
-    /// The run that carries it out is suspended; the leaf of the suspended ones.
-    Suspended(RunId),
 }
 
 /// No call takes longer than what is `left` of the time of its run.

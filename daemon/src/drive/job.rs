@@ -1,0 +1,36 @@
+//! What a kind of run answers the driver: what a call needs, and how its attempt ended.
+
+use rye_core::id::RunId;
+use rye_core::machine::CallOutcome;
+use rye_core::model::KillReceipt;
+
+use crate::journal::Change;
+
+/// What a call needs.
+#[derive(Debug)]
+pub enum Job<P> {
+    /// Nothing any more. The flag: whether it counts as attempted.
+    Known(Box<CallOutcome>, bool),
+    /// To be carried out.
+    Begin {
+        /// By what.
+        plan: P,
+        /// The child run that carries it out, if one does.
+        child: Option<RunId>,
+        /// The changes that create that run, if it is to be created: part of the commit that announces the call.
+        creates: Vec<Change>,
+        /// The key of its result.
+        node_input_hash: Option<String>,
+    },
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// With an outcome.
+    Outcome(Box<CallOutcome>),
+    /// It was stopped because its run is to stop.
+    Stopped(KillReceipt),
+    /// The run that carries it out is suspended; the leaf of the suspended ones.
+    Suspended(RunId),
+}
