@@ -80,7 +80,9 @@ fn nanos(amount: &Value) -> u64 {
 fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_is_lost() {
     let server = ModelServer::start(&script());
     let world = World::with_models(&server);
-    let metadata = "<limits turns=\"1000\" tokens=\"10000000\"/><permissions><execute effect=\"idempotent\">\
+    // Calls wait for the whole message: of one that is cut off, those that began would be all of it, and the second thread that
+    // the first one was to start in that turn would never be asked for again.
+    let metadata = "<tools start=\"message\"/><limits turns=\"1000\" tokens=\"10000000\"/><permissions><execute effect=\"idempotent\">\
                     <tool>rye/bash</tool><directive>t/*</directive></execute></permissions>";
     for (name, _, _) in THREADS {
         world.directive(&format!("t/{name}"), metadata, "", "Work.");
