@@ -6,7 +6,7 @@
 //! **Order.** A child run is created in the commit that starts its call; after a restart it is attached to, never started twice. Another
 //! try of the call continues it, or takes what it has come to meanwhile. A request to stop goes to the child run first, and what that
 //! comes to counts. **Failure.** A child run that may not be, or fails, is the failure of its call; one that is suspended suspends who
-//! waits for it. A thread that failed goes on only by another try of its call, and nothing is read into its words.
+//! waits for it. A thread that failed is continued only by another try of its call, and nothing is read into its words.
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ impl Earlier {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. }
                     if last.spec.kind == RunKind::Thread =>
                 {
-                    if goes_on(&last) {
+                    if can_continue(&last) {
                         Self::Continues(last)
                     } else {
                         Self::None
@@ -224,8 +224,8 @@ impl Earlier {
     }
 }
 
-/// Whether a thread that ended without success can go on with its conversation: there is one, and no limit is used up.
-fn goes_on(thread: &Run) -> bool {
+/// Whether the conversation of a thread that ended without success can be continued: there is one, and no limit is used up.
+fn can_continue(thread: &Run) -> bool {
     let has_conversation = thread.carried().is_some_and(|carried| carried.has_begun());
     let is_lost = thread.failure().is_some_and(|failure| {
         matches!(

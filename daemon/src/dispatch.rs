@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
-use rye_core::capability::{self, Capability, Primary};
+use rye_core::capability::{self, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
@@ -411,28 +411,8 @@ impl From<Failure> for Box<Unsuccessful> {
 
 /// Every layer of the run must allow the action; the message says which one did not.
 pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
-    let needed = Capability::of(primary, item);
-    capability::check(&spec.layers, &needed).map_err(|layer| {
-        let by = layer.map_or_else(
-            || "there are no capabilities at all".to_owned(),
-            |layer| {
-                format!(
-                    "not covered by {} ({})",
-                    layer.source,
-                    list(&layer.patterns)
-                )
-            },
-        );
-        Failure::permanent(DENIED, format!("permission denied: `{needed}` is {by}"))
-    })
-}
-
-fn list(patterns: &[String]) -> String {
-    if patterns.is_empty() {
-        "an empty list, which denies everything".to_owned()
-    } else {
-        patterns.join(", ")
-    }
+    let permitted = capability::permit(&spec.layers, primary, item);
+    permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))
 }
 
 /// Why there is no process to start.

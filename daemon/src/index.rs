@@ -1,8 +1,9 @@
 //! Finding items of a project: by their ids, and by what they say.
 //!
 //! **Owns** the search index of one library ([`Search`]), which is in memory only: it is built by the first query, and dropped when
-//! nobody has asked for ten minutes, the next time that a project is visited. **Never** shows an item that the layers of whoever asks do not allow to fetch, nor counts it; never
-//! shows a part of a text that is not verified; and never hands out an unverified text by its id.
+//! nobody has asked for ten minutes, the next time that a project is visited. **Never** shows an item that the layers of whoever asks
+//! do not allow to fetch, nor counts it; never shows more of a file that is not verified than what it says of itself; and never
+//! hands out an unverified text by its id.
 //!
 //! **Order.** Whether folders have changed is looked at for every query, whether files have changed when two seconds have passed.
 //! Results are verified when they are shown. **Failure.** A file that cannot be read is not found. Calls block, and are made in a visit
@@ -13,12 +14,12 @@ mod documents;
 mod one;
 mod query;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use rye_core::capability::{Capability, Layer, Primary, check};
+use rye_core::capability::{Denied, Layer, Primary, permit};
 use rye_core::clock::Uptime;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{InvalidId, ItemRef};
@@ -60,13 +61,8 @@ pub enum Error {
         id: String,
     },
     /// A layer does not allow it.
-    #[error("permission denied: `{action}` is not covered by {by}")]
-    Denied {
-        /// What would be done.
-        action: String,
-        /// The layer.
-        by: String,
-    },
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// Something is in the place of a copy.
     #[error("`{path}` is there already; {fix}")]
     Exists {
@@ -92,7 +88,7 @@ impl Kinded for Error {
             Self::Item(error) => error.kind(),
             Self::Id { .. } | Self::Query(_) | Self::Invalid(_) => ErrorKind::Invalid,
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Denied { .. } => ErrorKind::Denied,
+            Self::Denied(_) => ErrorKind::Denied,
             Self::Exists { .. } => ErrorKind::Exists,
             Self::Write { .. } => ErrorKind::Unavailable,
         }
@@ -157,14 +153,7 @@ pub struct Caller<'a> {
 
 impl Caller<'_> {
     fn may(&self, primary: Primary, item: &ItemRef) -> Result<(), Error> {
-        let action = Capability::of(primary, item);
-        check(self.layers, &action).map_err(|layer| Error::Denied {
-            action: action.to_string(),
-            by: layer.map_or_else(
-                || "any layer: there is none".to_owned(),
-                |layer| layer.source.clone(),
-            ),
-        })
+        Ok(permit(self.layers, primary, item)?)
     }
 }
 
@@ -196,7 +185,7 @@ impl Search {
     }
 
     /// Drops the index if nobody has asked for a while.
-    pub fn grow_old(&self, now: Uptime) {
+    pub fn drop_if_idle(&self, now: Uptime) {
         // Whoever holds it is using it.
         if let Ok(mut documents) = self.documents.try_lock() {
             documents.take_if(|documents| documents.is_old(now));

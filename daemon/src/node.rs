@@ -160,8 +160,7 @@ fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
         .build()
         .map_err(Error::Runtime)?;
     let spawner = Spawner::new(Some(parent), open_files);
-    let claimed = (&directory, origin);
-    let served = runtime.block_on(live(Arc::new(config), parent, spawner, claimed));
+    let served = runtime.block_on(live(Arc::new(config), parent, spawner, &directory, &origin));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
@@ -170,10 +169,11 @@ async fn live(
     config: Arc<Config>,
     parent: Pid,
     spawner: Spawner,
-    (directory, origin): (&Directory, Origin),
+    directory: &Directory,
+    origin: &Origin,
 ) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
-    let key = NodeKey::open(&config, &origin, &HostClock).map_err(Error::Identity)?;
+    let key = NodeKey::open(&config, origin, &HostClock).map_err(Error::Identity)?;
     directory.record(key.fingerprint())?;
     let listener = bind(&config.socket).await?;
     let socket = config.socket.clone();

@@ -261,7 +261,7 @@ impl Projects {
             let mut libraries = lock(&self.libraries);
             let now = self.clock.up();
             for items in libraries.values().filter_map(|opened| opened.get()) {
-                items.search.grow_old(now);
+                items.search.drop_if_idle(now);
             }
             // All directories without a project see the same items.
             let key = project.unwrap_or(Path::new("")).to_owned();

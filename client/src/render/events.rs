@@ -4,6 +4,7 @@ use rye_core::model::{Event, ThreadEvent};
 use serde_json::Value;
 
 use super::one_line;
+use super::transcript::place;
 
 /// Longest summary.
 const MAX_CHARS: usize = 120;
@@ -36,16 +37,10 @@ fn said(event: &ThreadEvent) -> Option<String> {
             ..
         } => {
             let blocks = message.blocks().len();
-            let again = if *attempt > 1 {
-                format!(" (try {attempt})")
-            } else {
-                String::new()
-            };
-            let text = text.trim();
-            if text.is_empty() {
-                format!("turn {turn}{again}: no text, {blocks} blocks")
-            } else {
-                format!("turn {turn}{again}: {text}")
+            let turn = place(*turn, *attempt);
+            match text.trim() {
+                "" => format!("{turn}: no text, {blocks} blocks"),
+                text => format!("{turn}: {text}"),
             }
         }
         ThreadEvent::ToolCallStart(call) => {

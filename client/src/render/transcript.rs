@@ -121,7 +121,7 @@ fn said(event: &ThreadEvent) -> Option<(String, String)> {
 }
 
 /// The turn, and which try of it, if it is not the first.
-fn place(turn: u32, attempt: u32) -> String {
+pub(super) fn place(turn: u32, attempt: u32) -> String {
     match attempt {
         0 | 1 => format!("turn {turn}"),
         _ => format!("turn {turn} (try {attempt})"),

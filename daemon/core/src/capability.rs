@@ -178,6 +178,30 @@ pub fn check<'a>(layers: &'a [Layer], capability: &Capability) -> Result<(), Opt
     }
 }
 
+/// Why an action is not allowed: the first layer that does not cover it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("permission denied: `{action}` is {uncovered}")]
+pub struct Denied {
+    action: Capability,
+    uncovered: String,
+}
+
+/// Whether all of `layers` allow `primary` on `item`.
+pub fn permit(layers: &[Layer], primary: Primary, item: &ItemRef) -> Result<(), Denied> {
+    let action = Capability::of(primary, item);
+    let uncovered = match check(layers, &action) {
+        Ok(()) => return Ok(()),
+        Err(None) => "there are no capabilities at all".to_owned(),
+        Err(Some(Layer { source, patterns })) if patterns.is_empty() => {
+            format!("not covered by {source} (an empty list, which denies everything)")
+        }
+        Err(Some(Layer { source, patterns })) => {
+            format!("not covered by {source} ({})", patterns.join(", "))
+        }
+    };
+    Err(Denied { action, uncovered })
+}
+
 /// Brings older spellings into one: `rye.search.…` and `rye.load.…` are `rye.fetch.…`.
 pub fn normalise(pattern: &str) -> String {
     for old in ["rye.search.", "rye.load."] {

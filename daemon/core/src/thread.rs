@@ -233,14 +233,14 @@ impl ThreadMachine {
         }
     }
 
-    /// Whether there is a conversation to go on with.
+    /// Whether there is a conversation to continue.
     fn continues(&self) -> bool {
         let source = self.run.spec.thread.as_ref();
         let carried = source.and_then(|source| source.carried.as_ref());
         carried.is_some_and(|carried| carried.has_begun())
     }
 
-    /// The conversation of the thread that this one continues goes on. A model that had had the last word is told so.
+    /// The conversation of the thread that this one continues. A model that had the last word is asked to continue.
     fn go_on(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         self.started(now, &mut events);
@@ -249,7 +249,7 @@ impl ThreadMachine {
             let told = ThreadEvent::CognitionIn {
                 turn: before.turn,
                 source: Source::Continuation,
-                text: "Your work was ended here, and somebody has asked you to go on with it."
+                text: "Your work was ended here, and somebody has asked you to continue it."
                     .to_owned(),
             };
             self.record(now, &mut events, told);

@@ -116,7 +116,7 @@ impl Walker {
         }
     }
 
-    /// The walker, whose hooks are told what `cost` says; without it they are told of no cost.
+    /// The walker, whose hooks read what `cost` says; without it they read zero.
     #[must_use]
     pub fn with_cost(self, cost: CostSource) -> Self {
         Self { cost, ..self }

@@ -3,9 +3,10 @@
 //! **Never** leaves the directory: symbolic links are followed as long as they stay below it, and refused if they lead out, whatever
 //! is renamed meanwhile. On kernels that cannot promise that, every link is refused.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Component, Path};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
@@ -29,20 +30,28 @@ pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedF
     Err(Errno::EAGAIN)
 }
 
-/// [`open`] without the kernel's help: every symbolic link is refused.
+/// [`open`] without the kernel's help: every symbolic link is refused, and every step upwards.
 fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let strict = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let folder_flags = strict | OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut parts = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(part) => parts.push(part),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(Errno::EXDEV);
+            }
+        }
+    }
+    let name = parts.pop().unwrap_or(OsStr::new("."));
     let mut folder = folder
         .as_fd()
         .try_clone_to_owned()
         .map_err(|error| errno(&error))?;
-    if let Some(parent) = path.parent() {
-        for part in parent.components() {
-            folder = openat(&folder, part.as_os_str(), folder_flags, Mode::empty())?;
-        }
+    for part in parts {
+        folder = openat(&folder, part, folder_flags, Mode::empty())?;
     }
-    let name = path.file_name().ok_or(Errno::EINVAL)?;
     openat(&folder, name, strict | flags, Mode::empty())
 }
 
@@ -70,5 +79,9 @@ mod tests {
         assert!(open("linked/x").is_err());
         assert_eq!(open("file").unwrap_err(), Errno::ELOOP);
         assert_eq!(open("real/y").unwrap_err(), Errno::ENOENT);
+        assert!(open("./real/x").is_ok() && open(".").is_ok());
+        for above in ["..", "real/../../x", "/etc/passwd"] {
+            assert_eq!(open(above).unwrap_err(), Errno::EXDEV, "{above}");
+        }
     }
 }

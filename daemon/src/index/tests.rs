@@ -17,6 +17,24 @@ use tempfile::TempDir;
 use super::*;
 use crate::clock::HostClock;
 
+/// The directory of an empty project and a user, a key that this user trusts, and what is found there.
+pub(crate) fn project() -> (TempDir, SecretKey, Library) {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().canonicalize().unwrap().join(name);
+    fs::create_dir_all(path("project/.ai")).unwrap();
+    fs::create_dir_all(path("home")).unwrap();
+    let (key, _) = KeyDir::new(path("keys")).load_or_create().unwrap();
+    trust::introduce(&path("home"), &key, "me", Timestamp::default()).unwrap();
+    let spaces = Spaces::new(
+        Some(path("project")),
+        path("home"),
+        system::root(&path("state")),
+    );
+    let trust = Arc::new(TrustStore::open(&spaces));
+    let library = Library::open(spaces, trust, Arc::new(HostClock));
+    (root, key, library)
+}
+
 /// A project and a user with a key.
 struct Stage {
     root: TempDir,
@@ -29,20 +47,9 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let path = |name: &str| root.path().canonicalize().unwrap().join(name);
-        fs::create_dir_all(path("project/.ai")).unwrap();
-        fs::create_dir_all(path("home")).unwrap();
-        let (key, _) = KeyDir::new(path("keys")).load_or_create().unwrap();
-        trust::introduce(&path("home"), &key, "me", Timestamp::default()).unwrap();
-        let spaces = Spaces::new(
-            Some(path("project")),
-            path("home"),
-            system::root(&path("state")),
-        );
-        let trust = Arc::new(TrustStore::open(&spaces));
+        let (root, key, library) = project();
         Self {
-            library: Library::open(spaces, trust, Arc::new(HostClock)),
+            library,
             search: Search::default(),
             layers: vec![layer(&["rye.*"])],
             up: HostClock.up(),
@@ -379,11 +386,13 @@ fn new_files_are_found_at_once_and_changed_ones_in_two_seconds() {
     fs::write(&path, text.replace("zebra", "giraffe, and more")).unwrap();
     stage.up = stage.up.plus(Duration::from_secs(2));
     assert_eq!((count(&stage, "zebra"), count(&stage, "giraffe")), (1, 1));
-    stage.search.grow_old(stage.up.plus(Duration::from_secs(9)));
+    stage
+        .search
+        .drop_if_idle(stage.up.plus(Duration::from_secs(9)));
     assert!(stage.search.documents().is_some());
     stage
         .search
-        .grow_old(stage.up.plus(Duration::from_mins(10)));
+        .drop_if_idle(stage.up.plus(Duration::from_mins(10)));
     assert!(stage.search.documents().is_none());
     assert_eq!(count(&stage, "giraffe"), 1);
 }

@@ -365,7 +365,7 @@ mod tests {
             let entry = entry.unwrap().path();
             if fs::read_link(&entry).is_ok_and(|target| target == file) {
                 let number = entry.file_name().unwrap().to_str().unwrap();
-                // SAFETY: the descriptor is sled's, which goes on using it under its number and closes it.
+                // SAFETY: the descriptor is sled's, which keeps using it under its number and closes it.
                 let replaced =
                     unsafe { libc::dup2(full.as_raw_fd(), number.parse::<i32>().unwrap()) };
                 assert!(replaced >= 0);

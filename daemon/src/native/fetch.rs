@@ -33,7 +33,7 @@ impl Kinded for Error {
 /// What the parameters name, or find.
 pub(super) async fn fetch(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let failed = |error: Error| match error {
-        Error::Index(denied @ index::Error::Denied { .. }) => {
+        Error::Index(index::Error::Denied(denied)) => {
             Failure::permanent("permission_denied", denied.to_string())
         }
         error @ (Error::Project(_) | Error::Index(_)) => Refusal::from(&error).of_item(),

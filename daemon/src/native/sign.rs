@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use rye_core::capability::{Capability, Layer, Primary, check};
+use rye_core::capability::{Denied, Layer, Primary, permit};
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{InvalidId, ItemKind};
@@ -39,8 +39,8 @@ enum Error {
     Kind(#[source] InvalidId),
     #[error("{0}")]
     Invalid(&'static str),
-    #[error("permission denied: `{action}` is not covered by {by}")]
-    Denied { action: String, by: String },
+    #[error(transparent)]
+    Denied(#[from] Denied),
 }
 
 impl Kinded for Error {
@@ -51,7 +51,7 @@ impl Kinded for Error {
             Self::Sign(error) => error.kind(),
             Self::Item(error) => error.kind(),
             Self::Kind(_) | Self::Invalid(_) => ErrorKind::Invalid,
-            Self::Denied { .. } => ErrorKind::Denied,
+            Self::Denied(_) => ErrorKind::Denied,
         }
     }
 }
@@ -85,9 +85,7 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
             asked.carry_out(inside.library, &layers, &key, at)
         });
     let done = done.await.map_err(|error: Error| match error {
-        denied @ Error::Denied { .. } => {
-            Failure::permanent("permission_denied", denied.to_string())
-        }
+        Error::Denied(denied) => Failure::permanent("permission_denied", denied.to_string()),
         error @ (Error::Project(_)
         | Error::Key(_)
         | Error::Sign(_)
@@ -126,7 +124,7 @@ impl Asked {
         };
         let places = targets_in(library.spaces(), space, kind, name)?;
         for place in &places {
-            may_sign(layers, place)?;
+            permit(layers, Primary::Sign, &place.item)?;
         }
         match places.as_slice() {
             [place] if !is_glob(name) && self.glob.is_none() => {
@@ -139,17 +137,6 @@ impl Asked {
             places => Ok(batch(library, places, key, at)),
         }
     }
-}
-
-fn may_sign(layers: &[Layer], place: &Place) -> Result<(), Error> {
-    let action = Capability::of(Primary::Sign, &place.item);
-    check(layers, &action).map_err(|layer| Error::Denied {
-        action: action.to_string(),
-        by: layer.map_or_else(
-            || "any layer: there is none".to_owned(),
-            |layer| layer.source.clone(),
-        ),
-    })
 }
 
 /// Signs one file, and reads it again as everybody will.
@@ -240,13 +227,10 @@ fn event(SignedItem { item, .. }: &SignedItem) -> Option<RunEvent> {
 mod tests {
     use std::fs;
     use std::path::PathBuf;
-    use std::sync::Arc;
 
-    use rye_item::{Spaces, TrustStore, system, trust};
     use tempfile::TempDir;
 
     use super::*;
-    use crate::clock::HostClock;
 
     /// A project whose daemon has a key.
     struct Stage {
@@ -257,19 +241,7 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let root = tempfile::tempdir().unwrap();
-            let path = |name: &str| root.path().canonicalize().unwrap().join(name);
-            fs::create_dir_all(path("project/.ai")).unwrap();
-            fs::create_dir_all(path("home")).unwrap();
-            let (key, _) = KeyDir::new(path("keys")).load_or_create().unwrap();
-            trust::introduce(&path("home"), &key, "ryed", Timestamp::default()).unwrap();
-            let spaces = Spaces::new(
-                Some(path("project")),
-                path("home"),
-                system::root(&path("state")),
-            );
-            let trust = Arc::new(TrustStore::open(&spaces));
-            let library = Library::open(spaces, trust, Arc::new(HostClock));
+            let (root, key, library) = crate::index::tests::project();
             Self { root, key, library }
         }
 

@@ -54,8 +54,8 @@ impl Supervisor {
         }
     }
 
-    /// Suspends what was live in the directory that this daemon's records were copied from: whoever works there may go on with the very
-    /// same runs, so that nothing here goes on by itself.
+    /// Suspends what was live in the directory that this daemon's records were copied from: whoever works there may continue the very
+    /// same runs, so that nothing here resumes by itself.
     pub async fn suspend_all(&self, live: Vec<Arc<Run>>) {
         if let Err(error) = settle_open_calls(self.journal(), &live).await {
             tracing::error!(error = %with_sources(&error), "paid calls that were under way are not settled");

@@ -107,7 +107,7 @@ pub enum StartAt {
         run: Arc<Run>,
         /// What the caller who continues it may do; the new run may do no more.
         layers: Vec<Layer>,
-        /// What the model of a thread is told before it goes on.
+        /// What the model of a thread is told before it continues.
         message: Option<String>,
     },
 }

@@ -169,7 +169,7 @@ impl Supervisor {
                 Outcome::Completed { .. } if run.thread().is_some() => Err(Error::Unfit {
                     run: run.id.clone(),
                     problem: format!(
-                        "it has completed; to go on with its conversation, say something to it: ryectl resume {} --message TEXT",
+                        "it has completed; to continue its conversation, say something to it: ryectl resume {} --message TEXT",
                         run.id
                     ),
                 }),

@@ -41,7 +41,7 @@ pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
         return Err(Error::Unfit {
             run: run.id.clone(),
             problem: format!(
-                "it has ended ({}); go on with its conversation by: ryectl resume {} --message TEXT",
+                "it has ended ({}); continue its conversation with: ryectl resume {} --message TEXT",
                 run.status(),
                 run.id
             ),

@@ -193,7 +193,7 @@ pub struct ResumeRequest {
     /// Recorded in the run's events after the caller's name. At most 1000 bytes.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// What a thread is told as it goes on, as `SayRequest.message`; empty for nothing. One that has completed goes on only for this.
+    /// What a thread is told as it continues, as `SayRequest.message`; empty for nothing. One that has completed continues only for this.
     #[prost(string, tag = "5")]
     pub message: ::prost::alloc::string::String,
 }

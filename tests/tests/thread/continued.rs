@@ -60,7 +60,7 @@ fn a_thread_that_failed_goes_on_with_its_conversation_and_its_account() {
     let begun = payloads(&world, id, "thread_started");
     assert_eq!(begun[0]["continuation_of"], run.as_str());
 
-    // One that has completed goes on only when something is said to it.
+    // One that has completed continues only when something is said to it.
     let _refused = world
         .ryectl("resume")
         .arg(&run)

@@ -31,6 +31,14 @@ fn page(world: &World, directive: &str, run: &str, part: &str) -> String {
     })
 }
 
+/// A turn with a call, and one without.
+const TWO_TURNS: &str = "
+- when: {turn: 1}
+  reply: {text: One., calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}]}
+- when: {turn: 2}
+  reply: {text: Done.}
+";
+
 #[test]
 fn the_state_and_the_page_tell_what_a_thread_did() {
     let server = ModelServer::start(COUNTS);
@@ -73,14 +81,7 @@ fn the_state_and_the_page_tell_what_a_thread_did() {
 
 #[test]
 fn a_thread_at_its_limit_asks_for_more_until_it_gets_it_and_its_files_survive_a_crash() {
-    let server = ModelServer::start(
-        "
-- when: {turn: 1}
-  reply: {text: One., calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}]}
-- when: {turn: 2}
-  reply: {text: Done.}
-",
-    );
+    let server = ModelServer::start(TWO_TURNS);
     let world = World::with_models(&server);
     world.directive(
         "t/look",
@@ -131,14 +132,7 @@ fn a_thread_at_its_limit_asks_for_more_until_it_gets_it_and_its_files_survive_a_
 
 #[test]
 fn a_thread_that_is_to_be_suspended_at_a_limit_asks_nobody_and_its_state_tells_what_it_may_spend() {
-    let server = ModelServer::start(
-        "
-- when: {turn: 1}
-  reply: {text: One., calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}]}
-- when: {turn: 2}
-  reply: {text: Done.}
-",
-    );
+    let server = ModelServer::start(TWO_TURNS);
     let world = World::with_models(&server);
     let limits = format!("<limits turns=\"1\" spend=\"0.50\"/>{BASH}");
     world.directive("t/look", &limits, "", "Look.");

@@ -26,7 +26,7 @@ use crate::model::{
 const REPORTING_LAYER: u8 = 3;
 
 /// Where a walker reads what its run and all runs below it have cost so far. It is read when hooks are asked, and what it
-/// said goes on record with their round, so that a replay asks nobody.
+/// said is recorded with their round, so that a replay asks nobody.
 #[derive(Clone)]
 pub struct CostSource(Arc<dyn Fn() -> Cost + Send + Sync>);
 

@@ -100,7 +100,7 @@ impl Admission {
         })
     }
 
-    /// Fixes everything about a thread that goes on with the conversation of `run`: what that was given at its start stays as it was.
+    /// Fixes everything about a thread that continues the conversation of `run`: what that was given at its start stays as it was.
     fn continue_thread(
         &self,
         inside: &Inside<'_>,

@@ -1,8 +1,8 @@
 //! What a thread takes over from an ended one that it continues.
 //!
-//! The conversation goes on from its newest entry, and so does what was used of the limits. A call of the model that came to nothing is made
+//! The conversation continues from its newest entry, and what was used of the limits counts. A call of the model that came to nothing is made
 //! again; calls of tools that had not ended are not: the model is told so. What was counted against the model (reminders, equal calls)
-//! begins anew, for somebody asked it to go on.
+//! begins anew, for somebody asked it to continue.
 
 use super::{At, Before, Repeated, State, Turn};
 use crate::clock::Timestamp;
@@ -70,7 +70,7 @@ impl Turn {
 }
 
 impl State {
-    /// Whether it has a conversation to go on with.
+    /// Whether it has a conversation to continue.
     pub fn has_begun(&self) -> bool {
         self.head.is_some()
     }

@@ -27,7 +27,7 @@ pub enum ThreadEvent {
         provider: String,
         /// Its model, as the provider calls it.
         model: String,
-        /// The ended thread whose conversation it goes on with.
+        /// The ended thread whose conversation it continues.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         continuation_of: Option<RunId>,
     },

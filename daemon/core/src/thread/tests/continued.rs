@@ -1,4 +1,4 @@
-//! Threads that go on with the conversation of an ended one.
+//! Threads that continue the conversation of an ended one.
 
 use super::stage::{Met, ended, execute, result};
 use super::*;
@@ -10,7 +10,7 @@ fn stage() -> Stage {
     Stage::new(terms(&directive("<execute>*</execute>", "")), |_| {})
 }
 
-/// A thread that goes on where `old` was ended, and is told `message` first.
+/// A thread that continues `old` where that was ended, with `message` first.
 fn continued(old: &Stage, message: Option<&str>) -> Stage {
     let mut carried = old.run().carried().expect("it has ended");
     if let Some(text) = message {
