@@ -29,7 +29,7 @@ use rye_core::model::{Durability, Recovery};
 use serde::{Deserialize, Serialize};
 
 pub use environment::Environment;
-use layer::{Cap, Layer, Stack};
+use layer::{Cap, Layer, Megabytes, Stack};
 
 /// The variable by which the parent process tells the daemon that it is its parent: its pid. Not a setting.
 pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
@@ -117,6 +117,8 @@ pub struct Limits {
     pub output_bytes: NonZeroUsize,
     /// Largest message on the control API, in bytes.
     pub message_bytes: NonZeroUsize,
+    /// The memory that the values of all runs together may take, in MiB; half of the host's if none is set.
+    pub memory_mb: Option<NonZeroUsize>,
 }
 
 /// The environment of the daemon's children, before project and chain add to it.
@@ -495,6 +497,9 @@ fn limits(stack: &mut Stack) -> Limits {
         message_bytes: stack
             .pick("limits.message_bytes", |layer| layer.limits.message_bytes)
             .unwrap_or(MESSAGE_BYTES),
+        memory_mb: stack
+            .pick("limits.memory_mb", |layer| layer.limits.memory_mb)
+            .and_then(|Megabytes(most)| most),
     }
 }
 

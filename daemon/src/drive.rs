@@ -281,7 +281,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, journal::Error> {
         let mut ahead = Ahead::new();
         loop {
-            match plan.machine.next(self.services.clock.tick()) {
+            match plan.next(self.services.clock.tick()).await {
                 Move::Note(events) => {
                     plan.note(events);
                     return Ok(Then::Ask);

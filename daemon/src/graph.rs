@@ -70,7 +70,10 @@ impl Kind for GraphRun {
         let journal = Arc::clone(&self.at.services.journal);
         let account = run.spec.budget.account.clone();
         let cost = CostSource::new(move || journal.cost_so_far(&account));
-        Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run).with_cost(cost)
+        let memory = self.at.services.journal.memory();
+        Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
+            .with_cost(cost)
+            .within(memory)
     }
 
     async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {

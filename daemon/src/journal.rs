@@ -29,6 +29,7 @@ use std::thread::JoinHandle;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
 use rye_core::ledger::AccountId;
+use rye_core::memory::Memory;
 use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
@@ -58,6 +59,7 @@ mod publisher;
 mod reader;
 mod record;
 mod recovery;
+mod replay;
 mod run_stream;
 mod segment;
 mod sequencer;
@@ -75,6 +77,7 @@ pub(crate) use faults::Faults;
 pub(crate) use faults::hooks::Sync as Syncs;
 use line::Asker;
 use record::{Body, Rendered};
+use replay::{Pages, Replay};
 use run_stream::Rest;
 use threads::{IndexState, Shared};
 use watermark::lock;
@@ -83,7 +86,7 @@ pub use accounts::AccountRow;
 pub use artifacts::{ArtifactLane, Artifacts, Money, Note, Reading, Transcripts, Unusable};
 pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
-pub use feed::{Feed, FeedError};
+pub use feed::Feed;
 pub use index::IndexError;
 pub use line::Place;
 pub use listing::{Filter, Page};
@@ -121,6 +124,8 @@ pub struct Options {
     pub artifacts: Arc<dyn Artifacts>,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
+    /// Where the memory that the values of runs take is counted.
+    pub memory: Arc<Memory>,
 }
 
 impl Options {
@@ -138,6 +143,7 @@ impl Options {
             signer,
             artifacts,
             segment_bytes: 8 << 20,
+            memory: Arc::default(),
         }
     }
 }
@@ -297,6 +303,11 @@ impl Journal {
         Ok((journal, recovered))
     }
 
+    /// Where the memory that the values of runs take is counted.
+    pub fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.shared.memory)
+    }
+
     /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk
     /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
     /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
@@ -418,7 +429,7 @@ impl Journal {
 
     async fn rests(&self, id: &RunId, enough: impl Fn(&Rest) -> bool) -> Result<(), Error> {
         let Some(stream) = self.shared.stream(id) else {
-            return match self.indexed(id).await? {
+            return match self.shared.indexed(id).await? {
                 Some(_) => Ok(()),
                 None => Err(Error::Unknown { run: id.clone() }),
             };
@@ -432,22 +443,10 @@ impl Journal {
 
     /// All events from `from` on, so far, then those that come, up to the one that ends the run.
     pub async fn subscribe(&self, id: &RunId, from: Seq) -> Result<Feed, Error> {
-        let before = Seq(from.0.saturating_sub(1));
-        let Some(stream) = self.shared.stream(id) else {
-            return Ok(Feed::new(
-                self.archived_history(id, from).await?,
-                None,
-                before,
-            ));
-        };
-        let (shown, live) = {
-            let mut published = stream.published();
-            let shown = published.head.seq;
-            let live = (!stream.rest.borrow().ended).then(|| stream.listen(&mut published));
-            (shown, live)
-        };
-        let replay = self.history_between(id, stream, from, shown).await?;
-        Ok(Feed::new(replay, live, shown.max(before)))
+        let replay = Replay::open(&self.shared, id).await?;
+        let mut feed = Feed::new(replay, Seq(from.0.saturating_sub(1)));
+        feed.begin().await?;
+        Ok(feed)
     }
 
     /// The same, and what the model of the run says meanwhile.
@@ -463,48 +462,27 @@ impl Journal {
         self.shared.stream(id).map(Speaker::begin)
     }
 
-    /// All events that are durable now.
-    pub async fn history(&self, id: &RunId) -> Result<Vec<Line>, Error> {
-        match self.shared.stream(id) {
-            Some(stream) => {
-                // Right after the start the publisher is still at what the log held.
-                let lsn = self.shared.durable.get();
-                let caught_up = self.shared.published.reach(lsn);
-                caught_up.await.map_err(Error::Failed)?;
-                let shown = stream.head().seq;
-                self.history_between(id, stream, Seq(1), shown).await
-            }
-            None => self.archived_history(id, Seq(1)).await,
+    /// All events that are durable now, a page at a time.
+    async fn pages(&self, id: &RunId) -> Result<Pages, Error> {
+        let replay = Replay::open(&self.shared, id).await?;
+        if replay.stream().is_some() {
+            // Right after the start the publisher is still at what the log held.
+            let lsn = self.shared.durable.get();
+            let caught_up = self.shared.published.reach(lsn);
+            caught_up.await.map_err(Error::Failed)?;
         }
+        Ok(Pages::new(replay))
     }
 
-    async fn history_between(
-        &self,
-        id: &RunId,
-        stream: Arc<run_stream::RunStream>,
-        first: Seq,
-        last: Seq,
-    ) -> Result<Vec<Line>, Error> {
-        if first > last {
-            return Ok(Vec::new());
+    /// All events that are durable now.
+    #[cfg(test)]
+    pub(crate) async fn history(&self, id: &RunId) -> Result<Vec<Line>, Error> {
+        let mut pages = self.pages(id).await?;
+        let mut lines = Vec::new();
+        while let Some(page) = pages.next().await? {
+            lines.extend(page);
         }
-        let shared = Arc::clone(&self.shared);
-        let evicted = Arc::clone(&stream);
-        let lines = task::blocking("read a history", move || {
-            history::of_track(&shared, &stream, first, last)
-        })
-        .await;
-        match lines {
-            // It ended and was archived while we read: the archive knows its final head.
-            Err(Error::DataLoss { .. })
-                if evicted.rest.borrow().ended && self.shared.stream(id).is_none() =>
-            {
-                let mut lines = self.archived_history(id, first).await?;
-                lines.retain(|line| line.seq <= last);
-                Ok(lines)
-            }
-            lines => lines,
-        }
+        Ok(lines)
     }
 
     /// Closes in order: a last checkpoint, a last frame that vouches for all before it, the end of all threads.

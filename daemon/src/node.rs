@@ -22,6 +22,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
+use rye_core::memory::Memory;
 use rye_core::model::Run;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -295,6 +296,11 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
         Artifacts::new(signer),
     );
     options.segment_bytes = config.segment_bytes;
+    let most = config.limits.memory_mb.map_or_else(
+        || process::memory_of_host() / 2,
+        |most| most.get().saturating_mul(1 << 20),
+    );
+    options.memory = Arc::new(Memory::new(most));
     options
 }
 

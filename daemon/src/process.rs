@@ -56,7 +56,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
-pub use host::{OpenFiles, harden, most_open_files};
+pub use host::{OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
 pub use procfs::boot_id;

@@ -55,7 +55,7 @@ use crate::clock::Timer;
 use crate::config::Config;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
-use crate::journal::{self, Change, FeedError, Journal, Refused, Why};
+use crate::journal::{self, Change, Journal, Refused, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
 use crate::provider::Providers;
@@ -420,8 +420,8 @@ impl Supervisor {
     async fn moved_on(&self, run: &Run) -> Result<(), Error> {
         let mut feed = self.journal().subscribe(&run.id, run.seq.next()).await?;
         match feed.next().await {
-            None | Some(Ok(_) | Err(FeedError::Lagged { .. })) => Ok(()),
-            Some(Err(FeedError::Closed { .. })) => Err(journal::Error::Closed.into()),
+            None | Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(error.into()),
         }
     }
 

@@ -11,6 +11,7 @@
 mod harness;
 
 mod main_job;
+mod memory;
 mod project;
 mod readme;
 

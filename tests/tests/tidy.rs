@@ -52,6 +52,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
 const CORE_ROWS: &[(&str, u8)] = &[
     ("error", 0),
     ("id", 0),
+    ("memory", 0),
     ("money", 0),
     ("clock", 0),
     ("bounds", 0),

@@ -11,6 +11,7 @@ pub mod error;
 pub mod frame;
 pub mod id;
 pub mod markdown;
+pub mod memory;
 pub mod money;
 pub mod seal;
 

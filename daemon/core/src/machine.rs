@@ -56,6 +56,11 @@ pub trait Machine: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Whether asking for the next move may take longer than a worker of the runtime should be held up.
+    fn is_heavy(&self) -> bool {
+        false
+    }
+
     /// The next move.
     fn next(&mut self, now: Tick) -> Move<Self::Query>;
 

@@ -29,6 +29,7 @@ use crate::id::RunId;
 use crate::ledger::{
     Account, AccountId, Cost, Crossing, Denied, Lacking, Ledger, Operation, Rows, Shortfall,
 };
+use crate::memory::Memory;
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
@@ -116,6 +117,8 @@ pub enum Why {
     SpawnsUsedUp(u32),
     /// So many runs of its tree are not over already.
     TreeFull(usize),
+    /// It would take more memory than all runs together may, which is so many bytes.
+    MemoryFull(usize),
     /// So many runs that the one which asks for it has started are not over already.
     TooManyChildren(u32),
     /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
@@ -158,6 +161,11 @@ impl fmt::Display for Refused {
                 f,
                 "{most} runs below the same first run are not over, and more are not allowed at once"
             ),
+            Why::MemoryFull(most) => write!(
+                f,
+                "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what this run begins with does not fit beside the others",
+                most >> 20
+            ),
             Why::TooManyChildren(most) => write!(
                 f,
                 "{most} child runs are not over, and more are not allowed at once (`concurrency.max_concurrent_children` of \
@@ -175,7 +183,9 @@ impl Kinded for Refused {
             Why::Illegal(source) => source.kind(),
             Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
-            Why::Full | Why::TreeFull(_) | Why::TooManyChildren(_) => ErrorKind::Exhausted,
+            Why::Full | Why::TreeFull(_) | Why::MemoryFull(_) | Why::TooManyChildren(_) => {
+                ErrorKind::Exhausted
+            }
             Why::Budget(denied) => denied.kind(),
             Why::Stale => ErrorKind::Bug,
         }
@@ -193,6 +203,7 @@ impl Error for Refused {
             | Why::Budget(_)
             | Why::SpawnsUsedUp(_)
             | Why::TreeFull(_)
+            | Why::MemoryFull(_)
             | Why::TooManyChildren(_)
             | Why::Stopping(_)
             | Why::Stale => None,
@@ -228,6 +239,8 @@ struct Standing {
     cancellable: bool,
     /// Not over.
     live: bool,
+    /// The memory that its values take, in bytes.
+    held: usize,
 }
 
 impl Standing {
@@ -237,6 +250,7 @@ impl Standing {
             active: matches!(status, Status::Created | Status::Running),
             cancellable: !status.is_terminal() && run.cancel.is_none(),
             live: !status.is_terminal(),
+            held: run.held(),
         }
     }
 }
@@ -276,6 +290,8 @@ pub struct State {
     /// Keys of evicted runs, the oldest first.
     late: VecDeque<String>,
     accounts: Accounts,
+    /// Where the memory that all of them take is counted.
+    memory: Arc<Memory>,
 }
 
 /// Under what the start key of a run is found.
@@ -290,8 +306,11 @@ fn join(principal: &str, key: &str) -> String {
 
 impl State {
     /// A state of these runs; `rows` are those of their accounts on which something happened.
-    pub fn new(runs: impl IntoIterator<Item = Arc<Run>>, rows: Rows) -> Self {
-        let mut state = Self::default();
+    pub fn new(runs: impl IntoIterator<Item = Arc<Run>>, rows: Rows, memory: Arc<Memory>) -> Self {
+        let mut state = Self {
+            memory,
+            ..Self::default()
+        };
         for run in runs {
             state.enter(None, &run);
             state.runs.insert(run.id.clone(), run);
@@ -344,9 +363,26 @@ impl State {
                 return refused(Why::KeyTaken(taken.clone()));
             }
         }
+        self.check_memory(draft)?;
         self.check_children(draft)?;
         self.accounts.check_trees(draft, on.most_in_tree)?;
         self.accounts.plan(draft, on.arrival)
+    }
+
+    /// Refuses a draft that creates a run whose inputs do not fit. What happens to runs that are there is counted, and was asked for before.
+    fn check_memory(&self, draft: &Draft) -> Result<(), Refused> {
+        let mut added = 0;
+        for drafted in draft.runs.iter().filter(|drafted| drafted.base.is_none()) {
+            added += drafted.record.held();
+            if !self.memory.fits(added) {
+                return Err(Refused {
+                    change: drafted.first,
+                    run: drafted.record.id.clone(),
+                    why: Why::MemoryFull(self.memory.most()),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a draft with which more runs that one run has started would not be over than it may have at once. What ends in the same
@@ -450,6 +486,8 @@ impl State {
                 self.keys.insert(key, run.id.clone());
             }
         }
+        self.memory
+            .count(before.map_or(0, |was| was.held), now.held);
         let (was_active, was_cancellable) =
             before.map_or((false, false), |was| (was.active, was.cancellable));
         self.count(was_active, now.active);
@@ -498,6 +536,7 @@ impl State {
             }
         }
         let was = Standing::of(&run);
+        self.memory.count(was.held, 0);
         self.count(was.active, false);
         self.count_child(&run, was.live, false);
         self.cancellable.remove(id);

@@ -44,12 +44,15 @@ use crate::definition::{Graph, HookEvent};
 use crate::error::with_sources;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
+use crate::memory::{Charge, Memory};
 use crate::model::graph::{At, State};
 use crate::model::{Event, Failure, GraphEvent, Life, Outcome, Run, RunEvent, Slot, Suspension};
 use crate::policy::Policy;
 
 /// Steps without an effect that are walked before the driver looks for requests again.
 const NOTE_STEPS: usize = 64;
+/// Bytes that such steps assign before it does; a run whose state is larger is walked where it holds nobody up.
+const NOTE_BYTES: usize = 1 << 20;
 /// Warnings that a run records in one life of the daemon.
 const MOST_WARNINGS: usize = 1000;
 /// Characters of a warning.
@@ -70,6 +73,12 @@ pub struct Walker {
     policy: Arc<Policy>,
     run: Arc<Run>,
     cost: CostSource,
+    /// The memory that all runs share.
+    memory: Arc<Memory>,
+    /// What was taken of it, and is not in the record yet.
+    charges: Vec<Arc<Charge>>,
+    /// Bytes assigned since the machine was last asked.
+    assigned: usize,
     /// Things the author of the graph should know, not yet recorded.
     notes: Vec<String>,
     /// What was recorded of them in this life, by node: a loop says each thing once.
@@ -102,6 +111,9 @@ impl Walker {
             policy,
             run,
             cost: CostSource::default(),
+            memory: Arc::default(),
+            charges: Vec::new(),
+            assigned: 0,
             notes: Vec::new(),
             warned: Arc::default(),
             running: BTreeMap::new(),
@@ -120,6 +132,12 @@ impl Walker {
     #[must_use]
     pub fn with_cost(self, cost: CostSource) -> Self {
         Self { cost, ..self }
+    }
+
+    /// The walker, which takes no more of `memory` than there is; without it there is no limit but its own.
+    #[must_use]
+    pub fn within(self, memory: Arc<Memory>) -> Self {
+        Self { memory, ..self }
     }
 
     /// Reads the clock. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
@@ -286,6 +304,11 @@ impl Machine for Walker {
 
     fn rebase(&mut self, run: Arc<Run>) {
         self.run = run;
+        self.charges.clear();
+    }
+
+    fn is_heavy(&self) -> bool {
+        self.walk().vars.bytes() > NOTE_BYTES
     }
 
     fn hold(&mut self, why: Suspension) {
@@ -300,6 +323,7 @@ impl Machine for Walker {
         self.look(now);
         let now = now.at;
         let mut events = Vec::new();
+        self.assigned = 0;
         loop {
             match &self.run.life {
                 Life::Running => {}
@@ -309,7 +333,9 @@ impl Machine for Walker {
             match self.turn(now, &mut events) {
                 Turn::Call(call) => return Move::Call(events, call),
                 Turn::Wait(until) => return Move::Wait(events, until),
-                Turn::Again if events.len() >= NOTE_STEPS => return Move::Note(events),
+                Turn::Again if events.len() >= NOTE_STEPS || self.assigned >= NOTE_BYTES => {
+                    return Move::Note(events);
+                }
                 Turn::Again => {}
             }
         }

@@ -47,7 +47,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 17] = [
+pub(super) const SETTINGS: [Setting; 18] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -139,6 +139,12 @@ pub(super) const SETTINGS: [Setting; 17] = [
         "Largest message on the control API.",
     ),
     setting(
+        "limits.memory_mb",
+        "RYE_LIMITS_MEMORY_MB",
+        Shape::Number,
+        "Memory in MiB that the values of all runs together may take; auto: half of what the host, or its cgroup, has.",
+    ),
+    setting(
         "budget.day",
         "RYE_BUDGET_DAY",
         Shape::Text,
@@ -196,6 +202,23 @@ pub(super) struct LimitsLayer {
     pub(super) bash_timeout_seconds: Option<NonZeroU64>,
     pub(super) output_bytes: Option<NonZeroUsize>,
     pub(super) message_bytes: Option<NonZeroUsize>,
+    pub(super) memory_mb: Option<Megabytes>,
+}
+
+/// A number of MiB, or `auto`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Megabytes(pub(super) Option<NonZeroUsize>);
+
+impl<'de> Deserialize<'de> for Megabytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        if value == "auto" {
+            return Ok(Self(None));
+        }
+        let most = NonZeroUsize::deserialize(&value);
+        most.map(|most| Self(Some(most)))
+            .map_err(|error| D::Error::custom(format!("{error}, or `auto`")))
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

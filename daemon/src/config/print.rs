@@ -61,6 +61,10 @@ fn value(config: &Config, key: &str) -> Value {
         "limits.bash_timeout_seconds" => json!(config.limits.bash_timeout.as_secs()),
         "limits.output_bytes" => json!(config.limits.output_bytes),
         "limits.message_bytes" => json!(config.limits.message_bytes),
+        "limits.memory_mb" => {
+            let most = config.limits.memory_mb;
+            most.map_or_else(|| json!("auto"), |most| json!(most))
+        }
         "budget.day" => cap(config.budget.day),
         "budget.month" => cap(config.budget.month),
         other => unreachable!("`{other}` is in the table of settings and has no value"),

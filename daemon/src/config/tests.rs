@@ -93,6 +93,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_LIMITS_BASH_TIMEOUT_SECONDS", "3"),
         ("RYE_LIMITS_OUTPUT_BYTES", "4"),
         ("RYE_LIMITS_MESSAGE_BYTES", "5"),
+        ("RYE_LIMITS_MEMORY_MB", "6"),
         ("RYE_BUDGET_DAY", "0.50"),
         ("RYE_BUDGET_MONTH", "none"),
     ];
@@ -116,6 +117,9 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.shutdown_grace, Duration::ZERO);
     assert_eq!(config.segment_bytes, 65_536);
     assert_eq!(config.limits.message_bytes.get(), 5);
+    assert_eq!(config.limits.memory_mb.map(NonZeroUsize::get), Some(6));
+    let host = load_with(&[], &[("RYE_LIMITS_MEMORY_MB", "auto")]).unwrap();
+    assert_eq!(host.config.limits.memory_mb, None);
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());
     assert_eq!(config.budget.month, None);
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
-use rye_core::machine::{Call, CallOutcome, Certainty, Machine};
+use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{Effect, Event, Failure};
 use rye_core::state::{Refused, Why};
 
-use super::{Job, Kind};
+use super::{Job, Kind, Query};
 use crate::journal::Change;
+use crate::task;
 
 /// What is to happen next.
 pub(super) struct Plan<K: Kind> {
@@ -51,6 +52,21 @@ impl<K: Kind> Plan<K> {
             changes: Vec::new(),
             calls: Vec::new(),
         }
+    }
+
+    /// Asks the machine for its next move; one that may take long is made where it holds up no other run.
+    pub(super) async fn next(&mut self, now: Tick) -> Move<Query<K>> {
+        if !self.machine.is_heavy() {
+            return self.machine.next(now);
+        }
+        let mut machine = self.machine.clone();
+        let work = move || {
+            let next = machine.next(now);
+            (machine, next)
+        };
+        let (machine, next) = task::blocking("walk on", work).await;
+        self.machine = machine;
+        next
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -117,7 +133,7 @@ pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TooManyChildren(_) => ("too_many_children", false),
-        Why::TreeFull(_) => ("resource_exhausted", true),
+        Why::TreeFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
         // What was drawn up for the child run cannot be, however often it is drawn up.
         Why::Illegal(_) => ("internal", false),
         Why::NotLive

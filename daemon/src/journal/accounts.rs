@@ -40,11 +40,14 @@ impl Journal {
             return Ok(known);
         }
         let account = id.clone();
-        let closed = self.look_up(move |index| index.closed(&account)).await?;
+        let closed = self
+            .shared
+            .look_up(move |index| index.closed(&account))
+            .await?;
         let Some(closed) = closed else {
             return Ok(None);
         };
-        let mut stored = self.archived(&closed.by).await?;
+        let mut stored = self.shared.archived(&closed.by).await?;
         let closed = stored.as_mut().and_then(|stored| stored.closed.remove(id));
         Ok(closed.map(|account| AccountRow {
             account: Arc::new(account),
@@ -106,7 +109,10 @@ impl Journal {
             return Ok(cost);
         }
         let account = id.clone();
-        let closed = self.look_up(move |index| index.closed(&account)).await?;
+        let closed = self
+            .shared
+            .look_up(move |index| index.closed(&account))
+            .await?;
         Ok(closed.map(|closed| closed.cost).unwrap_or_default())
     }
 

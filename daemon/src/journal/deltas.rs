@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::run_stream::RunStream;
 use super::watermark::lock;
-use super::{Feed, FeedError, Line};
+use super::{Error, Feed, Line};
 
 /// Most bytes that wait for one listener.
 const MOST_WAITING: usize = 32 << 10;
@@ -242,7 +242,7 @@ impl Live {
     }
 
     /// What is shown next; `None` after the event that ended the run. After an error it is over. Cancel safe.
-    pub async fn next(&mut self) -> Option<Result<Shown, FeedError>> {
+    pub async fn next(&mut self) -> Option<Result<Shown, Error>> {
         loop {
             if let Some(delta) = self.take() {
                 return Some(Ok(Shown::Delta(delta)));

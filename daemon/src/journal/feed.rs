@@ -1,83 +1,155 @@
 //! The events of a run as they come: what has been, then what comes, without gap or duplicate.
+//!
+//! **Owns** a page of what has been, or a place among the listeners of the run. A reader who falls behind the listeners reads what it
+//! missed as what has been: it is never cut, and takes no more memory than one who does not.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use rye_core::error::{ErrorKind, Kinded};
+use futures_util::future::BoxFuture;
 use rye_core::id::Seq;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Line;
+use super::replay::{Bookmark, Replay};
 use super::run_stream::Listener;
+use super::{Error, Line};
 
-/// Why a feed ended before its run did.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FeedError {
-    /// The reader was too slow; a feed from the event after `last` continues.
-    #[error("the reader fell behind after event {last}")]
-    Lagged {
-        /// The last event it was given.
-        last: Seq,
-    },
-    /// The journal was closed.
-    #[error("the journal was closed after event {last}")]
-    Closed {
-        /// The last event it was given.
-        last: Seq,
-    },
-}
-
-impl Kinded for FeedError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Lagged { .. } => ErrorKind::Exhausted,
-            Self::Closed { .. } => ErrorKind::Unavailable,
-        }
-    }
-}
+/// A page on its way, and who reads it.
+type Reading = BoxFuture<'static, Result<(Replay, Vec<Line>), Error>>;
 
 /// A subscription to one run.
 pub struct Feed {
-    replay: VecDeque<Line>,
-    live: Option<Listener>,
+    page: VecDeque<Line>,
+    from: From,
     /// The last event given out, or the one before the first.
     last: Seq,
 }
 
+/// Where the next events come from.
+enum From {
+    /// What has been.
+    Past(Replay),
+    /// A page of it that is being read.
+    Reading(Reading),
+    /// What comes.
+    Present(Bookmark, Listener),
+    /// There are no more.
+    Over,
+}
+
 impl Feed {
-    pub(super) fn new(replay: Vec<Line>, live: Option<Listener>, last: Seq) -> Self {
+    /// The events after `last` that `replay` reads, and those that come then.
+    pub(super) const fn new(replay: Replay, last: Seq) -> Self {
         Self {
-            replay: replay.into(),
-            live,
+            page: VecDeque::new(),
+            from: From::Past(replay),
             last,
         }
     }
 
+    /// Reads the first events that have been, so that whoever asked is told if they cannot be read.
+    pub(super) async fn begin(&mut self) -> Result<(), Error> {
+        self.turn();
+        self.read().await
+    }
+
     /// The next event; `None` after the one that ended the run. After an error the feed is over. Cancel safe.
-    pub async fn next(&mut self) -> Option<Result<Line, FeedError>> {
-        if let Some(line) = self.replay.pop_front() {
-            self.last = line.seq;
-            return Some(Ok(line));
-        }
+    pub async fn next(&mut self) -> Option<Result<Line, Error>> {
         loop {
-            let last = self.last;
-            let failure = match self.live.as_mut()?.next().await {
-                Ok(message) => {
-                    if message.last {
-                        self.live = None;
+            if let Some(line) = self.page.pop_front() {
+                self.last = line.seq;
+                return Some(Ok(line));
+            }
+            self.turn();
+            match &mut self.from {
+                From::Over => return None,
+                From::Past(_) => {}
+                From::Reading(_) => {
+                    if let Err(error) = self.read().await {
+                        return Some(Err(error));
                     }
-                    if message.line.seq <= last {
-                        // The reader asked for later events only.
-                        continue;
-                    }
-                    self.last = message.line.seq;
-                    return Some(Ok(message.line.as_ref().clone()));
                 }
-                Err(RecvError::Lagged(_)) => FeedError::Lagged { last },
-                Err(RecvError::Closed) => FeedError::Closed { last },
-            };
-            self.live = None;
-            return Some(Err(failure));
+                From::Present(_, listener) => match listener.next().await {
+                    Ok(message) => {
+                        if message.last {
+                            self.from = From::Over;
+                        }
+                        // The reader may have asked for later events only.
+                        if message.line.seq > self.last {
+                            self.last = message.line.seq;
+                            return Some(Ok(message.line.as_ref().clone()));
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => self.look_back(),
+                    Err(RecvError::Closed) => {
+                        self.from = From::Over;
+                        return Some(Err(Error::Closed));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Who has missed something reads it as what has been.
+    fn look_back(&mut self) {
+        self.from = match std::mem::replace(&mut self.from, From::Over) {
+            From::Present(bookmark, _) => From::Reading(Box::pin(async {
+                let replay = bookmark.open().await?;
+                Ok((replay, Vec::new()))
+            })),
+            other @ (From::Past(_) | From::Reading(_) | From::Over) => other,
+        };
+    }
+
+    /// Begins to read the next page of what has been; where there is none, listens.
+    fn turn(&mut self) {
+        self.from = match std::mem::replace(&mut self.from, From::Over) {
+            From::Past(replay) => self.after(replay),
+            other @ (From::Reading(_) | From::Present(..) | From::Over) => other,
+        };
+    }
+
+    fn after(&self, replay: Replay) -> From {
+        let next = self.last.next();
+        let last = replay.last();
+        if next <= last {
+            return From::Reading(Box::pin(async move {
+                let (replay, page) = replay.page(next, last).await;
+                Ok((replay, page?))
+            }));
+        }
+        let Some(stream) = replay.stream() else {
+            return From::Over;
+        };
+        let mut published = stream.published();
+        if published.head.seq >= next {
+            drop(published);
+            return From::Past(replay);
+        }
+        // Under the lock: who listens hears all that comes behind this.
+        if stream.rest.borrow().ended {
+            return From::Over;
+        }
+        let listener = stream.listen(&mut published);
+        drop(published);
+        From::Present(replay.bookmark(), listener)
+    }
+
+    /// Waits for the page that is being read. Cancel safe: it goes on being read.
+    async fn read(&mut self) -> Result<(), Error> {
+        let From::Reading(reading) = &mut self.from else {
+            return Ok(());
+        };
+        match reading.await {
+            Ok((replay, page)) => {
+                self.from = From::Past(replay);
+                self.page = page.into();
+                Ok(())
+            }
+            Err(error) => {
+                self.from = From::Over;
+                Err(error)
+            }
         }
     }
 }

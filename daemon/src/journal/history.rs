@@ -1,6 +1,7 @@
-//! What a run has done so far, read back: from the log while it holds the events, from the verified transcript before.
+//! The records of a run, read back from the log, and its transcript rendered from them once more.
 
-use std::io::{self, BufReader};
+use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use rye_core::clock::Timestamp;
@@ -9,8 +10,8 @@ use rye_core::id::{Lsn, RunId, Seq};
 use super::record::{Body, Record, Rendered};
 use super::run_stream::RunStream;
 use super::transcript::{self, Fact, Head};
-use super::transcript_file::{existing_transcript, transcript_path};
-use super::{Error, Line, Shared};
+use super::transcript_file::transcript_path;
+use super::{Error, Shared};
 
 /// Lines rendered again are handed on in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -23,13 +24,13 @@ fn lost(lsn: Lsn, seq: Seq) -> io::Error {
     )
 }
 
-/// Hands the records of `run` at `places`, which are in order, to `sink`. A frame is read once, however many of them it
+/// Hands the records of `run` at `places`, which are in order, to `sink`, until it has enough. A frame is read once, however many of them it
 /// holds.
-fn each_record(
+pub(super) fn each_record(
     shared: &Shared,
     run: &RunId,
     places: &[(Seq, Lsn)],
-    mut sink: impl FnMut(Lsn, Timestamp, Record) -> io::Result<()>,
+    mut sink: impl FnMut(Lsn, Timestamp, Record) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<()> {
     for frame in places.chunk_by(|(_, one), (_, next)| one == next) {
         let Some(&(first, lsn)) = frame.first() else {
@@ -45,7 +46,9 @@ fn each_record(
             let record = records
                 .find(|record| record.seq == seq)
                 .ok_or_else(|| lost(lsn, seq))?;
-            sink(lsn, at, record)?;
+            if sink(lsn, at, record)?.is_break() {
+                return Ok(());
+            }
         }
     }
     Ok(())
@@ -83,7 +86,7 @@ pub(super) fn render_again(
             at = head.bytes;
             lines.clear();
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     if head == to {
         sink(at, &lines)
@@ -96,74 +99,6 @@ pub(super) fn render_again(
             ),
         ))
     }
-}
-
-/// The events `first..=last` of a run in memory. Blocks.
-pub(super) fn of_track(
-    shared: &Shared,
-    stream: &RunStream,
-    first: Seq,
-    last: Seq,
-) -> Result<Vec<Line>, Error> {
-    // Nothing stands before the first event, in particular no transcript that would have to be there.
-    let first = first.max(Seq(1));
-    loop {
-        let (anchor, places) = {
-            let published = stream.published();
-            (published.anchor, published.places(first, last))
-        };
-        match from_log(shared, stream, &places) {
-            Ok(recent) => {
-                let mut lines = if first <= anchor.seq {
-                    of_transcript(&stream.spec.files, &stream.id, &anchor, first)?
-                } else {
-                    Vec::new()
-                };
-                lines.retain(|line| line.seq <= last);
-                lines.extend(recent);
-                return Ok(lines);
-            }
-            // A checkpoint came in between: the transcript has them now.
-            Err(_) if stream.published().anchor.seq > anchor.seq => {}
-            Err(source) => {
-                return Err(Error::DataLoss {
-                    run: stream.id.clone(),
-                    source: Box::new(source),
-                });
-            }
-        }
-    }
-}
-
-fn from_log(shared: &Shared, stream: &RunStream, places: &[(Seq, Lsn)]) -> io::Result<Vec<Line>> {
-    let mut lines = Vec::with_capacity(places.len());
-    each_record(shared, &stream.id, places, |lsn, timestamp, record| {
-        lines.push(Line {
-            seq: record.seq,
-            lsn,
-            timestamp,
-            payload: record.event.shown().into(),
-            event_type: record.event.event_type,
-        });
-        Ok(())
-    })?;
-    Ok(lines)
-}
-
-/// The events from `first` to `head` as the run's transcript tells them, all of it verified. Blocks.
-pub(super) fn of_transcript(
-    files: &str,
-    run: &RunId,
-    head: &Head,
-    first: Seq,
-) -> Result<Vec<Line>, Error> {
-    let file = existing_transcript(files, run);
-    let lines = file
-        .map_err(transcript::Fault::Read)
-        .and_then(|file| transcript::verify(BufReader::new(file), run, head));
-    let mut lines = lines.map_err(|fault| damaged(files, run, fault))?;
-    lines.retain(|line| line.seq >= first);
-    Ok(lines)
 }
 
 /// The transcript of `run`, whose files are below `files`, is not what was written.

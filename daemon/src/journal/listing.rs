@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
-use rye_core::id::{ItemId, Lsn, RunId, Seq};
+use rye_core::id::{ItemId, Lsn, RunId};
 use rye_core::model::{Run, Status};
 use rye_core::state::{self, Age};
 
 use super::archive::Stored;
 use super::index::{Entry, Going, Index, IndexError};
 use super::sequencer::Sequencer;
-use super::{Error, IndexState, Journal, Line, Summary, Ticket, history};
+use super::{Error, IndexState, Journal, Shared, Summary, Ticket};
 use crate::task;
 
 /// Which runs are listed; an empty or absent field lets all pass.
@@ -122,7 +122,7 @@ impl Journal {
             self.durable(Ticket { lsn }).await?;
             return Ok(Some(run));
         }
-        Ok(self.archived(id).await?.map(|stored| stored.run))
+        Ok(self.shared.archived(id).await?.map(|stored| stored.run))
     }
 
     /// The run that `principal` started with `key`, once it is durable.
@@ -137,7 +137,8 @@ impl Journal {
             return Ok(Some(id));
         }
         let (principal, key) = (principal.to_owned(), key.to_owned());
-        self.look_up(move |index| index.by_start_key(&principal, &key))
+        self.shared
+            .look_up(move |index| index.by_start_key(&principal, &key))
             .await
     }
 
@@ -156,21 +157,22 @@ impl Journal {
             let filter = filter.clone();
             // One that ends while we look may be found in both places.
             let found_before: HashSet<RunId> = runs.iter().map(|run| run.id.clone()).collect();
-            self.look_up(move |index| {
-                let mut found = Vec::new();
-                index.newest_first(filter.parent.as_ref(), before.as_ref(), |run| {
-                    if filter.passes(&Traits::from(&run)) && !found_before.contains(&run.id) {
-                        found.push(run);
-                    }
-                    if found.len() < wanted {
-                        Going::On
-                    } else {
-                        Going::Stop
-                    }
-                })?;
-                Ok(found)
-            })
-            .await?
+            self.shared
+                .look_up(move |index| {
+                    let mut found = Vec::new();
+                    index.newest_first(filter.parent.as_ref(), before.as_ref(), |run| {
+                        if filter.passes(&Traits::from(&run)) && !found_before.contains(&run.id) {
+                            found.push(run);
+                        }
+                        if found.len() < wanted {
+                            Going::On
+                        } else {
+                            Going::Stop
+                        }
+                    })?;
+                    Ok(found)
+                })
+                .await?
         } else {
             Vec::new()
         };
@@ -281,32 +283,19 @@ impl Journal {
         });
         (runs, shown)
     }
+}
 
-    /// The events of an ended run that has left memory.
-    pub(super) async fn archived_history(
-        &self,
-        id: &RunId,
-        first: Seq,
-    ) -> Result<Vec<Line>, Error> {
-        let Some(Stored { run, head, .. }) = self.archived(id).await? else {
-            return Err(Error::Unknown { run: id.clone() });
-        };
-        task::blocking("read a history", move || {
-            history::of_transcript(&run.spec.files, &run.id, &head, first)
-        })
-        .await
-    }
-
-    pub(super) async fn indexed(&self, id: &RunId) -> Result<Option<Entry>, Error> {
+impl Shared {
+    pub(super) async fn indexed(self: &Arc<Self>, id: &RunId) -> Result<Option<Entry>, Error> {
         let id = id.clone();
         self.look_up(move |index| index.run(&id)).await
     }
 
-    pub(super) async fn archived(&self, id: &RunId) -> Result<Option<Stored>, Error> {
+    pub(super) async fn archived(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
         let Some(entry) = self.indexed(id).await? else {
             return Ok(None);
         };
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(self);
         let stored = task::blocking("read the archive", move || {
             shared.archive.read(entry.offset)
         })
@@ -314,7 +303,7 @@ impl Journal {
         .map_err(|source| {
             // Nothing is lost that another version reads.
             if source.kind() == io::ErrorKind::Unsupported {
-                let path = self.shared.dir.join("archive");
+                let path = self.dir.join("archive");
                 let what = "read";
                 return Error::Files { what, path, source };
             }
@@ -333,7 +322,7 @@ impl Journal {
 
     /// Asks the index; if it fails, has it built anew and asks once more.
     pub(super) async fn look_up<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         question: impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static,
     ) -> Result<T, Error> {
         let question = Arc::new(question);
@@ -351,10 +340,10 @@ impl Journal {
     }
 
     async fn ask<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         question: &Arc<impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static>,
     ) -> Result<Result<T, IndexError>, Error> {
-        let mut states = self.shared.index.subscribe();
+        let mut states = self.index.subscribe();
         let state = states
             .wait_for(|state| !matches!(state, IndexState::Opening))
             .await
@@ -369,8 +358,8 @@ impl Journal {
         }
     }
 
-    fn distrust_index(&self) {
-        self.shared.index.send_replace(IndexState::Opening);
-        self.shared.keeping.post(|inbox| inbox.suspect = true);
+    fn distrust_index(self: &Arc<Self>) {
+        self.index.send_replace(IndexState::Opening);
+        self.keeping.post(|inbox| inbox.suspect = true);
     }
 }

@@ -126,7 +126,7 @@ impl Journal {
             let open = move || Reading::of_memory(shared, &stream, extract);
             task::blocking("open a transcript", open).await?
         } else {
-            let Some(stored) = self.archived(id).await? else {
+            let Some(stored) = self.shared.archived(id).await? else {
                 return Err(Error::Unknown { run: id.clone() });
             };
             let open = move || Reading::of_archive(shared, &stored, extract);

@@ -16,6 +16,7 @@ use rye_core::clock::Timestamp;
 use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, Lsn, RunId};
 use rye_core::ledger::Ledger;
+use rye_core::memory::Memory;
 use rye_core::state::{Change, State};
 
 use super::archive::{Archive, ArchiveOffset, Base, Stored};
@@ -77,7 +78,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
         });
     }
 
-    let mut replay = Replay::new(base.unwrap_or_default(), &objects);
+    let mut replay = Replay::new(base.unwrap_or_default(), &objects, &options.memory);
     let tail = scan(&dir, &ids, &mut replay)?;
     replay.forgive();
 
@@ -260,13 +261,13 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(base: Base, objects: &'a object::Store) -> Self {
+    fn new(base: Base, objects: &'a object::Store, memory: &Arc<Memory>) -> Self {
         let mut positions = Positions::default();
         for Stored { run, head, .. } in &base.runs {
             positions.restore(run, *head, base.lsn);
         }
         let runs = base.runs.into_iter().map(|stored| stored.run);
-        let state = State::new(runs, base.ledger);
+        let state = State::new(runs, base.ledger, Arc::clone(memory));
         Self {
             objects,
             base: base.lsn,

@@ -144,12 +144,15 @@ impl RunStream {
 impl Published {
     /// Where the events from `first` to `last` lie; events up to the anchor are left out.
     pub(super) fn places(&self, first: Seq, last: Seq) -> Vec<(Seq, Lsn)> {
-        let after = self.anchor.seq;
-        self.lsns
-            .iter()
-            .zip(after.0 + 1..)
+        let begin = self.anchor.seq.0 + 1;
+        let place = |seq: u64| {
+            let place = usize::try_from(seq.saturating_sub(begin)).unwrap_or(usize::MAX);
+            place.min(self.lsns.len())
+        };
+        let (from, to) = (place(first.0), place(last.0.saturating_add(1)));
+        let lsns = self.lsns.range(from..to.max(from));
+        lsns.zip(first.0.max(begin)..)
             .map(|(lsn, seq)| (Seq(seq), *lsn))
-            .filter(|(seq, _)| (first..=last).contains(seq))
             .collect()
     }
 }

@@ -63,6 +63,16 @@ impl Reading {
         NAMES.contains(&event_type)
     }
 
+    /// Takes in what the events of a page say; reads what is not in them from `objects`. Blocks.
+    fn take_page(mut self, page: Vec<Line>, objects: &object::Store) -> Result<Self, Unreadable> {
+        for line in page {
+            if Self::concerns(&line.event_type) {
+                self.take(line.event(objects)?);
+            }
+        }
+        Ok(self)
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Run(RunEvent::StepStarted { node, .. }) => self.walked.open = Some(node),
@@ -132,19 +142,6 @@ impl Reading {
     }
 }
 
-impl Walked {
-    /// What the events of a run say; reads what is not in them from `objects`. Blocks.
-    fn of(history: Vec<Line>, objects: &object::Store) -> Result<Self, Unreadable> {
-        let mut reading = Reading::default();
-        for line in history {
-            if Reading::concerns(&line.event_type) {
-                reading.take(line.event(objects)?);
-            }
-        }
-        Ok(reading.walked)
-    }
-}
-
 impl Journal {
     /// The steps `run` has taken, each with its error in full. It is an error if events are lost that may be of steps.
     pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
@@ -153,14 +150,18 @@ impl Journal {
 
     /// The steps `run` has taken, and the one it is at or ended in. It is an error if events are lost that may be of them.
     pub async fn walked(&self, run: &RunId) -> Result<Walked, Error> {
-        let history = self.history(run).await?;
-        let shared = Arc::clone(&self.shared);
-        let walked = task::blocking("read the steps of a run", move || {
-            Walked::of(history, &shared.objects)
-        });
-        walked.await.map_err(|source| Error::DataLoss {
-            run: run.clone(),
-            source: Box::new(source),
-        })
+        let mut pages = self.pages(run).await?;
+        let mut reading = Reading::default();
+        while let Some(page) = pages.next().await? {
+            let shared = Arc::clone(&self.shared);
+            let read = task::blocking("read the steps of a run", move || {
+                reading.take_page(page, &shared.objects)
+            });
+            reading = read.await.map_err(|source| Error::DataLoss {
+                run: run.clone(),
+                source: Box::new(source),
+            })?;
+        }
+        Ok(reading.walked)
     }
 }

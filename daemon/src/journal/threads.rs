@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use rye_core::clock::Clock;
 use rye_core::id::{Epoch, RunId};
+use rye_core::memory::Memory;
 use rye_core::model::{Pages, Run, Syncing};
 use tokio::sync::watch;
 
@@ -59,6 +60,7 @@ pub(super) struct Shared {
     pub(super) keeping: Mailbox<archiver::Inbox>,
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
+    pub(super) memory: Arc<Memory>,
 }
 
 impl fmt::Debug for Shared {
@@ -138,6 +140,7 @@ pub(super) fn start(
         keeping: Mailbox::default(),
         archive: opened.archive,
         index: watch::Sender::new(IndexState::Opening),
+        memory: options.memory,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {
         tracing::warn!(%error, "log segments that are not needed cannot be removed");

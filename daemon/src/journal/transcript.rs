@@ -223,22 +223,3 @@ pub(super) fn intact(reader: impl BufRead, run: &RunId, anchor: &Head) -> Cursor
     }
     cursor
 }
-
-/// Reads the events of a transcript from its first byte to `head`, and checks that it is exactly what was written.
-pub(super) fn verify(reader: impl BufRead, run: &RunId, head: &Head) -> Result<Vec<Line>, Fault> {
-    // A line without end must not fill the memory.
-    let mut reader = reader.take(head.bytes);
-    let mut lines = Vec::new();
-    let mut cursor = Cursor::default();
-    let mut text = Vec::new();
-    while cursor.at < head.bytes {
-        text.clear();
-        reader.read_until(b'\n', &mut text).map_err(Fault::Read)?;
-        if text.pop() != Some(b'\n') {
-            return Err(Fault::Short(cursor.at));
-        }
-        lines.extend(cursor.pass(run, &text)?);
-    }
-    cursor.meet(head)?;
-    Ok(lines)
-}

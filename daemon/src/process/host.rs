@@ -44,6 +44,24 @@ pub fn most_open_files() -> usize {
     usize::try_from(inherited_open_files().soft).unwrap_or(usize::MAX)
 }
 
+/// The memory in bytes that this process may take at most: that of the machine, of its cgroup, or of its limit on addresses, whichever
+/// is least.
+pub fn memory_of_host() -> usize {
+    let mut host = sysinfo::System::new();
+    host.refresh_memory();
+    let cgroup = host.cgroup_limits().map(|limits| limits.total_memory);
+    let addresses = getrlimit(Resource::RLIMIT_AS).map(|(soft, _)| soft);
+    let bounds = [Some(host.total_memory()), cgroup, addresses.ok()];
+    let least = bounds
+        .into_iter()
+        .flatten()
+        .filter(|bytes| *bytes > 0)
+        .min();
+    least.map_or(usize::MAX, |bytes| {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    })
+}
+
 /// The limit on open files now in force.
 pub(super) fn inherited_open_files() -> OpenFiles {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));

@@ -4,7 +4,7 @@ use rye_core::error::{ErrorKind, Kinded, with_sources};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-use crate::journal::{self, FeedError};
+use crate::journal;
 use crate::port::Refusal;
 use crate::{cache, inspect, projects, supervisor};
 
@@ -115,12 +115,6 @@ impl From<projects::Error> for Status {
 
 impl From<cache::Error> for Status {
     fn from(error: cache::Error) -> Self {
-        of(&error)
-    }
-}
-
-impl From<FeedError> for Status {
-    fn from(error: FeedError) -> Self {
         of(&error)
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rye_core::clock::{Tick, Timestamp};
-use rye_core::id::{ItemId, ItemRef, RunId};
+use rye_core::id::{ItemId, ItemRef, RunId, Seq};
 use rye_core::ledger::{AccountId, CallNo, Caps, Usage};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{
@@ -361,7 +361,10 @@ fn tree(directory: &Path) -> Vec<(RunId, Change)> {
 /// What the events of a run say: its calls, each with what it was settled at.
 async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>> {
     let mut calls = BTreeMap::new();
-    for line in services.journal.history(run).await.unwrap() {
+    let record = services.journal.run(run).await.unwrap().unwrap();
+    let mut feed = services.journal.subscribe(run, Seq(1)).await.unwrap();
+    for _ in 0..record.seq.0 {
+        let line = feed.next().await.unwrap().unwrap();
         match Event::read(&line.event_type, &line.payload).unwrap() {
             Event::Run(RunEvent::BudgetHeld { call, .. }) => {
                 assert!(calls.insert(call.0, None).is_none(), "{run}: {call} twice");

@@ -1,5 +1,6 @@
 //! What a graph takes: defaults and the check against `config_schema`.
 
+use rye_schema::{About as Cause, Problem, Schema, Untold};
 use serde_json::Value;
 
 use super::read::shorten;
@@ -9,53 +10,43 @@ use crate::model::{Failure, Object};
 
 /// Most problems reported at once.
 const MAX_PROBLEMS: usize = 20;
+/// The code of inputs that do not fit.
+const MISFIT: &str = "input_validation_failed";
 
 /// The inputs a graph declares.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs {
-    declared: Option<Declared>,
-}
-
-#[derive(Debug, Clone)]
-struct Declared {
-    schema: Value,
-    validator: jsonschema::Validator,
+    declared: Option<Schema>,
 }
 
 impl Inputs {
     /// Compiles the schema; the error is a JSON pointer into it and what is wrong there.
     pub fn new(schema: &Value) -> Result<Self, (String, String)> {
-        let validator = jsonschema::validator_for(schema).map_err(|error| {
-            (
-                error.instance_path().as_str().to_owned(),
-                format!("not a JSON schema: {}", shorten(&error.to_string())),
-            )
-        })?;
+        let declared = Schema::new(schema).map_err(|unusable| (unusable.at, unusable.problem))?;
         Ok(Self {
-            declared: Some(Declared {
-                schema: schema.clone(),
-                validator,
-            }),
+            declared: Some(declared),
         })
     }
 
     /// The schema, as the file has it.
     pub fn schema(&self) -> Option<&Value> {
-        self.declared.as_ref().map(|declared| &declared.schema)
+        self.declared.as_ref().map(Schema::source)
     }
 
     /// Properties whose default would be refused, with the reason.
     pub(super) fn bad_defaults(&self) -> Vec<(String, String)> {
-        let Some(Declared { schema, validator }) = &self.declared else {
+        let Some(schema) = &self.declared else {
             return Vec::new();
         };
         let mut bad = Vec::new();
-        for (key, default) in defaults(schema) {
+        for (key, default) in defaults(schema.source()) {
             let alone = Value::Object([(key.clone(), default.clone())].into_iter().collect());
-            for error in validator.iter_errors(&alone) {
-                if input_of(error.instance_path().as_str()) == *key {
-                    bad.push((key.clone(), shorten(&error.to_string())));
+            match schema.problems(&alone, MAX_PROBLEMS) {
+                Ok(problems) => {
+                    let about_it = problems.iter().filter(|told| input_of(&told.at) == *key);
+                    bad.extend(about_it.map(|told| (key.clone(), shorten(&told.message))));
                 }
+                Err(untold) => bad.push((key.clone(), format!("it {untold}"))),
             }
         }
         bad
@@ -63,7 +54,7 @@ impl Inputs {
 
     /// What a use with these parameters would be refused for, whatever their templates come to.
     pub fn misfits(&self, params: &Object) -> Vec<(About, String)> {
-        let Some(Declared { schema, validator }) = &self.declared else {
+        let Some(schema) = &self.declared else {
             return Vec::new();
         };
         // What is null is left out when the use comes to it.
@@ -72,23 +63,26 @@ impl Inputs {
         let is_open = |key: &str| given.get(key).is_some_and(|v| !references(v).is_empty());
         let any_open = given.keys().any(|key| is_open(key));
         let mut whole = given.clone();
-        for (key, default) in defaults(schema) {
+        for (key, default) in defaults(schema.source()) {
             whole.entry(key).or_insert_with(|| default.clone());
         }
-        let whole = Value::Object(whole);
+        let problems = match schema.problems(&Value::Object(whole), MAX_PROBLEMS) {
+            Ok(problems) => problems,
+            Err(_) if any_open => Vec::new(),
+            Err(untold) => return vec![(About::Params, format!("the whole {untold}"))],
+        };
         let mut misfits = Vec::new();
-        for error in validator.iter_errors(&whole).take(MAX_PROBLEMS) {
-            let pointer = error.instance_path().as_str();
-            if !pointer.is_empty() {
-                let key = input_of(pointer);
+        for told in problems {
+            if !told.at.is_empty() {
+                let key = input_of(&told.at);
                 if !is_open(&key) {
-                    let message = format!("`{key}`: {}", shorten(&error.to_string()));
+                    let message = format!("`{key}`: {}", shorten(&told.message));
                     misfits.push((About::Param(key), message));
                 }
-            } else if let Some(told) = about_names(schema, &error) {
-                misfits.extend(told);
+            } else if let Some(names) = about_names(schema.source(), &told.about) {
+                misfits.extend(names);
             } else if !any_open {
-                misfits.push((About::Params, shorten(&error.to_string())));
+                misfits.push((About::Params, shorten(&told.message)));
             }
         }
         misfits
@@ -102,25 +96,32 @@ impl Inputs {
             .filter(|key| properties.and_then(|declared| declared.get(*key)).is_none())
             .map(|key| format!("input `{key}` is not declared in `config_schema`"))
             .collect();
-        let Some(Declared { schema, validator }) = &self.declared else {
+        let Some(schema) = &self.declared else {
             return Ok((given, warnings));
         };
-        for (key, default) in defaults(schema) {
+        for (key, default) in defaults(schema.source()) {
             if !given.contains_key(key) {
                 given.insert(key.clone(), default.clone());
             }
         }
         let whole = Value::Object(given);
-        let problems: Vec<String> = validator
-            .iter_errors(&whole)
-            .take(MAX_PROBLEMS)
-            .map(|error| problem(schema, &error))
-            .collect();
-        if !problems.is_empty() {
-            return Err(Failure::permanent(
-                "input_validation_failed",
-                format!("input validation failed: {}", problems.join("; ")),
-            ));
+        let refused = match schema.problems(&whole, MAX_PROBLEMS) {
+            Ok(problems) if problems.is_empty() => None,
+            Ok(problems) => {
+                let told = problems.iter().map(|told| problem(schema.source(), told));
+                Some((MISFIT, told.collect::<Vec<_>>().join("; ")))
+            }
+            Err(untold) => {
+                let code = match untold {
+                    Untold::Misfit => MISFIT,
+                    Untold::TooComplex => "too_complex",
+                };
+                Some((code, format!("what was given {untold}")))
+            }
+        };
+        if let Some((code, told)) = refused {
+            let message = format!("input validation failed: {told}");
+            return Err(Failure::permanent(code, message));
         }
         match whole {
             Value::Object(inputs) => Ok((inputs, warnings)),
@@ -148,19 +149,15 @@ fn input_of(pointer: &str) -> String {
     first.replace("~1", "/").replace("~0", "~")
 }
 
-/// What an error says that is about the names of the parameters alone; `None` if it is about more.
-fn about_names(
-    schema: &Value,
-    error: &jsonschema::ValidationError<'_>,
-) -> Option<Vec<(About, String)>> {
-    use jsonschema::error::ValidationErrorKind as Kind;
-
-    if let Kind::Required { property } = error.kind() {
-        let message = format!("`{}` is missing", text_of(property));
-        return Some(vec![(About::Params, message)]);
-    }
-    let Kind::AdditionalProperties { unexpected } = error.kind() else {
-        return None;
+/// What is wrong with the names of the parameters; `None` if it is about more.
+fn about_names(schema: &Value, cause: &Cause) -> Option<Vec<(About, String)>> {
+    let unexpected = match cause {
+        Cause::Missing(name) => {
+            let message = format!("`{name}` is missing");
+            return Some(vec![(About::Params, message)]);
+        }
+        Cause::Unexpected(unexpected) => unexpected,
+        Cause::Value => return None,
     };
     let declared = schema["properties"].as_object();
     let known = || declared.into_iter().flat_map(Object::keys);
@@ -174,28 +171,24 @@ fn about_names(
 }
 
 /// What is wrong with one input, and how to fix it.
-fn problem(schema: &Value, error: &jsonschema::ValidationError<'_>) -> String {
-    use jsonschema::error::ValidationErrorKind;
-
-    let pointer = error.instance_path().as_str();
-    if let ValidationErrorKind::Required { property } = error.kind()
-        && pointer.is_empty()
+fn problem(schema: &Value, told: &Problem) -> String {
+    if let Cause::Missing(name) = &told.about
+        && told.at.is_empty()
     {
-        let name = text_of(property);
-        let kind = schema["properties"][&name]["type"]
+        let kind = schema["properties"][name]["type"]
             .as_str()
             .unwrap_or("any type");
         return format!(
             "missing required input `{name}` ({kind}): give it with -i {name}=…, or in the parameters of a call"
         );
     }
-    let message = shorten(&error.to_string());
-    if pointer.is_empty() {
+    let message = shorten(&told.message);
+    if told.at.is_empty() {
         return message;
     }
-    let name = input_of(pointer);
-    let place = pointer.trim_start_matches('/').replace('/', ".");
-    let hint = if error.instance().is_null() && !schema["properties"][&name]["default"].is_null() {
+    let name = input_of(&told.at);
+    let place = told.at.trim_start_matches('/').replace('/', ".");
+    let hint = if told.is_null && !schema["properties"][&name]["default"].is_null() {
         " (leave it out to get the default)"
     } else {
         ""

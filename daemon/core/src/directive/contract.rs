@@ -1,6 +1,7 @@
 //! What a directive takes and gives back: `inputs`, `outputs`, `actions`.
 
 use roxmltree::Node;
+use rye_schema::Schema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,7 @@ const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "object", "a
 const STATUS: &str = "status";
 const ERROR_DETAIL: &str = "error_detail";
 
-/// Most bytes of the outputs of a thread as JSON, roughly.
+/// Bytes of memory, roughly, that the outputs of a thread may take.
 const MOST_BYTES: usize = 1 << 20;
 /// Most problems of one return that are reported.
 const MOST_PROBLEMS: usize = 20;
@@ -51,8 +52,8 @@ impl Output {
 #[derive(Debug, Clone)]
 pub struct Returns {
     schema: Value,
-    complete: jsonschema::Validator,
-    blocked: jsonschema::Validator,
+    complete: Schema,
+    blocked: Schema,
 }
 
 impl Returns {
@@ -80,8 +81,10 @@ impl Returns {
             "additionalProperties": false,
         });
         let compile = |schema: &Value| {
-            jsonschema::validator_for(schema)
-                .map_err(|error| format!("the outputs make no JSON schema: {error}"))
+            Schema::new(schema).map_err(|unusable| {
+                let problem = unusable.problem;
+                format!("the outputs make no JSON schema: {problem}")
+            })
         };
         // Who is blocked has nothing to give back.
         let blocked = compile(&schema)?;
@@ -108,7 +111,7 @@ impl Returns {
             Some("error") => ReturnStatus::Error,
             Some(_) | None => ReturnStatus::Success,
         };
-        let validator = match status {
+        let schema = match status {
             ReturnStatus::Success => &self.complete,
             ReturnStatus::Error => &self.blocked,
         };
@@ -120,15 +123,14 @@ impl Returns {
                 bounds::MOST_DEPTH
             ));
         }
-        let errors = validator.iter_errors(&given).take(MOST_PROBLEMS);
-        let problems: Vec<String> = errors
-            .map(|error| match error.instance_path().as_str() {
-                "" => excerpt(&error.to_string()).into_owned(),
-                at => format!("`{}`: {}", &at[1..], excerpt(&error.to_string())),
-            })
-            .collect();
+        let problems = schema.problems(&given, MOST_PROBLEMS);
+        let problems = problems.map_err(|untold| format!("what was returned {untold}"))?;
         if !problems.is_empty() {
-            return Err(problems.join("; "));
+            let told = problems.iter().map(|told| match told.at.as_str() {
+                "" => excerpt(&told.message).into_owned(),
+                at => format!("`{}`: {}", &at[1..], excerpt(&told.message)),
+            });
+            return Err(told.collect::<Vec<_>>().join("; "));
         }
         let mut outputs = arguments.clone();
         outputs.shift_remove(STATUS);

@@ -3,57 +3,93 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::bounds;
+
 /// Values by name, in the order in which they were set. A copy shares every value with its original.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Vars(Arc<IndexMap<Arc<str>, Arc<Value>>>);
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Vars(Arc<Held>);
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Held {
+    values: IndexMap<Arc<str>, Entry>,
+    /// The sum of their sizes.
+    bytes: usize,
+}
+
+/// A value and the bytes that it takes in memory.
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    value: Arc<Value>,
+    bytes: usize,
+}
+
+impl Entry {
+    fn new(name: &str, value: Arc<Value>) -> Self {
+        let bytes = name.len() + bounds::size(&value);
+        Self { value, bytes }
+    }
+}
+
+impl Held {
+    fn set(&mut self, name: Arc<str>, sized: Entry) {
+        self.bytes += sized.bytes;
+        if let Some(before) = self.values.insert(name, sized) {
+            self.bytes -= before.bytes;
+        }
+    }
+}
 
 impl Vars {
     /// The value of `name`.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).map(|value| &**value)
+        self.0.values.get(name).map(|held| &*held.value)
     }
 
     /// The value of `name`, shared.
     pub fn share(&self, name: &str) -> Option<Arc<Value>> {
-        self.0.get(name).map(Arc::clone)
+        self.0.values.get(name).map(|held| Arc::clone(&held.value))
     }
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.values.is_empty()
+    }
+
+    /// The bytes that its values take in memory, roughly.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
     }
 
     /// Names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Value>)> {
-        self.0.iter()
+        let entries = self.0.values.iter();
+        entries.map(|(name, held)| (name, &held.value))
     }
 
     /// The names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(|name| &**name)
+        self.0.values.keys().map(|name| &**name)
     }
 
     /// Sets one value.
     pub fn set(&mut self, name: &str, value: impl Into<Arc<Value>>) {
-        let value = value.into();
-        let vars = Arc::make_mut(&mut self.0);
-        if let Some(place) = vars.get_mut(name) {
-            *place = value;
-        } else {
-            vars.insert(name.into(), value);
-        }
+        let sized = Entry::new(name, value.into());
+        let held = Arc::make_mut(&mut self.0);
+        let known = held.values.get_key_value(name);
+        let name = known.map_or_else(|| name.into(), |(known, _)| Arc::clone(known));
+        held.set(name, sized);
     }
 
     /// Sets every value of `other`.
     pub fn extend(&mut self, other: &Self) {
         if !other.is_empty() {
-            let entries = other.iter();
-            let entries = entries.map(|(name, value)| (Arc::clone(name), Arc::clone(value)));
-            Arc::make_mut(&mut self.0).extend(entries);
+            let held = Arc::make_mut(&mut self.0);
+            for (name, value) in &other.0.values {
+                held.set(Arc::clone(name), value.clone());
+            }
         }
     }
 
@@ -73,19 +109,65 @@ impl Vars {
     }
 }
 
+impl Serialize for Vars {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Vars {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Map::deserialize(deserializer).map(Self::from)
+    }
+}
+
 impl From<Map<String, Value>> for Vars {
     fn from(map: Map<String, Value>) -> Self {
         let entries = map.into_iter();
-        Self(Arc::new(
-            entries
-                .map(|(name, value)| (name.into(), Arc::new(value)))
-                .collect(),
-        ))
+        entries
+            .map(|(name, value)| (name.into(), Arc::new(value)))
+            .collect()
     }
 }
 
 impl FromIterator<(Arc<str>, Arc<Value>)> for Vars {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, Arc<Value>)>>(entries: I) -> Self {
-        Self(Arc::new(entries.into_iter().collect()))
+        let mut held = Held::default();
+        for (name, value) in entries {
+            let sized = Entry::new(&name, value);
+            held.set(name, sized);
+        }
+        Self(Arc::new(held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What the values take, counted anew.
+    fn recount(vars: &Vars) -> usize {
+        let sizes = vars
+            .iter()
+            .map(|(name, value)| name.len() + bounds::size(value));
+        sizes.sum()
+    }
+
+    #[test]
+    fn what_the_values_take_is_known_whatever_is_set() {
+        let mut vars = Vars::default();
+        assert_eq!(vars.bytes(), 0);
+        vars.set("a", json!({"k": [1, 2]}));
+        vars.set("long", json!("x".repeat(500)));
+        assert_eq!(vars.bytes(), recount(&vars));
+        let other: Vars = serde_json::from_value(json!({"a": null, "b": [true]})).unwrap();
+        assert_eq!(other.bytes(), recount(&other));
+        let before = vars.clone();
+        vars.extend(&other);
+        assert_eq!(vars.bytes(), recount(&vars));
+        assert_eq!(before.bytes(), recount(&before));
+        assert!(vars.names().eq(["a", "long", "b"]));
     }
 }

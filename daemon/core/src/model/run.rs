@@ -11,6 +11,7 @@ use super::{
     Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError,
     Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero, thread,
 };
+use crate::bounds;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::{Epoch, RunId, Seq};
@@ -138,6 +139,19 @@ impl Run {
     /// The state of a graph run.
     pub fn vars(&self) -> Option<&Vars> {
         self.graph().map(|state| &state.vars)
+    }
+
+    /// The memory that its values take, in bytes, roughly: its inputs before it begins, and what its work holds then.
+    pub fn held(&self) -> usize {
+        match self.life {
+            Life::Created => {
+                let sizes = self.spec.inputs.iter();
+                sizes
+                    .map(|(name, value)| name.len() + bounds::size(value))
+                    .sum()
+            }
+            Life::Running | Life::Suspended(_) | Life::Ended(_) => self.work.state().held(),
+        }
     }
 
     /// Steps taken.

@@ -57,6 +57,11 @@ pub(super) trait WorkState {
         None
     }
 
+    /// The memory that its values take, in bytes, roughly.
+    fn held(&self) -> usize {
+        0
+    }
+
     /// The round of hooks that may be asked here; `None` where no hooks are asked.
     fn round_mut(&mut self) -> Option<&mut Option<Round>> {
         None

@@ -120,6 +120,8 @@ impl State {
             assert_eq!(rest, listed[listed.len() - rest.len()..]);
             assert!(rest.iter().all(|id| *id > after));
         }
+        let held: usize = self.runs().map(|run| run.held()).sum();
+        assert_eq!(self.memory.taken(), held);
         let active = |run: &&Arc<Run>| matches!(run.status(), Status::Created | Status::Running);
         assert_eq!(self.active(), self.runs().filter(active).count());
     }
@@ -293,6 +295,7 @@ fn a_replay_copies_nothing() {
     let mut state = State::new(
         [Arc::new(Run::create(id("a"), at(1), Arc::new(spec("a"))))],
         Rows::default(),
+        Arc::default(),
     );
     let record = Arc::as_ptr(state.run(&id("a")).unwrap());
     let applied = state.replay(at(2), vec![start("a"), cancel("a")]).unwrap();
@@ -444,4 +447,27 @@ proptest! {
             prop_assert_eq!(again.records(), state.records());
         }
     }
+}
+
+#[test]
+fn a_run_whose_inputs_do_not_fit_is_not_created_until_another_one_leaves() {
+    let large = |run: &str| {
+        let mut spec = spec(run);
+        spec.inputs
+            .insert("text".to_owned(), "x".repeat(600).into());
+        Change::create(&id(run), Arc::new(spec))
+    };
+    let memory = Arc::new(Memory::new(1000));
+    let mut state = State::new([], Rows::default(), Arc::clone(&memory));
+    state.commit(1, vec![large("a")]).unwrap();
+    let refused = state.commit(2, vec![create("b"), large("c")]).unwrap_err();
+    assert_eq!((refused.change, &refused.why), (1, &Why::MemoryFull(1000)));
+    assert_eq!(refused.kind(), ErrorKind::Exhausted);
+    state.assert_indexes();
+    state
+        .commit(3, vec![create("b"), start("a"), kill("a")])
+        .unwrap();
+    state.evict(&id("a")).unwrap();
+    state.commit(4, vec![large("c")]).unwrap();
+    state.assert_indexes();
 }

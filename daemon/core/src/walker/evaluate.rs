@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::{Walker, interpolation_failure};
-use crate::bounds::{self, Excess, MANY_BYTES, MOST_BYTES};
+use crate::bounds::{Excess, MANY_BYTES, MOST_BYTES};
 use crate::clock::Timestamp;
 use crate::definition::{Action, Edge, Next, Node};
 use crate::error::with_sources;
 use crate::expr::{self, Bound, Names, Vars};
 use crate::id::ItemRef;
+use crate::memory::Memory;
 use crate::model::{Failure, Object};
 
 /// Where templates may look.
@@ -78,40 +79,30 @@ impl Assigned {
     }
 }
 
-/// The size of a state in bytes as JSON, roughly: it is kept in memory, and is no place for data without end.
-struct Weight(usize);
-
-impl Weight {
-    fn of(vars: &Vars) -> Self {
-        let entries = vars.iter();
-        Self(entries.map(|(key, value)| weight(key, value)).sum())
+/// Refuses a state that takes too much memory: it is no place for data without end.
+fn check_size(vars: &Vars, notes: &mut Vec<String>) -> Result<(), Failure> {
+    if vars.bytes() > MOST_BYTES {
+        let text = format!(
+            "the state would be {}; keep large data in files and pass their paths",
+            Excess::Bytes
+        );
+        return Err(Failure::permanent("state_too_large", text));
     }
-
-    /// One value is replaced by another.
-    fn replace(&mut self, key: &str, old: Option<&Value>, new: &Value) {
-        self.0 -= old.map_or(0, |old| weight(key, old));
-        self.0 += weight(key, new);
+    if vars.bytes() > MANY_BYTES {
+        let text = "the state takes more than 1 MiB of memory; keep large data in files and pass their paths";
+        notes.push(text.to_owned());
     }
-
-    fn check(&self, notes: &mut Vec<String>) -> Result<(), Failure> {
-        if self.0 > MOST_BYTES {
-            let text = format!(
-                "the state would be {}; keep large data in files and pass their paths",
-                Excess::Bytes
-            );
-            return Err(Failure::permanent("state_too_large", text));
-        }
-        if self.0 > MANY_BYTES {
-            let text =
-                "the state is larger than 1 MiB; keep large data in files and pass their paths";
-            notes.push(text.to_owned());
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-fn weight(key: &str, value: &Value) -> usize {
-    key.len() + 4 + bounds::size(value)
+/// All runs together take what they may.
+pub(super) fn memory_exceeded(memory: &Memory) -> Failure {
+    let text = format!(
+        "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what comes to be here does not \
+         fit beside the others; keep large data in files and pass their paths, or resume when other runs have ended",
+        memory.most() >> 20
+    );
+    Failure::permanent("memory_exceeded", text)
 }
 
 /// Evaluates the templates of an action.
@@ -181,19 +172,35 @@ impl Walker {
         }
         assigned.vars.extend(&collected);
         assigned.delta = collected;
-        let mut weight = Weight::of(&assigned.vars);
-        weight.check(&mut self.notes)?;
+        check_size(&assigned.vars, &mut self.notes)?;
         for (key, template) in &node.assign {
             let value = {
                 let view = View::new(&assigned.vars, result, now);
                 expr::interpolate(template, &view.names(), &mut self.notes)
                     .map_err(|error| interpolation_failure(&error))?
             };
-            weight.replace(key, assigned.vars.get(key), &value);
-            weight.check(&mut self.notes)?;
             assigned.set(key, value);
+            check_size(&assigned.vars, &mut self.notes)?;
         }
+        self.take_memory(&assigned)?;
         Ok(assigned)
+    }
+
+    /// Takes the memory by which the state grows, until the record says so.
+    fn take_memory(&mut self, assigned: &Assigned) -> Result<(), Failure> {
+        self.assigned += assigned.delta.bytes();
+        let more = assigned.vars.bytes();
+        let more = more.saturating_sub(self.walk().vars.bytes());
+        if more == 0 {
+            return Ok(());
+        }
+        match self.memory.take(more) {
+            Some(charge) => {
+                self.charges.push(Arc::new(charge));
+                Ok(())
+            }
+            None => Err(memory_exceeded(&self.memory)),
+        }
     }
 
     /// The node that follows in the state `vars`: the first edge whose condition holds; none is an implicit return.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::evaluate::{View, resolve};
+use super::evaluate::{View, memory_exceeded, resolve};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
 use super::{Turn, Walker, interpolation_failure};
@@ -163,7 +163,9 @@ impl Walker {
                 .map_or(AT_ONCE, NonZeroU32::get),
         };
         let busy = self.items_in_hand().map_or(0, |items| items.running.len());
-        !self.gives_up(foreach) && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
+        !self.gives_up(foreach)
+            && self.memory.fits(1)
+            && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
     }
 
     /// The next item that has neither ended nor started.
@@ -346,9 +348,13 @@ impl Walker {
             .results()
             .map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)))
             .collect();
-        let failure = self
-            .gives_up(foreach)
-            .then(|| item_failure(items, step, node.effect));
+        let failure = if self.gives_up(foreach) {
+            Some(item_failure(items, step, node.effect))
+        } else if self.next_item().is_some() {
+            Some((memory_exceeded(&self.memory), Certainty::Known))
+        } else {
+            None
+        };
         let result = Arc::new(json!({"results": collected, "count": count, "failed": failed}));
         if let Some((failure, certainty)) = failure {
             let repeat = Repeat::of(node.effect, &failure, certainty);

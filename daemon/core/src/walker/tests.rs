@@ -4,6 +4,7 @@ mod child_runs;
 mod ends;
 mod foreach;
 mod hooks;
+mod memory;
 mod properties;
 mod retry;
 mod steps;

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use rye_core::id::Seq;
 
-use super::super::{FeedError, Journal};
+use super::super::{Error, Journal};
 use super::rig::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -45,27 +46,29 @@ async fn replay_and_live_meet_without_gap_or_duplicate() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_cut_and_can_continue() {
+async fn a_slow_reader_misses_nothing() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
     let mut feed = journal.subscribe(&run, Seq(1)).await.unwrap();
+    for seq in 1..=4 {
+        assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
+    }
+    // It listens from here on, and falls behind.
+    let mut first = Box::pin(feed.next());
+    assert!((&mut first).now_or_never().is_none());
+    drop(first);
     let mut last = None;
     for step in 1..=700 {
         last = Some(journal.commit(turn(&run, step)).await.unwrap().ticket);
     }
     journal.published(last.unwrap()).await.unwrap();
-    let mut read = 0;
-    let cut = loop {
-        match feed.next().await.unwrap() {
-            Ok(line) => read = line.seq.0,
-            Err(cut) => break cut,
-        }
-    };
-    assert_eq!(cut, FeedError::Lagged { last: Seq(read) });
-    assert!(feed.next().await.is_none());
-    let mut again = journal.subscribe(&run, Seq(read + 1)).await.unwrap();
-    assert_eq!(again.next().await.unwrap().unwrap().seq, Seq(read + 1));
+    for seq in 5..=1404 {
+        assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
+    }
+    // It has caught up, and listens again.
+    journal.put(turn(&run, 701)).await;
+    assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(1405));
 }
 
 #[tokio::test]
@@ -76,8 +79,13 @@ async fn what_listening_takes_is_given_back_with_the_last_listener() {
     let stream = journal.shared.stream(&run).unwrap();
     let is_there = || stream.published().feed.is_some();
     assert!(!is_there());
-    let first = journal.subscribe(&run, Seq(1)).await.unwrap();
-    let second = journal.subscribe(&run, Seq(1)).await.unwrap();
+    let mut first = journal.subscribe(&run, Seq(1)).await.unwrap();
+    let mut second = journal.subscribe(&run, Seq(1)).await.unwrap();
+    for reader in [&mut first, &mut second] {
+        while let Some(line) = reader.next().now_or_never() {
+            line.unwrap().unwrap();
+        }
+    }
     drop(first);
     assert!(is_there());
     drop(second);
@@ -121,8 +129,37 @@ async fn a_closed_journal_says_so_to_its_readers() {
     assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(4));
     journal.close().await.unwrap();
     drop(journal);
-    assert_eq!(
-        feed.next().await,
-        Some(Err(FeedError::Closed { last: Seq(4) }))
-    );
+    let told = feed.next().await.unwrap();
+    assert!(matches!(told, Err(Error::Closed)), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_long_history_is_read_a_page_at_a_time_from_the_transcript_and_the_log() {
+    let rig = Rig::with_segments_of(64 * 1024);
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    for step in 1..=900 {
+        journal.put(turn(&run, step)).await;
+    }
+    let read = async |journal: &Journal| {
+        let mut pages = journal.pages(&run).await.unwrap();
+        let (mut count, mut next) = (0, Seq(1));
+        while let Some(page) = pages.next().await.unwrap() {
+            assert!(page.len() <= 512, "{}", page.len());
+            for line in page {
+                assert_eq!(line.seq, next);
+                next = next.next();
+            }
+            count += 1;
+        }
+        (count > 3, next)
+    };
+    assert_eq!(read(&journal).await, (true, Seq(1805)));
+    // Now all of it lies in the transcript.
+    journal.put(vec![change(&run, finish())]).await;
+    journal.ended(&run).await.unwrap();
+    journal.close().await.unwrap();
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(read(&journal).await, (true, Seq(1806)));
 }

@@ -17,6 +17,10 @@ use crate::model::{
 };
 
 impl WorkState for State {
+    fn held(&self) -> usize {
+        self.vars.bytes() + self.at.items().map_or(0, |items| items.bytes)
+    }
+
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
         Box::new(self.in_flight())
     }

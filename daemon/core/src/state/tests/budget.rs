@@ -285,7 +285,7 @@ fn accounts_come_back_from_what_was_stored_and_from_the_log_alike() {
         .collect();
     let rows = to_store(state.ledger(), live.iter().map(AsRef::as_ref));
     assert_eq!(rows.open.keys().collect::<Vec<_>>(), [&account("a")]);
-    let stored = State::new(live.iter().map(Arc::clone), rows);
+    let stored = State::new(live.iter().map(Arc::clone), rows, Arc::default());
     for name in ["a", "b", "c"] {
         let account = account(name);
         let now = state.ledger().account(&account);

@@ -1,0 +1,431 @@
+//! JSON Schemas, and checks against them at a bounded cost.
+//!
+//! A schema that refers to itself can make a check of a few hundred bytes take hours, and the list of its errors fill any memory. So each
+//! look at a value costs a step, and a check that runs out of steps is given up. Whether a value fits is found out first, which needs no
+//! memory; what does not fit is told after that, as far as fewer steps go. **Never** lets a pattern backtrack without end, or take
+//! memory without end.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::slice;
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::json::{Array, Json, Node, NodeIdentity, Object as Members};
+use jsonschema::{JsonType, PatternOptions, ValidationError, Validator};
+use serde_json::{Map, Number, Value, map};
+
+/// Steps that finding out may take whether a value fits: a second or so.
+const MOST_STEPS: u64 = 20_000_000;
+/// Steps that telling what does not fit may take: each may leave an error in memory.
+const MOST_TOLD_STEPS: u64 = 50_000;
+/// Characters of a text that are looked at for one step.
+const CHARACTERS: usize = 64;
+/// Patterns of one schema.
+const MOST_PATTERNS: usize = 100;
+/// Memory in bytes that one pattern may take, roughly.
+const PATTERN_BYTES: usize = 256 << 10;
+/// How often a pattern with look-around may go back in one text.
+const MOST_BACKTRACKS: usize = 100_000;
+
+/// A schema, ready to be checked against.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    source: Value,
+    validator: Validator<Metered>,
+}
+
+/// Why a text is no schema: where in it, as a JSON pointer, and what is wrong there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unusable {
+    /// Where.
+    pub at: String,
+    /// What, for people.
+    pub problem: String,
+}
+
+/// Something that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, as a JSON pointer into the value.
+    pub at: String,
+    /// What, for people; as long as the value may be.
+    pub message: String,
+    /// What it is about.
+    pub about: About,
+    /// Whether null stands there.
+    pub is_null: bool,
+}
+
+/// What a problem is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// This property of a map is missing.
+    Missing(String),
+    /// A map has these properties, and may not.
+    Unexpected(Vec<String>),
+    /// The value itself.
+    Value,
+}
+
+impl Problem {
+    fn of(error: &ValidationError<'_>) -> Self {
+        let about = if let ValidationErrorKind::Required { property } = error.kind() {
+            let name = property.as_str().map(str::to_owned);
+            About::Missing(name.unwrap_or_else(|| property.to_string()))
+        } else if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
+            About::Unexpected(unexpected.clone())
+        } else {
+            About::Value
+        };
+        Self {
+            at: error.instance_path().as_str().to_owned(),
+            message: error.to_string(),
+            about,
+            is_null: error.instance().is_null(),
+        }
+    }
+}
+
+/// Why it cannot be told what does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Untold {
+    /// It does not fit.
+    #[error("does not fit the schema, and to tell where would take too long")]
+    Misfit,
+    /// Nobody knows whether it fits.
+    #[error(
+        "cannot be checked against the schema in {MOST_STEPS} steps: simplify the schema, or give it less to check"
+    )]
+    TooComplex,
+}
+
+impl Schema {
+    /// Reads a schema.
+    pub fn new(source: &Value) -> Result<Self, Unusable> {
+        let patterns = patterns(source);
+        if patterns > MOST_PATTERNS {
+            let problem =
+                format!("has {patterns} patterns, and at most {MOST_PATTERNS} are allowed");
+            let at = String::new();
+            return Err(Unusable { at, problem });
+        }
+        let patterns = PatternOptions::fancy_regex()
+            .backtrack_limit(MOST_BACKTRACKS)
+            .size_limit(PATTERN_BYTES)
+            .dfa_size_limit(PATTERN_BYTES);
+        let options = jsonschema::options_for::<Metered>().with_pattern_options(patterns);
+        let validator = options.build(source).map_err(|error| Unusable {
+            at: error.instance_path().as_str().to_owned(),
+            problem: format!("not a JSON schema: {error}"),
+        })?;
+        Ok(Self {
+            source: source.clone(),
+            validator,
+        })
+    }
+
+    /// As it was written.
+    pub const fn source(&self) -> &Value {
+        &self.source
+    }
+
+    /// What does not fit about `value`, at most `most` problems; nothing if all fits.
+    pub fn problems(&self, value: &Value, most: usize) -> Result<Vec<Problem>, Untold> {
+        let fits = metered(MOST_STEPS, || self.validator.is_valid(Looked(value)));
+        if fits.ok_or(Untold::TooComplex)? {
+            return Ok(Vec::new());
+        }
+        let told = metered(MOST_TOLD_STEPS, || {
+            let errors = self.validator.iter_errors(Looked(value)).take(most);
+            errors.map(|error| Problem::of(&error)).collect()
+        });
+        told.ok_or(Untold::Misfit)
+    }
+}
+
+/// How many patterns there may be in `schema`. What only looks like one counts too.
+fn patterns(schema: &Value) -> usize {
+    match schema {
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| {
+                let own = match (key.as_str(), value) {
+                    ("pattern", Value::String(_)) => 1,
+                    ("patternProperties", Value::Object(patterns)) => patterns.len(),
+                    _ => 0,
+                };
+                own + patterns(value)
+            })
+            .sum(),
+        Value::Array(list) => list.iter().map(patterns).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+thread_local! {
+    /// Steps that the check on this thread has left.
+    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+}
+
+/// What a check is unwound with that has no steps left.
+struct Exhausted;
+
+/// Does `work`, unless that takes more than `most` steps. The library that checks knows no way to stop but to unwind it.
+fn metered<T>(most: u64, work: impl FnOnce() -> T) -> Option<T> {
+    let before = LEFT.replace(most);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    LEFT.set(before);
+    let is_exhausted = |panic: &Box<dyn Any + Send>| panic.is::<Exhausted>();
+    match done {
+        Ok(value) => Some(value),
+        Err(panic) if is_exhausted(&panic) => None,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+fn pay(steps: usize) {
+    let left = LEFT
+        .get()
+        .checked_sub(u64::try_from(steps).unwrap_or(u64::MAX));
+    match left {
+        Some(left) => LEFT.set(left),
+        None => resume_unwind(Box::new(Exhausted)),
+    }
+}
+
+/// Values whose every look costs a step.
+#[derive(Debug)]
+struct Metered;
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+struct Looked<'a>(&'a Value);
+
+impl<'a> Looked<'a> {
+    fn value(self) -> &'a Value {
+        pay(1);
+        self.0
+    }
+}
+
+impl Json for Metered {
+    type Node<'a> = Looked<'a>;
+    type PreparedKey = String;
+    type StringBuffer = Value;
+
+    fn prepare_key(key: &str) -> String {
+        key.to_owned()
+    }
+
+    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(Looked<'_>) -> T) -> T {
+        *buffer = Value::String(string.to_owned());
+        f(Looked(buffer))
+    }
+}
+
+impl<'a> Node<'a, Metered> for Looked<'a> {
+    type Object = LookedMap<'a>;
+    type Array = LookedList<'a>;
+    type Number = &'a Number;
+
+    fn as_object(&self) -> Option<LookedMap<'a>> {
+        self.value().as_object().map(LookedMap)
+    }
+
+    fn as_array(&self) -> Option<LookedList<'a>> {
+        self.value().as_array().map(|list| LookedList(list))
+    }
+
+    fn as_string(&self) -> Option<Cow<'a, str>> {
+        let text = self.value().as_str()?;
+        pay(text.len() / CHARACTERS);
+        Some(Cow::Borrowed(text))
+    }
+
+    fn as_number(&self) -> Option<&'a Number> {
+        self.value().as_number()
+    }
+
+    fn as_boolean(&self) -> Option<bool> {
+        self.value().as_bool()
+    }
+
+    fn is_null(&self) -> bool {
+        self.value().is_null()
+    }
+
+    fn json_type(&self) -> JsonType {
+        match self.value() {
+            Value::Null => JsonType::Null,
+            Value::Bool(_) => JsonType::Boolean,
+            Value::Number(_) => JsonType::Number,
+            Value::String(_) => JsonType::String,
+            Value::Array(_) => JsonType::Array,
+            Value::Object(_) => JsonType::Object,
+        }
+    }
+
+    fn to_value(&self) -> Cow<'a, Value> {
+        Cow::Borrowed(self.value())
+    }
+
+    fn identity(&self) -> Option<NodeIdentity> {
+        let address = std::ptr::from_ref::<Value>(self.0).addr();
+        Some(NodeIdentity::new(address))
+    }
+}
+
+/// A map of them.
+struct LookedMap<'a>(&'a Map<String, Value>);
+
+impl<'a> Members<'a, Metered> for LookedMap<'a> {
+    type Node = Looked<'a>;
+    type MemberName = &'a str;
+    type MembersIter = MembersIter<'a>;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, key: &String) -> Option<Looked<'a>> {
+        pay(1);
+        self.0.get(key).map(Looked)
+    }
+
+    fn members(&self) -> MembersIter<'a> {
+        MembersIter(self.0.iter())
+    }
+}
+
+/// The entries of a map.
+struct MembersIter<'a>(map::Iter<'a>);
+
+impl<'a> Iterator for MembersIter<'a> {
+    type Item = (&'a str, Looked<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        pay(1);
+        let (name, value) = self.0.next()?;
+        Some((name, Looked(value)))
+    }
+}
+
+/// A list of them.
+struct LookedList<'a>(&'a [Value]);
+
+impl<'a> Array<'a, Metered> for LookedList<'a> {
+    type Node = Looked<'a>;
+    type ElementsIter = ElementsIter<'a>;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn elements(&self) -> ElementsIter<'a> {
+        ElementsIter(self.0.iter())
+    }
+}
+
+/// The entries of a list.
+struct ElementsIter<'a>(slice::Iter<'a, Value>);
+
+impl<'a> Iterator for ElementsIter<'a> {
+    type Item = Looked<'a>;
+
+    fn next(&mut self) -> Option<Looked<'a>> {
+        pay(1);
+        self.0.next().map(Looked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema(source: &Value) -> Schema {
+        Schema::new(source).unwrap()
+    }
+
+    fn problems(source: &Value, value: &Value) -> Result<Vec<Problem>, Untold> {
+        schema(source).problems(value, 20)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let person = json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "pattern": "^[a-z]+$"}, "age": {"minimum": 0}},
+            "required": ["name"],
+            "additionalProperties": false,
+        });
+        assert_eq!(
+            problems(&person, &json!({"name": "ann", "age": 3})),
+            Ok(vec![])
+        );
+        let told = problems(&person, &json!({"name": "Ann", "age": -1, "x": 1})).unwrap();
+        let of = |about: &About| told.iter().find(|problem| problem.about == *about);
+        let unexpected = About::Unexpected(vec!["x".to_owned()]);
+        assert_eq!(of(&unexpected).unwrap().at, "");
+        assert_eq!(told.len(), 3, "{told:?}");
+        let missing = problems(&person, &json!({})).unwrap();
+        assert_eq!(missing[0].about, About::Missing("name".to_owned()));
+    }
+
+    #[test]
+    fn errors_that_would_fill_the_memory_are_not_told() {
+        // Any JSON but numbers: each level of a value that does not fit is told once for each arm.
+        let tree = json!({
+            "$defs": {"tree": {"anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+                {"type": "object", "additionalProperties": {"$ref": "#/$defs/tree"}},
+                {"type": "array", "prefixItems": [{"$ref": "#/$defs/tree"}]},
+            ]}},
+            "$ref": "#/$defs/tree",
+        });
+        let nested = |levels: u32, inner| (0..levels).fold(inner, |inner, _| json!([inner]));
+        assert_eq!(problems(&tree, &nested(20, json!(1))), Err(Untold::Misfit));
+        let fits = nested(60, json!("x"));
+        assert_eq!(problems(&tree, &fits), Ok(vec![]));
+    }
+
+    #[test]
+    fn references_that_double_are_given_up() {
+        let mut defs = Map::new();
+        for level in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            let twice = json!({"anyOf": [next, {"allOf": [next]}]});
+            defs.insert(format!("d{level}"), twice);
+        }
+        defs.insert("d40".to_owned(), json!({"type": "string", "maxLength": 1}));
+        let doubling = json!({"$defs": defs, "$ref": "#/$defs/d0"});
+        assert_eq!(problems(&doubling, &json!(1)), Err(Untold::TooComplex));
+    }
+
+    #[test]
+    fn a_schema_has_so_many_patterns_at_most() {
+        let properties: Map<String, Value> = (0..=MOST_PATTERNS)
+            .map(|number| (format!("p{number}"), json!({"pattern": "^a+$"})))
+            .collect();
+        let refused = Schema::new(&json!({"properties": properties})).unwrap_err();
+        assert!(
+            refused.problem.contains("101 patterns"),
+            "{}",
+            refused.problem
+        );
+        assert!(Schema::new(&json!({"pattern": "("})).is_err());
+        let huge = Schema::new(&json!({"pattern": "(a{1,1000}){1,1000}"}));
+        assert!(huge.is_err(), "{huge:?}");
+    }
+
+    #[test]
+    fn a_pattern_does_not_go_back_without_end() {
+        let looks_back = json!({"pattern": "^(?=a)(a+)+\\1$"});
+        let text = json!("a".repeat(50) + "b");
+        assert!(!problems(&looks_back, &text).unwrap().is_empty());
+    }
+}
