@@ -172,7 +172,7 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
 
 /// Says more than the log keeps for the end of what is in flight.
 fn speaks_at_length() -> String {
-    let text = "word ".repeat(400 << 10);
+    let text = "word ".repeat(80 << 10);
     format!(
         "- when: {{turn: 1}}\n  reply: {{content: [{{text: Begun.}}, {{hold: middle}}, {{text: {text:?}}}], usage: {{input: 1000, output: 100}}}}\n"
     )
