@@ -5,14 +5,36 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use rye_core::error::ErrorKind;
 
-/// What a failure of the file system means to the caller.
+/// What a failure of the file system means to the caller: whether the path will never do, nothing is left, or another try may help.
 pub(crate) fn kind(error: &io::Error) -> ErrorKind {
+    const NEVER: [Errno; 5] = [
+        Errno::ENAMETOOLONG,
+        Errno::ENOTDIR,
+        Errno::EISDIR,
+        Errno::ELOOP,
+        // A socket, or a pipe that nobody writes to.
+        Errno::ENXIO,
+    ];
+    const NOTHING_LEFT: [Errno; 5] = [
+        Errno::ENOSPC,
+        Errno::EDQUOT,
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::ENOMEM,
+    ];
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    let is_one_of = |errors: &[Errno]| errno.is_some_and(|errno| errors.contains(&errno));
     if error.kind() == io::ErrorKind::NotFound {
         ErrorKind::NotFound
     } else if error.kind() == io::ErrorKind::PermissionDenied {
         ErrorKind::Denied
+    } else if is_one_of(&NEVER) {
+        ErrorKind::Invalid
+    } else if is_one_of(&NOTHING_LEFT) {
+        ErrorKind::Exhausted
     } else {
         ErrorKind::Unavailable
     }
@@ -70,5 +92,41 @@ impl Drop for Draft {
     fn drop(&mut self) {
         // After a move there is nothing left to remove, which is the usual case.
         drop(fs::remove_file(&self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_will_never_do_is_not_one_to_try_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("file"), "").unwrap();
+        let _socket = UnixListener::bind(path("socket")).unwrap();
+        std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+        let cases = [
+            (path(&"x".repeat(256)), ErrorKind::Invalid),
+            (path("file/below"), ErrorKind::Invalid),
+            (path("loop"), ErrorKind::Invalid),
+            (path("socket"), ErrorKind::Invalid),
+            (path("absent"), ErrorKind::NotFound),
+        ];
+        for (path, expected) in cases {
+            let error = File::open(&path).unwrap_err();
+            assert_eq!(kind(&error), expected, "{}: {error}", path.display());
+        }
+    }
+
+    #[test]
+    fn what_has_run_out_is_told_from_what_may_pass() {
+        let of = |errno: Errno| kind(&io::Error::from(errno));
+        assert_eq!(of(Errno::EMFILE), ErrorKind::Exhausted);
+        assert_eq!(of(Errno::ENOSPC), ErrorKind::Exhausted);
+        assert_eq!(of(Errno::EIO), ErrorKind::Unavailable);
+        assert_eq!(of(Errno::EACCES), ErrorKind::Denied);
     }
 }
