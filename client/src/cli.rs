@@ -402,6 +402,9 @@ pub(crate) struct Execute {
     /// Also tell which files were resolved, what they shadow, and who signed them.
     #[arg(long)]
     pub(crate) trace: bool,
+    /// Run nothing: tell how the item would be resolved, and what would be started.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Which runs to list.

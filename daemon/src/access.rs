@@ -126,6 +126,11 @@ impl Access {
         self.supervisor.execute(start, trace).await
     }
 
+    /// Tells what running an item would do, and does not.
+    pub async fn rehearse(&self, start: Start) -> Result<(Executed, Lookup), Error> {
+        self.supervisor.rehearse(start).await
+    }
+
     /// What the thread that `start` asks for would begin with; nothing is started.
     pub async fn preview(&self, start: Start) -> Result<Preview, Error> {
         self.supervisor.preview(start).await

@@ -24,6 +24,7 @@ mod environment;
 mod examples;
 mod fetch;
 mod golden;
+mod http_tool;
 mod limits;
 mod model_server;
 mod native;

@@ -34,7 +34,7 @@ use crate::spaces::{self, Place, Space, Spaces};
 use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
-pub use config::Snapshot;
+pub use config::{Layers, Snapshot};
 pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
 pub use draft::Draft;
@@ -278,6 +278,11 @@ impl Item {
     /// What an item of type knowledge says: its text without the signature and the block that describes it.
     pub fn knowledge(&self) -> String {
         metadata::knowledge(self.extension, &self.text)
+    }
+
+    /// The line, from 1, in which a tool says what the JSON pointer leads to, or the nearest thing above it that has a place.
+    pub fn line(&self, pointer: &str) -> Option<usize> {
+        metadata::line_of_field(self.extension, &self.text, pointer)
     }
 
     /// The key that signed it, unless it is built in.

@@ -42,8 +42,13 @@ impl Items for ItemsService {
         } else {
             TraceMode::Off
         };
-        let (executed, found) = self.access.execute(start, trace).await?;
+        let (executed, found) = if request.dry_run {
+            self.access.rehearse(start).await?
+        } else {
+            self.access.execute(start, trace).await?
+        };
         let (envelope, run_id) = match executed {
+            Executed::Rehearsed(envelope) => (envelope, String::new()),
             Executed::Tool(envelope, run) => (envelope, run.to_string()),
             Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
             Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),

@@ -837,6 +837,9 @@ pub struct ExecuteRequest {
     /// Whether the envelope tells how the item was resolved and planned.
     #[prost(bool, tag = "4")]
     pub trace: bool,
+    /// Whether nothing is run: the envelope then holds the trace, and what would be done as its data.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecuteResponse {
