@@ -128,7 +128,7 @@ fn every_setting_can_be_set_by_its_variable() {
 fn a_program_for_a_runtime_is_an_absolute_path() {
     for wrong in ["RYE_PYTHON=bin/python", "RYE_PYTHON"] {
         let refused = load_with(&[], &[("RYE_INTERPRETERS", wrong)]).unwrap_err();
-        let told = rye_core::error::with_sources(&refused);
+        let told = with_sources(&refused);
         assert!(
             told.contains("RYE_INTERPRETERS") || told.contains("interpreters.RYE_PYTHON"),
             "{told}"
