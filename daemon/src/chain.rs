@@ -17,6 +17,7 @@
 //! names, and are never read as templates. **Failure.** Every refusal names the item, and the file and the fix
 //! where one file is to blame.
 
+mod anchor;
 mod binary;
 mod environment;
 mod given;
@@ -27,6 +28,7 @@ mod rules;
 mod shell;
 mod template;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,6 +44,7 @@ use rye_item::metadata::Unread;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
+use self::anchor::Anchored;
 use self::given::Given;
 
 pub use self::environment::{Offer, dot_env};
@@ -169,6 +172,23 @@ pub enum Error {
         /// The names.
         missing: String,
     },
+    /// A file of a tool of several does not belong to it.
+    #[error("`{path}` {problem}")]
+    Dependency {
+        /// The file.
+        path: PathBuf,
+        /// Why, and the fix.
+        problem: String,
+    },
+    /// The copy of the files of a tool cannot be made.
+    #[error("the copy of the files of `{item}` cannot be made")]
+    Copy {
+        /// The tool.
+        item: ItemRef,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The program that a tool brings along cannot be used.
     #[error("the program `{path}` {problem}")]
     Binary {
@@ -229,7 +249,8 @@ impl Kinded for Error {
             // It does not come by waiting.
             Self::NoInterpreter { .. } | Self::Variables { .. } => ErrorKind::Precondition,
             // It may be somebody else's.
-            Self::Binary { .. } => ErrorKind::Denied,
+            Self::Binary { .. } | Self::Dependency { .. } => ErrorKind::Denied,
+            Self::Copy { .. } => ErrorKind::Exhausted,
             Self::ExecutorId { .. }
             | Self::Circular { .. }
             | Self::TooDeep { .. }
@@ -267,6 +288,8 @@ pub struct Chain {
     elements: Vec<Arc<Item>>,
     /// What the tool is given of the configuration.
     given: Option<Arc<Given>>,
+    /// The files of the tool, if it is one of several.
+    anchored: Option<Arc<Anchored>>,
     /// What stands at its end.
     pub terminal: Terminal,
 }
@@ -335,14 +358,20 @@ fn complete(
         let problem = "is for tools that run as a process";
         return Err(malformed(tool, "config_resolve", problem));
     }
+    let anchored = match terminal {
+        Terminal::Process => anchor::look_up(&elements, library)?,
+        Terminal::Native(_) | Terminal::Http | Terminal::Graph | Terminal::Thread(_) => None,
+    };
     if let Some(trace) = trace {
         trace.push(checked);
+        trace.extend(anchored.iter().flat_map(Anchored::traced));
         trace.extend(given.iter().flat_map(|given| given.traced.clone()));
     }
     Ok(Chain {
         item: item.clone(),
         elements,
         given: given.map(Arc::new),
+        anchored: anchored.map(Arc::new),
         terminal,
     })
 }
@@ -516,13 +545,14 @@ impl Chain {
             .collect()
     }
 
-    /// Content hashes of its elements, tool first, and of what the tool is given of the configuration.
+    /// Content hashes of its elements, tool first, of what the tool is given of the configuration, and of its further files.
     pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         let elements = self.elements.iter();
         let given = self.given.iter().map(|given| given.hash.as_str());
         elements
             .map(|element| element.content_hash.as_str())
             .chain(given)
+            .chain(self.anchored.iter().map(|anchored| anchored.hash.as_str()))
     }
 
     /// Parameters that cannot be taken.

@@ -32,9 +32,9 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
     write(&world, "climbing", "../secret", "");
     write(
         &world,
-        "anchored",
+        "isolated",
         BASH,
-        "anchor: {enabled: true}\nconfig: {script: cat}",
+        "isolation: {}\nconfig: {script: cat}",
     );
     let cases: [(&str, i32, &[&str]); 6] = [
         ("round", 2, &["circular", "t/round", "about.yaml"]),
@@ -51,9 +51,9 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
         ("astray", 3, &["t/nowhere", "does not exist"]),
         ("climbing", 2, &["climbing.yaml", "executor_id", ".."]),
         (
-            "anchored",
+            "isolated",
             2,
-            &["anchored.yaml", "`anchor`", "not supported"],
+            &["isolated.yaml", "`isolation`", "not supported"],
         ),
     ];
     for (tool, code, told) in cases {

@@ -31,6 +31,7 @@ mod native;
 mod nested;
 mod policy;
 mod tool;
+mod tool_files;
 mod trust;
 
 mod cli;

@@ -114,6 +114,10 @@ pub struct Metadata {
     pub outputs: Option<Vec<String>>,
     /// Which versions of what it runs an executor takes: `{min_version, max_version}`.
     pub child_constraints: Option<Map<String, Value>>,
+    /// How the files of a tool of several are found.
+    pub anchor: Option<Map<String, Value>>,
+    /// Which of its files have to be verified.
+    pub verify_deps: Option<Map<String, Value>>,
     /// Variables without which it does not start.
     pub env_requires: Vec<String>,
     /// Keys that say something this release does not do, or nothing at all. An executor must refuse the item: what it asks for
@@ -164,6 +168,8 @@ impl Metadata {
             inputs: names(values, "inputs")?,
             outputs: names(values, "outputs")?,
             child_constraints: object(values, "child_constraints")?,
+            anchor: object(values, "anchor")?,
+            verify_deps: object(values, "verify_deps")?,
             ..Self::of_any(values)?
         };
         // A graph has a closed list of keys of its own, which its parser checks with line and column.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rye_item::Item;
 use serde_json::Value;
@@ -266,6 +266,28 @@ impl Environment {
             return Err(format!("`{name}` holds a NUL byte"));
         }
         self.variables.insert(name.into(), value.into());
+        Ok(())
+    }
+
+    /// Puts `before` and `behind` around the directories of a variable of that kind.
+    pub(super) fn surround(
+        &mut self,
+        name: &str,
+        before: &[PathBuf],
+        behind: &[PathBuf],
+    ) -> Result<(), String> {
+        let known = self.get(name).unwrap_or_default();
+        let known: Vec<PathBuf> = std::env::split_paths(&known)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
+        let mut all: Vec<&PathBuf> = Vec::new();
+        for path in before.iter().chain(&known).chain(behind) {
+            if !all.contains(&path) {
+                all.push(path);
+            }
+        }
+        let joined = std::env::join_paths(all).map_err(|error| error.to_string())?;
+        self.variables.insert(name.into(), joined);
         Ok(())
     }
 

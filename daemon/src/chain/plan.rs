@@ -19,6 +19,7 @@ use super::{Chain, EXECUTE, Error, HTTP, Origin, STATE_GRAPH, Terminal, binary, 
 use crate::config::Config;
 use crate::native;
 use crate::process::{self, file_path};
+use crate::trees;
 
 /// How the output of the process becomes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +219,7 @@ fn process(
             "args_count": process.args.len(),
             "cwd": process.cwd,
             "timeout": process.timeout.as_secs_f64(),
-            "from": "memory",
+            "from": if chain.anchored.is_some() { "copy" } else { "memory" },
         }));
     }
     Ok(plan)
@@ -230,14 +231,26 @@ fn templated(
     params: Object,
     origin: &Origin,
     config: &Config,
-    environment: Environment,
+    mut environment: Environment,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<ProcessPlan, Error> {
     let settings = Settings::merge(chain, &KEYS)?;
     let project = Path::new(&origin.spec.project);
     let system = system::root(&config.state_dir);
-    let places = Places::of(chain, project, &config.user_space, &system);
-    let interpreter = interpreter::find(chain, &places, &environment, config)?;
+    let mut places = Places::of(chain, project, &config.user_space, &system);
+    let found_in = Places::of(chain, project, &config.user_space, &system);
+    let mut cwd = project.to_owned();
+    if let Some(anchored) = &chain.anchored {
+        let copy = trees::place(&config.state_dir, &anchored.tree);
+        let copy = copy.map_err(|source| Error::Copy {
+            item: chain.item.clone(),
+            source,
+        })?;
+        anchored.places(&copy, &mut places);
+        anchored.surround(&places, &mut environment)?;
+        cwd = anchored.cwd(&places)?;
+    }
+    let interpreter = interpreter::find(chain, &found_in, &environment, config)?;
     if let Some(trace) = trace {
         trace.extend(interpreter.iter().map(Interpreter::traced));
     }
@@ -253,6 +266,7 @@ fn templated(
         places: &places,
         interpreter: interpreter.as_ref(),
         binary: binary.as_deref(),
+        cwd,
     };
     let command = settings
         .text("command")?

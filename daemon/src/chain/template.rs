@@ -52,14 +52,32 @@ impl Places {
             ("project_path", Some(project.to_owned())),
             ("user_space", Some(user.to_owned())),
             ("system_space", Some(system.to_owned())),
-            // These three belong to tools of several files.
+            // These two belong to tools of several files.
             ("anchor_path", None),
             ("runtime_lib", None),
-            ("client_path", None),
         ];
         Self {
             named,
             project: project.to_owned(),
+        }
+    }
+
+    /// The tool is one of several files, of which a copy lies at `copy`.
+    pub(super) fn copied(&mut self, copy: &Path, tool: &Path, lib: Option<PathBuf>) {
+        let directory = tool.parent().map(Path::to_owned);
+        let parent = directory.as_deref().and_then(Path::parent);
+        let parent = parent.filter(|parent| parent.starts_with(copy));
+        let places = [
+            ("tool_path", Some(tool.to_owned())),
+            ("tool_parent", parent.map(Path::to_owned)),
+            ("tool_dir", directory),
+            ("anchor_path", Some(copy.to_owned())),
+            ("runtime_lib", lib),
+        ];
+        for (name, place) in places {
+            if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| *known == name) {
+                *known = place;
+            }
         }
     }
 
@@ -234,6 +252,8 @@ pub(super) struct Slots<'a> {
     pub(super) places: &'a Places,
     pub(super) interpreter: Option<&'a Interpreter>,
     pub(super) binary: Option<&'a Path>,
+    /// Where it works if its chain does not say.
+    pub(super) cwd: PathBuf,
 }
 
 impl Slots<'_> {
@@ -281,7 +301,7 @@ impl Slots<'_> {
     /// The working directory: what the chain says, or the project.
     pub(super) fn cwd(&self) -> Result<PathBuf, Error> {
         let Some(template) = self.settings.text("cwd")? else {
-            return Ok(self.places.project().to_owned());
+            return Ok(self.cwd.clone());
         };
         let wrong = |problem: &str| self.settings.malformed("cwd", problem);
         let path = self

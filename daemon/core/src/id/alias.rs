@@ -5,12 +5,13 @@ use super::{ItemId, ItemKind, ItemRef};
 const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
 const PYTHON_SCRIPT: &str = "rye/core/runtimes/python/script";
+const NODE: &str = "rye/core/runtimes/node/node";
 const RUST_RUNTIME: &str = "rye/core/runtimes/rust/runtime";
 const HTTP: &str = "rye/core/primitives/http";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 43] = [
+const ALIASES: [(&str, &str); 46] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -21,6 +22,9 @@ const ALIASES: [(&str, &str); 43] = [
     ("rye/core/runtimes/python_script_runtime", PYTHON_SCRIPT),
     ("python_script_runtime", PYTHON_SCRIPT),
     ("python/script", PYTHON_SCRIPT),
+    ("rye/core/runtimes/node_runtime", NODE),
+    ("node_runtime", NODE),
+    ("node/node", NODE),
     ("rye/core/runtimes/native/binary", RUST_RUNTIME),
     ("native/binary", RUST_RUNTIME),
     ("rust/runtime", RUST_RUNTIME),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Error, Unread, document};
 
 /// Keys that are read, in every notation.
-const READ: [&str; 15] = [
+const READ: [&str; 17] = [
     "version",
     "tool_type",
     "executor_id",
@@ -23,6 +23,8 @@ const READ: [&str; 15] = [
     "outputs",
     "child_constraints",
     "env_requires",
+    "anchor",
+    "verify_deps",
 ];
 
 /// Keys that are for people.
@@ -36,9 +38,7 @@ const INFORMATIVE: [&str; 6] = [
 ];
 
 /// Keys that mean something, but not to this release.
-const LATER: [&str; 7] = [
-    "anchor",
-    "verify_deps",
+const LATER: [&str; 5] = [
     "input_schema",
     "permissions",
     "result_limit",

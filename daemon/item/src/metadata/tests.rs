@@ -55,7 +55,7 @@ fn a_key_that_would_not_be_heeded_is_listed_with_its_line_and_the_one_it_may_be(
     assert_eq!(metadata.unread, []);
     assert_eq!(metadata.ignored, ["native_async"]);
     let text =
-        "# a comment\nauthor: me\nx-note: 1\nconfg: {}\nanchor: {}\nqqqqqq: 1\ntool_id: a/b\n";
+        "# a comment\nauthor: me\nx-note: 1\nconfg: {}\nisolation: {}\nqqqqqq: 1\ntool_id: a/b\n";
     let metadata = tool("yaml", text).unwrap();
     let told = |unread: &Unread| {
         (
@@ -68,7 +68,7 @@ fn a_key_that_would_not_be_heeded_is_listed_with_its_line_and_the_one_it_may_be(
     let found: Vec<_> = metadata.unread.iter().map(told).collect();
     let expected = [
         ("confg".to_owned(), Some(4), false, Some("config")),
-        ("anchor".to_owned(), Some(5), true, None),
+        ("isolation".to_owned(), Some(5), true, None),
         ("qqqqqq".to_owned(), Some(6), false, None),
     ];
     assert_eq!(found, expected);
