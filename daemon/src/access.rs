@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
-use rye_core::id::{RunId, Seq};
+use rye_core::id::{ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 use serde_json::Value;
 
+use crate::chain;
 use crate::index::Asked;
 use crate::inspect::Inspector;
 use crate::journal::{
@@ -149,6 +150,16 @@ impl Access {
         asked: Asked,
     ) -> Result<Value, Error> {
         self.supervisor.fetch(caller, directory, asked).await
+    }
+
+    /// What a lock of `item` would hold, which `caller` may fetch.
+    pub async fn lock(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        item: ItemRef,
+    ) -> Result<chain::Draft, Error> {
+        self.supervisor.lock(caller, directory, item).await
     }
 
     /// Who looks at graphs.

@@ -20,34 +20,35 @@
 mod anchor;
 mod binary;
 mod environment;
+mod error;
 mod given;
 mod interpreter;
+mod lock;
 mod plan;
 mod request;
 mod rules;
 mod shell;
 mod template;
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_core::definition::Inputs;
-use rye_core::error::{ErrorKind, Kinded};
 use rye_core::expr::nearest;
-use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef, RunId};
+use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Effect, Failure, Object, Spec};
 use rye_core::seal::Coverage;
 use rye_core::thread::ThreadTool;
-use rye_item::library;
 use rye_item::metadata::Unread;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
 use self::anchor::Anchored;
 use self::given::Given;
+use self::lock::{Cover, Held};
 
 pub use self::environment::{Offer, dot_env};
+pub use self::error::Error;
+pub use self::lock::{Draft, Standing, draft};
 pub use self::plan::{Answer, NativeCall, Plan, ProcessPlan, plan, tag};
 pub use self::request::{Backoff, RequestPlan};
 use crate::native;
@@ -71,199 +72,6 @@ pub struct Origin {
     pub attempt: u32,
     /// The idempotency key of the step.
     pub key: String,
-}
-
-/// Why an item cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It is refused or not there; the item's own error names it, its file and the fix.
-    #[error(transparent)]
-    Item(Box<library::Error>),
-    /// `executor_id` is not an id.
-    #[error("`executor_id` of `{path}` is malformed")]
-    ExecutorId {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: InvalidId,
-    },
-    /// The chain comes back to itself.
-    #[error(
-        "the chain of `{tool}` is circular: `{item}` occurs twice; fix the `executor_id` of `{path}`"
-    )]
-    Circular {
-        /// Where it starts.
-        tool: ItemId,
-        /// What occurs twice.
-        item: ItemId,
-        /// The file that leads back.
-        path: PathBuf,
-    },
-    /// The chain is too long.
-    #[error("the chain of `{tool}` is longer than {MOST_ELEMENTS} elements")]
-    TooDeep {
-        /// Where it starts.
-        tool: ItemId,
-    },
-    /// The chain ends at something that is neither a primitive nor native.
-    #[error(
-        "`{path}` names no `executor_id` and is not a primitive: name the runtime that runs it, such as \
-         `rye/core/runtimes/python/function`"
-    )]
-    NoExecutor {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A key that this version does not carry out.
-    #[error(
-        "`{path}`{}: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says",
-        in_line(*line)
-    )]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-        /// The line it stands in.
-        line: Option<usize>,
-    },
-    /// A key that means nothing.
-    #[error("`{path}`{}: the key `{key}` is unknown{hint}; correct it, or call it `x-…`", in_line(*line))]
-    UnknownKey {
-        /// The file.
-        path: PathBuf,
-        /// The key, with its parents.
-        key: String,
-        /// The line it stands in.
-        line: Option<usize>,
-        /// What it may be meant to be, in words; empty if nothing comes near.
-        hint: String,
-    },
-    /// What is no program, and stands in a chain.
-    #[error("`{path}` is a library: a text that tools use, which cannot be executed")]
-    Library {
-        /// The file.
-        path: PathBuf,
-    },
-    /// An executor does not take this version.
-    #[error(
-        "`{child}` has the version {version}, and its executor `{parent}` takes {wanted}: change one of the two"
-    )]
-    Version {
-        /// The file of what is run.
-        child: PathBuf,
-        /// Its version.
-        version: String,
-        /// The file of the executor.
-        parent: PathBuf,
-        /// What it takes, in words.
-        wanted: String,
-    },
-    /// An executor asks for what it does not get.
-    #[error(
-        "`{parent}` needs {missing} as `inputs`, which the `outputs` of `{child}` do not name: add them there, or use another executor"
-    )]
-    Data {
-        /// The file of what is run.
-        child: PathBuf,
-        /// The file of the executor.
-        parent: PathBuf,
-        /// The names.
-        missing: String,
-    },
-    /// A file of a tool of several does not belong to it.
-    #[error("`{path}` {problem}")]
-    Dependency {
-        /// The file.
-        path: PathBuf,
-        /// Why, and the fix.
-        problem: String,
-    },
-    /// The copy of the files of a tool cannot be made.
-    #[error("the copy of the files of `{item}` cannot be made")]
-    Copy {
-        /// The tool.
-        item: ItemRef,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The program that a tool brings along cannot be used.
-    #[error("the program `{path}` {problem}")]
-    Binary {
-        /// The program.
-        path: PathBuf,
-        /// Why, and the fix.
-        problem: String,
-    },
-    /// Variables without which the tool does not start.
-    #[error(
-        "`{item}` needs {names} in its environment; set it in the project's `.env` or by `env.pass`"
-    )]
-    Variables {
-        /// The item.
-        item: ItemRef,
-        /// Those that are not set.
-        names: String,
-    },
-    /// A value of the wrong shape.
-    #[error("`{path}`: {field} {problem}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The key, with its parents.
-        field: String,
-        /// What is wrong, and the fix.
-        problem: String,
-    },
-    /// The interpreter is not there.
-    #[error(
-        "no interpreter for `{item}`: looked for {wanted} in {searched}; install it, or name the program in \
-         the daemon's setting `interpreters` as `{variable}`"
-    )]
-    NoInterpreter {
-        /// The item.
-        item: ItemRef,
-        /// The names looked for.
-        wanted: String,
-        /// Where.
-        searched: String,
-        /// The variable it is called by.
-        variable: String,
-    },
-    /// The parameters do not fit the tool's schema.
-    #[error("parameters of `{item}`: {}", failure.message)]
-    Params {
-        /// The item.
-        item: ItemRef,
-        /// What does not fit.
-        failure: Box<Failure>,
-    },
-}
-
-impl Kinded for Error {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Item(error) => error.kind(),
-            // It does not come by waiting.
-            Self::NoInterpreter { .. } | Self::Variables { .. } => ErrorKind::Precondition,
-            // It may be somebody else's.
-            Self::Binary { .. } | Self::Dependency { .. } => ErrorKind::Denied,
-            Self::Copy { .. } => ErrorKind::Exhausted,
-            Self::ExecutorId { .. }
-            | Self::Circular { .. }
-            | Self::TooDeep { .. }
-            | Self::NoExecutor { .. }
-            | Self::Unsupported { .. }
-            | Self::UnknownKey { .. }
-            | Self::Library { .. }
-            | Self::Version { .. }
-            | Self::Data { .. }
-            | Self::Malformed { .. }
-            | Self::Params { .. } => ErrorKind::Invalid,
-        }
-    }
 }
 
 /// What stands at the end of a chain.
@@ -294,10 +102,28 @@ pub struct Chain {
     pub terminal: Terminal,
 }
 
-/// Resolves and verifies the chain of `item`. `trace`, if there is one, receives what was found at each element.
+/// Resolves and verifies the chain of `item`, and holds it to its lock. `trace`, if there is one, receives what was found at each element.
 pub fn resolve(
     library: &Library,
     item: &ItemRef,
+    trace: Option<&mut Vec<Value>>,
+) -> Result<Chain, Error> {
+    resolve_under(library, item, Locks::Held, trace)
+}
+
+/// What locks mean to those who resolve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Locks {
+    /// A lock that is there holds.
+    Held,
+    /// A lock is to be written: none holds, and any file of the tool may be part of it.
+    Drawn,
+}
+
+fn resolve_under(
+    library: &Library,
+    item: &ItemRef,
+    locks: Locks,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<Chain, Error> {
     let mut elements: Vec<Arc<Item>> = Vec::new();
@@ -328,7 +154,7 @@ pub fn resolve(
         referrer = element.space;
         elements.push(Arc::clone(&element));
         if let Some(terminal) = terminal(&element) {
-            return complete(item, elements, terminal, library, trace);
+            return complete(item, elements, terminal, library, locks, trace);
         }
         let Some(executor) = &element.metadata.executor_id else {
             return Err(Error::NoExecutor {
@@ -343,37 +169,52 @@ pub fn resolve(
     }
 }
 
-/// What the elements ask of each other, and what the tool asks of the configuration.
+/// What the elements ask of each other, what the tool asks of the configuration, which files it has, and what its lock says.
 fn complete(
     item: &ItemRef,
     elements: Vec<Arc<Item>>,
     terminal: Terminal,
     library: &Library,
+    locks: Locks,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<Chain, Error> {
     let checked = rules::check(&elements)?;
     let tool = elements.first().expect("a chain has at least one element");
+    let lock = match (locks, terminal) {
+        (Locks::Drawn, _) | (_, Terminal::Native(_)) => None,
+        (Locks::Held, _) => lock::of(tool, library)?,
+    };
     let given = given::look_up(tool, library)?;
     if given.is_some() && terminal != Terminal::Process {
         let problem = "is for tools that run as a process";
         return Err(malformed(tool, "config_resolve", problem));
     }
+    let cover = match (locks, &lock) {
+        (Locks::Drawn, _) => Cover::Everything,
+        (Locks::Held, lock) => Cover::Lock(lock.as_ref()),
+    };
     let anchored = match terminal {
-        Terminal::Process => anchor::look_up(&elements, library)?,
+        Terminal::Process => anchor::look_up(&elements, library, &cover)?,
         Terminal::Native(_) | Terminal::Http | Terminal::Graph | Terminal::Thread(_) => None,
     };
     if let Some(trace) = trace {
+        let found = lock.iter().map(Held::traced).collect::<Vec<_>>();
+        trace.splice(0..0, found);
         trace.push(checked);
         trace.extend(anchored.iter().flat_map(Anchored::traced));
         trace.extend(given.iter().flat_map(|given| given.traced.clone()));
     }
-    Ok(Chain {
+    let chain = Chain {
         item: item.clone(),
         elements,
         given: given.map(Arc::new),
         anchored: anchored.map(Arc::new),
         terminal,
-    })
+    };
+    if let Some(lock) = &lock {
+        lock.check(&chain)?;
+    }
+    Ok(chain)
 }
 
 /// Whether an action on `item` is carried out by a run of its own: it is a directive, or it may be used and is a graph or a tool

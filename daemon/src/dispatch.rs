@@ -209,7 +209,7 @@ impl Planner {
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
-        let resolved = chain.insert(resolve().map_err(|error| refused(&error))?);
+        let resolved = chain.insert(resolve().map_err(|error| unplanned(&error))?);
         // A project's own item of that name is a tool as any other.
         if open && !matches!(resolved.terminal, Terminal::Native(_)) {
             permitted(item)?;
@@ -463,12 +463,14 @@ pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failu
     permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))
 }
 
-/// Why there is no process to start.
+/// Why there is nothing to carry out.
 fn unplanned(error: &chain::Error) -> Failure {
     if matches!(error, chain::Error::NoInterpreter { .. }) {
         no_program(with_sources(error))
     } else if matches!(error, chain::Error::Variables { .. }) {
         Failure::permanent("missing_environment_variables", with_sources(error))
+    } else if matches!(error, chain::Error::LockMismatch { .. }) {
+        Failure::permanent("lock_mismatch", with_sources(error))
     } else {
         refused(error)
     }

@@ -40,13 +40,13 @@ pub const MOST_BYTES: usize = 64 << 20;
 /// Files by their paths, which are relative and plain, and links out of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
-    files: BTreeMap<PathBuf, Arc<str>>,
+    files: BTreeMap<PathBuf, Arc<[u8]>>,
     links: BTreeMap<PathBuf, PathBuf>,
 }
 
 impl Tree {
     /// Adds a file; one that is there already stays.
-    pub fn file(&mut self, path: PathBuf, content: Arc<str>) {
+    pub fn file(&mut self, path: PathBuf, content: Arc<[u8]>) {
         self.files.entry(path).or_insert(content);
     }
 
@@ -86,6 +86,12 @@ impl Tree {
         self.files.values().map(|content| content.len()).sum()
     }
 
+    /// The SHA-256 of each file, by name.
+    pub fn hashes(&self) -> impl Iterator<Item = (&Path, String)> {
+        let files = self.files.iter();
+        files.map(|(path, content)| (&**path, sha256_hex(content)))
+    }
+
     /// The links, by name.
     pub fn links(&self) -> impl Iterator<Item = (&Path, &Path)> {
         self.links.iter().map(|(path, target)| (&**path, &**target))
@@ -102,7 +108,7 @@ impl Tree {
             }
         };
         for (path, content) in &self.files {
-            add(b'f', path, sha256_hex(content.as_bytes()).as_bytes());
+            add(b'f', path, sha256_hex(content).as_bytes());
         }
         for (path, target) in &self.links {
             add(b'l', path, target.as_os_str().as_encoded_bytes());
@@ -199,7 +205,7 @@ fn write(root: &Path, tree: &Tree) -> io::Result<()> {
             .create_new(true)
             .mode(0o400)
             .open(root.join(path))?;
-        file.write_all(content.as_bytes())?;
+        file.write_all(content)?;
     }
     for (path, target) in &tree.links {
         symlink(target, root.join(path))?;
@@ -234,7 +240,7 @@ fn is_copy(path: &Path, tree: &Tree) -> io::Result<bool> {
                 tree.links.get(&name) == Some(&target)
             } else {
                 let content = tree.files.get(&name);
-                content.is_some_and(|content| holds(&entry.path(), content.as_bytes()))
+                content.is_some_and(|content| holds(&entry.path(), content))
             };
             if !is_right {
                 return Ok(false);

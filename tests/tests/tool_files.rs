@@ -145,6 +145,126 @@ fn node_runs_a_module_with_what_it_imports_from_the_copy() {
     let _refused = run("{}").code(4).tells(&["unsigned.js", "not signed"]);
 }
 
+/// Writes a tool in `t/multi` that reads `words.json`, which nobody can sign.
+fn with_data(world: &World) {
+    multi(world);
+    world.write(".ai/tools/t/multi/words.json", r#"{"word": "of the data"}"#);
+    world.python(
+        "t/multi/reader",
+        "import json, os\nwith open(os.path.join(os.path.dirname(__file__), 'words.json')) as f:\n    return json.load(f)",
+    );
+}
+
+fn lock(world: &World, words: &str) -> Outcome {
+    world.ryectl(&format!("lock {words}")).run()
+}
+
+#[test]
+fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed() {
+    let world = World::new();
+    with_data(&world);
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["words.json", "lock create t/multi/reader"]);
+    let _covered = lock(&world, "create t/multi/reader")
+        .code(0)
+        .tells(&["words.json", "nobody signed"]);
+    let out = execute(&world, "t/multi/reader").code(0).json();
+    assert_eq!(out["data"]["word"], "of the data");
+    let listed = lock(&world, "ls --json").code(0).json();
+    let path = ".ai/lockfiles/t/multi/reader@1.0.0.lock.json";
+    let whole = world.project().join(path);
+    assert_eq!(
+        listed,
+        json!([{"tool": "t/multi/reader", "version": "1.0.0", "space": "project", "path": whole}])
+    );
+    let _as_locked = lock(&world, "verify").code(0);
+    let words = ".ai/tools/t/multi/words.json";
+    let before = world.read(words);
+    world.write(words, before.replace("data", "dada"));
+    let told = [
+        "verified_deps.files.words.json",
+        path,
+        "lock create t/multi/reader",
+    ];
+    let _refused = execute(&world, "t/multi/reader").code(4).tells(&told);
+    let _refused = lock(&world, "verify t/multi/reader").code(1).tells(&told);
+    world.write(words, before);
+    let _same = execute(&world, "t/multi/reader").code(0);
+}
+
+#[test]
+fn every_part_of_a_tool_is_what_it_was_locked_as_or_it_does_not_run() {
+    let world = World::new();
+    with_data(&world);
+    let helper = world.read(".ai/tools/t/multi/helper.py");
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    // Signed by the same user, and still not what was locked.
+    world.tool(
+        "t/multi/helper.py",
+        &helper.replace("of the helper", "another"),
+    );
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["verified_deps.files.helper.py"]);
+    world.tool("t/multi/helper.py", &helper);
+    world.write(".ai/tools/t/multi/more.json", "{}");
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["more.json", "no lock covers it"]);
+    fs::remove_file(world.project().join(".ai/tools/t/multi/more.json")).unwrap();
+    fs::remove_file(world.project().join(".ai/tools/t/multi/__init__.py")).unwrap();
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["verified_deps", "lock create"]);
+}
+
+#[test]
+fn what_is_changed_while_a_graph_runs_fails_the_node_that_would_run_it() {
+    let world = World::new();
+    with_data(&world);
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    let change = "a: {action: {item_id: rye/bash, params: {command: \"echo >> .ai/tools/t/multi/words.json\"}}, next: b}";
+    world.graph(
+        "t/g",
+        &format!("start: a\nnodes:\n  {change}\n  b: {{action: {{item_id: t/multi/reader}}, next: c}}\n  c: {{type: return}}"),
+    );
+    let run = world.start_run("t/g");
+    let ended = world.settled(&run);
+    assert_eq!(ended["error"]["code"], "lock_mismatch", "{ended}");
+}
+
+#[test]
+fn a_lock_that_nobody_signed_holds_nothing_and_one_of_a_foreign_hand_refuses() {
+    let world = World::new();
+    with_data(&world);
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    let path = ".ai/lockfiles/t/multi/reader@1.0.0.lock.json";
+    let signed = world.read(path);
+    world.write(
+        path,
+        signed.replace("\"lockfile_version\": 1", "\"lockfile_version\": 2"),
+    );
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["reader@1.0.0.lock.json", "changed after"]);
+    let mut unsigned: serde_json::Value = serde_json::from_str(&signed).unwrap();
+    unsigned.as_object_mut().unwrap().remove("_signature");
+    world.write(path, unsigned.to_string());
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["words.json", "no lock covers it"]);
+    let standing = lock(&world, "verify --json").code(1).json();
+    assert_eq!(standing[0]["standing"], "not signed");
+    fs::remove_file(world.project().join(".ai/tools/t/multi/words.json")).unwrap();
+    let out = world
+        .ryectl("execute tool t/multi/tool --json --trace")
+        .run();
+    let out = out.code(0).json();
+    assert_eq!(out["data"]["word"], "of the helper");
+    assert!(!out["trace"].to_string().contains("\"lock\""));
+}
+
 #[test]
 fn what_is_wrong_with_an_anchor_is_told_with_its_line() {
     let world = World::new();

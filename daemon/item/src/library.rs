@@ -492,13 +492,7 @@ impl Library {
     }
 
     fn in_force(&self, place: &Place, signer: &TrustedKey) -> Result<(), Error> {
-        let now = self.clock.now();
-        let lapse = match (signer.revoked_at, signer.not_after) {
-            (Some(at), _) if at <= now => Some((Lapse::Revoked, at)),
-            (_, Some(at)) if at < now => Some((Lapse::Expired, at)),
-            (Some(_) | None, Some(_) | None) => None,
-        };
-        match lapse {
+        match self.lapsed(signer) {
             None => Ok(()),
             Some((state, since)) => Err(Error::Lapsed {
                 item: place.item.clone(),
@@ -508,6 +502,16 @@ impl Library {
                 state,
                 since,
             }),
+        }
+    }
+
+    /// Why `signer` does not count any more, and since when.
+    pub(crate) fn lapsed(&self, signer: &TrustedKey) -> Option<(Lapse, Timestamp)> {
+        let now = self.clock.now();
+        match (signer.revoked_at, signer.not_after) {
+            (Some(at), _) if at <= now => Some((Lapse::Revoked, at)),
+            (_, Some(at)) if at < now => Some((Lapse::Expired, at)),
+            (Some(_) | None, Some(_) | None) => None,
         }
     }
 

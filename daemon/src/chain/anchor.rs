@@ -1,19 +1,23 @@
 //! Tools of several files: which of them belong to the tool, and where it finds them.
 //!
-//! What runs is a copy of files that were verified one by one ([`crate::trees`]). A file belongs if it is empty, or verifies as the item of its place;
-//! any other that a runtime would load is refused with its name. What no list of suffixes names is simply not in the copy.
+//! What runs is a copy of files that were verified one by one ([`crate::trees`]). A file belongs if it is empty, if the lock of the tool has it with this
+//! content, or if it verifies as the item of its place; any other that a runtime would load is refused with its name. What no list of suffixes names is simply not in the copy.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_core::id::ItemKind;
-use rye_item::{Item, Library, Space};
+use rye_item::spaces::MAX_SIZE;
+use rye_item::{Item, Library, Space, library};
 use serde_json::{Map, Value, json};
 
 use super::environment::Environment;
+use super::lock::Cover;
 use super::template::Places;
 use super::{Error, close_keys, malformed};
+use crate::beneath::{Dir, Entry, EntryKind};
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 
 const ANCHOR: [&str; 8] = [
@@ -30,6 +34,9 @@ const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs
 
 /// Variables of programs that a runtime may put directories of the copy into.
 const SEARCHED: [&str; 3] = ["PATH", "PYTHONPATH", "NODE_PATH"];
+
+/// Where the library of a runtime stands in a copy.
+const LIB: &str = ".runtime-lib";
 
 /// Most entries of its directories, those that are no files of it included.
 const MOST_ENTRIES: usize = 50_000;
@@ -48,6 +55,8 @@ pub(super) struct Anchored {
     /// The directory that the copy stands for.
     root: PathBuf,
     why: &'static str,
+    /// What neither is empty nor verifies as an item: only a lock can say that it belongs.
+    pub(super) unsigned: Vec<PathBuf>,
 }
 
 impl Anchored {
@@ -136,6 +145,7 @@ impl Anchored {
 pub(super) fn look_up(
     elements: &[Arc<Item>],
     library: &Library,
+    cover: &Cover<'_>,
 ) -> Result<Option<Anchored>, Error> {
     let Some(by) = elements
         .iter()
@@ -173,10 +183,12 @@ pub(super) fn look_up(
         .find(|element| element.metadata.verify_deps.is_some())
         .unwrap_or(by);
     let mut tree = Tree::default();
-    tree.file(name.to_owned(), Arc::clone(&tool.text));
+    tree.file(name.to_owned(), Arc::clone(&tool.text).into());
+    let mut unsigned = Vec::new();
     // What the program itself ships lies nowhere that could be listed.
     if tool.space != Space::System {
-        Walk::new(deps, library, root, directory)?.fill(&mut tree)?;
+        let walk = Walk::new(deps, tool, library, root, directory, cover)?;
+        unsigned.extend(walk.fill(&mut tree)?);
     }
     for link in texts(by, "anchor", anchor, "links")? {
         let target = directory.join(link);
@@ -192,7 +204,16 @@ pub(super) fn look_up(
             tree.link(name.with_file_name(link), target);
         }
     }
-    let lib = lib(by, deps, library, &mut tree)?;
+    let lib = match lib(by)? {
+        None => None,
+        Some(beside) => {
+            let place = PathBuf::from(LIB);
+            let mut walk = Walk::new(deps, tool, library, &beside, &beside, cover)?;
+            walk.place.clone_from(&place);
+            unsigned.extend(walk.fill(&mut tree)?);
+            Some(place)
+        }
+    };
     if tree.count() > MOST_FILES || tree.bytes() > MOST_BYTES {
         return Err(too_many(root));
     }
@@ -204,6 +225,7 @@ pub(super) fn look_up(
         by: Arc::clone(by),
         root: root.to_owned(),
         why,
+        unsigned,
     }))
 }
 
@@ -235,32 +257,24 @@ fn active(
     }
 }
 
-/// The library that lies beside the runtime `by`: its verified files, in the copy.
-fn lib(
-    by: &Item,
-    deps: &Item,
-    library: &Library,
-    tree: &mut Tree,
-) -> Result<Option<PathBuf>, Error> {
+/// The library that lies beside the runtime `by`, which has one of its own if it is not part of the program.
+fn lib(by: &Item) -> Result<Option<PathBuf>, Error> {
     let anchor = by.metadata.anchor.as_ref();
     let Some(lib) = anchor.map_or(Ok(None), |anchor| text(by, "anchor", anchor, "lib"))? else {
         return Ok(None);
     };
     let beside = by.path.parent().unwrap_or(Path::new("/")).join(lib);
-    if by.space == Space::System || !beside.is_dir() {
-        return Ok(None);
-    }
-    let mut files = Tree::default();
-    Walk::new(deps, library, &beside, &beside)?.fill(&mut files)?;
-    let place = PathBuf::from(".runtime-lib");
-    tree.join(&place, files);
-    Ok(Some(place))
+    Ok((by.space != Space::System && beside.is_dir()).then_some(beside))
 }
 
 /// A walk through the directories of a tool.
 struct Walk<'a> {
+    tool: &'a Item,
     library: &'a Library,
+    cover: &'a Cover<'a>,
     root: &'a Path,
+    /// Where the files stand in the copy.
+    place: PathBuf,
     from: PathBuf,
     is_deep: bool,
     extensions: Vec<&'a str>,
@@ -270,14 +284,19 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(
         by: &'a Item,
+        tool: &'a Item,
         library: &'a Library,
         root: &'a Path,
         directory: &Path,
+        cover: &'a Cover<'a>,
     ) -> Result<Self, Error> {
         const SECTION: &str = "verify_deps";
         let mut walk = Self {
+            tool,
             library,
+            cover,
             root,
+            place: PathBuf::new(),
             from: root.to_owned(),
             is_deep: true,
             extensions: Vec::new(),
@@ -308,75 +327,140 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    fn fill(&self, tree: &mut Tree) -> Result<(), Error> {
+    /// Puts all files that belong into the tree, and answers which of them no signature of their own covers.
+    fn fill(&self, tree: &mut Tree) -> Result<Vec<PathBuf>, Error> {
+        let mut unsigned = Vec::new();
         if self.extensions.is_empty() {
-            return Ok(());
+            return Ok(unsigned);
         }
         let mut seen = 0;
         let mut bytes = 0;
-        let mut open = vec![self.from.clone()];
-        while let Some(directory) = open.pop() {
-            let failed = |source: std::io::Error| Error::Dependency {
-                path: directory.clone(),
-                problem: format!("cannot be read: {source}"),
-            };
-            for entry in fs::read_dir(&directory).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                seen += 1;
-                if seen > MOST_ENTRIES {
-                    return Err(too_many(&self.from));
-                }
-                let path = entry.path();
-                let name = entry.file_name();
-                if entry.file_type().map_err(failed)?.is_dir() {
-                    let is_excluded = self.excluded.iter().any(|excluded| name == *excluded);
+        // A link above the files was followed when the tool was found.
+        let from = fs::canonicalize(&self.from).and_then(|from| Dir::root(&from));
+        let from = from.map_err(|source| unreadable(&self.from, &source))?;
+        let mut open = vec![(self.from.clone(), from)];
+        while let Some((path, directory)) = open.pop() {
+            let failed = |source: io::Error| unreadable(&path, &source);
+            let (mut entries, is_cut) = directory.entries(MOST_ENTRIES).map_err(failed)?;
+            seen += entries.len();
+            if is_cut || seen > MOST_ENTRIES {
+                return Err(too_many(&self.from));
+            }
+            // The first of several that are wrong is always the same.
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            for Entry { name, kind } in entries {
+                let below = path.join(&name);
+                if kind == EntryKind::Directory {
+                    let is_excluded = self.excluded.contains(&name.as_str());
                     if self.is_deep && !is_excluded {
-                        open.push(path);
+                        let entered = directory.enter(Path::new(&name));
+                        let entered = entered.map_err(|source| unreadable(&below, &source))?;
+                        open.push((below, entered));
                     }
-                    continue;
-                }
-                let name = name.to_string_lossy();
-                if self.extensions.iter().any(|suffix| name.ends_with(suffix)) {
-                    bytes += self.take(&path, tree)?;
+                } else if self.extensions.iter().any(|suffix| name.ends_with(suffix)) {
+                    let Some(content) = content(&directory, &name, kind, &below)? else {
+                        continue;
+                    };
+                    let belongs = self.take(&below, content, tree)?;
+                    bytes += belongs.bytes;
+                    unsigned.extend(belongs.unsigned);
                 }
                 if tree.count() > MOST_FILES || bytes > MOST_BYTES {
                     return Err(too_many(&self.from));
                 }
             }
         }
-        Ok(())
+        Ok(unsigned)
     }
 
-    /// Puts the file into the tree if it belongs, and answers how many bytes it has.
-    fn take(&self, path: &Path, tree: &mut Tree) -> Result<usize, Error> {
-        let refused = |problem: String| Error::Dependency {
-            path: path.to_owned(),
-            problem,
-        };
-        let Ok(name) = path.strip_prefix(self.root) else {
-            return Ok(0);
-        };
+    /// Puts a file with this content into the tree if it belongs.
+    fn take(&self, path: &Path, content: Vec<u8>, tree: &mut Tree) -> Result<Taken, Error> {
+        let below = path.strip_prefix(self.root).unwrap_or(path);
+        let name = self.place.join(below);
+        let bytes = content.len();
+        if content.is_empty() || self.is_locked(&name, &content)? {
+            tree.file(name, content.into());
+            return Ok(Taken {
+                bytes,
+                unsigned: None,
+            });
+        }
         let place = self.library.spaces().locate(path).ok();
         let place = place.filter(|place| place.item.kind == ItemKind::Tool);
-        let Some(place) = place else {
-            return Err(refused(
-                "is no item, so no signature can cover it; move it out of the directories of the tool".to_owned(),
-            ));
-        };
-        let content = place
-            .read()
-            .map_err(|error| refused(format!("cannot be read: {error}")))?;
-        let content = content.ok_or_else(|| refused("went away while it was read".to_owned()))?;
-        if content.is_empty() {
-            tree.file(name.to_owned(), "".into());
-            return Ok(0);
+        let verified = place.map(|place| self.library.at(&place).map_err(Box::new));
+        match (verified, self.cover) {
+            (Some(Ok(item)), _) => {
+                let bytes = item.text.len();
+                tree.file(name, Arc::clone(&item.text).into());
+                Ok(Taken {
+                    bytes,
+                    unsigned: None,
+                })
+            }
+            (_, Cover::Everything) => {
+                let unsigned = Some(name.clone());
+                tree.file(name, content.into());
+                Ok(Taken { bytes, unsigned })
+            }
+            (Some(Err(error)), Cover::Lock(_)) => {
+                let library::Error::Unsigned { item, .. } = &*error else {
+                    return Err(Error::Item(error));
+                };
+                let sign = format!("sign it as `{item}`, or ");
+                Err(self.uncovered(path, "is not signed", &sign))
+            }
+            (None, Cover::Lock(_)) => {
+                Err(self.uncovered(path, "is no item that could be signed", ""))
+            }
         }
-        let item = self
-            .library
-            .at(&place)
-            .map_err(|error| Error::Item(Box::new(error)))?;
-        tree.file(name.to_owned(), Arc::clone(&item.text));
-        Ok(item.text.len())
+    }
+
+    fn uncovered(&self, path: &Path, why: &str, sign: &str) -> Error {
+        Error::Dependency {
+            path: path.to_owned(),
+            problem: format!(
+                "{why}, and no lock covers it: read it, then {sign}lock the tool with `ryectl lock create {}`",
+                self.tool.id()
+            ),
+        }
+    }
+
+    /// Whether the lock covers this content; an error if it knows the file with another one.
+    fn is_locked(&self, name: &Path, content: &[u8]) -> Result<bool, Error> {
+        match self.cover {
+            Cover::Lock(Some(lock)) => lock.covers(self.tool, name, content),
+            Cover::Lock(None) | Cover::Everything => Ok(false),
+        }
+    }
+}
+
+/// What the file at `path` holds, which is `name` in `directory`; `None` if it went away.
+fn content(
+    directory: &Dir,
+    name: &str,
+    kind: EntryKind,
+    path: &Path,
+) -> Result<Option<Vec<u8>>, Error> {
+    let content = match kind {
+        EntryKind::File => directory.read(name, MAX_SIZE),
+        EntryKind::Directory | EntryKind::Link | EntryKind::Other => Err(io::Error::other(
+            "it is a link, a pipe or a device; put a file there",
+        )),
+    };
+    content.map_err(|source| unreadable(path, &source))
+}
+
+/// What came of a file that belongs.
+struct Taken {
+    bytes: usize,
+    /// Its name, if no signature of its own covers it.
+    unsigned: Option<PathBuf>,
+}
+
+fn unreadable(path: &Path, source: &io::Error) -> Error {
+    Error::Dependency {
+        path: path.to_owned(),
+        problem: format!("cannot be read: {source}"),
     }
 }
 

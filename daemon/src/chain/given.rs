@@ -23,6 +23,8 @@ pub(super) struct Given {
     pub(super) hash: String,
     /// The entries of a trace.
     pub(super) traced: Vec<Value>,
+    /// Each verified file it was made of, as a lock names it.
+    pub(super) files: Vec<Value>,
 }
 
 /// Reads and merges what `tool` asks for; `None` if it asks for nothing. Every file is verified as any item.
@@ -35,9 +37,9 @@ pub(super) fn look_up(tool: &Item, library: &Library) -> Result<Option<Given>, E
             "may not declare `resolved_config`: it is put in after the caller's words are checked";
         return Err(malformed(tool, "config_schema.properties", problem));
     }
-    let mut traced = Vec::new();
+    let (mut traced, mut files) = (Vec::new(), Vec::new());
     let value = match asked {
-        Value::Object(spec) => file(tool, FIELD, spec, library, &mut traced)?.1,
+        Value::Object(spec) => file(tool, FIELD, spec, library, (&mut traced, &mut files))?.1,
         Value::Array(specs) => {
             let mut all = Object::new();
             for (at, spec) in specs.iter().enumerate() {
@@ -49,7 +51,7 @@ pub(super) fn look_up(tool: &Item, library: &Library) -> Result<Option<Given>, E
                         "must be a mapping of `path` and `mode`",
                     ));
                 };
-                let (path, value) = file(tool, &field, spec, library, &mut traced)?;
+                let (path, value) = file(tool, &field, spec, library, (&mut traced, &mut files))?;
                 let _same_path = all.insert(path, value);
             }
             Value::Object(all)
@@ -64,6 +66,7 @@ pub(super) fn look_up(tool: &Item, library: &Library) -> Result<Option<Given>, E
         value,
         hash,
         traced,
+        files,
     }))
 }
 
@@ -79,7 +82,7 @@ fn file(
     field: &str,
     spec: &Object,
     library: &Library,
-    traced: &mut Vec<Value>,
+    (traced, files): (&mut Vec<Value>, &mut Vec<Value>),
 ) -> Result<(String, Value), Error> {
     close_keys(tool, field, spec, &KEYS)?;
     let wrong = |key: &str, problem: &str| malformed(tool, &format!("{field}.{key}"), problem);
@@ -109,7 +112,12 @@ fn file(
         id,
     };
     let found = library.layered(&item, layers);
-    let (value, files) = found.map_err(|error| Error::Item(Box::new(error)))?;
-    traced.push(json!({"step": "config_resolve", "path": path, "mode": mode, "files": files}));
+    let (value, of) = found.map_err(|error| Error::Item(Box::new(error)))?;
+    let paths: Vec<_> = of.iter().map(|file| &file.path).collect();
+    traced.push(json!({"step": "config_resolve", "path": path, "mode": mode, "files": paths}));
+    files.extend(of.iter().map(|file| {
+        let space = file.space.as_str();
+        json!({"path": path, "space": space, "integrity": file.content_hash})
+    }));
     Ok((path.to_owned(), Value::Object(value)))
 }

@@ -10,7 +10,7 @@ use rye_proto::v1::items_server::Items;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
-use super::{decode, models};
+use super::{decode, encode, models};
 use crate::access::Access;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
@@ -82,6 +82,17 @@ impl Items for ItemsService {
         let request = request.into_inner();
         let listing = self.access.models(Path::new(&request.project)).await?;
         Ok(Response::new(models::listing(listing)))
+    }
+
+    async fn lock(
+        &self,
+        request: Request<v1::LockRequest>,
+    ) -> Result<Response<v1::LockResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let item = decode::item(request.item)?;
+        let project = PathBuf::from(request.project);
+        let draft = self.access.lock(caller, &project, item).await?;
+        Ok(Response::new(encode::lock(draft)))
     }
 
     async fn preview(

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rye_core::capability::Primary;
+use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::Authority;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Object, Run};
@@ -205,7 +205,26 @@ impl Supervisor {
         Ok(resolved.await?.0)
     }
 
-    /// The same, with what was decided on the way if that is wanted.
+    /// What a lock of `item` would hold, and how it stands with the one it has. It tells hashes of files, so `caller` has to have the right to
+    /// fetch it.
+    pub async fn lock(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        item: ItemRef,
+    ) -> Result<chain::Draft, Error> {
+        let item = runnable(&item)?;
+        let permitted = capability::permit(&[caller], Primary::Fetch, &item);
+        permitted.map_err(|denied| Error::Denied {
+            message: denied.to_string(),
+        })?;
+        let work = move |inside: &Inside<'_>| {
+            chain::draft(inside.library, &item).map_err(|source| refused(&item, source))
+        };
+        self.projects().visit(directory, "lock a tool", work).await
+    }
+
+    /// The verified chain, with what was decided on the way if that is wanted.
     pub(super) async fn resolve_traced(
         &self,
         item: &ItemRef,

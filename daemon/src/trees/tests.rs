@@ -7,8 +7,8 @@ use crate::clock::HostClock;
 
 fn tree() -> Tree {
     let mut tree = Tree::default();
-    tree.file("a.py".into(), "a".into());
-    tree.file("lib/deep/b.py".into(), "b".into());
+    tree.file("a.py".into(), (*b"a").into());
+    tree.file("lib/deep/b.py".into(), (*b"b").into());
     tree.link("node_modules".into(), "/nowhere".into());
     tree
 }
@@ -65,10 +65,10 @@ fn a_copy_that_was_changed_is_written_anew_before_it_is_handed_out() {
 fn another_content_another_place_or_another_link_is_another_copy() {
     let mut hashes = vec![tree().hash()];
     let mut content = tree();
-    content.files.insert("a.py".into(), "b".into());
+    content.files.insert("a.py".into(), (*b"b").into());
     let mut moved = tree();
     moved.files.remove(Path::new("a.py"));
-    moved.file("lib/a.py".into(), "a".into());
+    moved.file("lib/a.py".into(), (*b"a").into());
     let mut linked = tree();
     linked.link("node_modules".into(), "/elsewhere".into());
     hashes.extend([content.hash(), moved.hash(), linked.hash()]);

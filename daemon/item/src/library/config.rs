@@ -1,6 +1,5 @@
 //! The configuration that decides how runs behave, as a project sees it.
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use rye_core::id::{ItemId, ItemKind, ItemRef};
@@ -38,6 +37,9 @@ const RESILIENCE: &str = "agent/resilience";
 
 /// The spaces that may lay something over what is shipped, in their order.
 const UPPER: [Space; 2] = [Space::User, Space::Project];
+
+/// The verified files that something was made of.
+type Verified = Vec<Arc<Item>>;
 
 /// How files of one name in several spaces make one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +147,7 @@ impl Library {
         &self,
         item: &ItemRef,
         layers: Layers,
-    ) -> Result<(Map<String, Value>, Vec<PathBuf>), Error> {
+    ) -> Result<(Map<String, Value>, Verified), Error> {
         let mut files = Vec::new();
         for space in Space::Project.visible() {
             let file = match space {
@@ -162,8 +164,7 @@ impl Library {
         let upper = files.iter().filter(|file| !of_system(file));
         let (mut content, _ignored) = laid_over(files.iter().find(of_system), item, upper)?;
         cascade::unmark(&mut content);
-        let paths = files.iter().map(|file| file.path.clone()).collect();
-        Ok((content, paths))
+        Ok((content, files))
     }
 
     /// The configuration that decides about runs. Merged again only when a file has changed; otherwise it costs a look
