@@ -3,6 +3,7 @@
 mod budget;
 mod capability;
 mod graph;
+mod lock;
 mod new;
 mod thread;
 mod values;
@@ -18,6 +19,7 @@ use rye_core::model::Status;
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
+pub(crate) use self::lock::LockVerb;
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
@@ -117,6 +119,9 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl verify tool:sample/hello\n  ryectl verify .ai/tools/sample/*.py --json"
     )]
     Verify(Targets),
+    /// Lock tools as they are: a tool that has a lock runs only as long as all of it is the same
+    #[command(subcommand, after_help = "Example:\n  ryectl lock create team/report")]
+    Lock(LockVerb),
     /// Run a graph or a tool, and stay with it until it ends
     ///
     /// Shows a line per step on stderr and ends with the result. On a terminal the result is made for reading;
@@ -402,6 +407,9 @@ pub(crate) struct Execute {
     /// Also tell which files were resolved, what they shadow, and who signed them.
     #[arg(long)]
     pub(crate) trace: bool,
+    /// Run nothing: tell how the item would be resolved, and what would be started.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Which runs to list.

@@ -398,6 +398,11 @@ impl Client {
         self.answer(self.items().fetch(request).await)
     }
 
+    /// What a lock of a tool would hold, and how the tool stands with the one it has.
+    pub async fn lock(&self, request: v1::LockRequest) -> Result<v1::LockResponse, Error> {
+        self.answer(self.items().lock(request).await)
+    }
+
     /// The models that threads of a project may have.
     pub async fn models(&self, project: &str) -> Result<v1::ModelsResponse, Error> {
         let request = v1::ModelsRequest {

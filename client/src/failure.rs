@@ -6,7 +6,7 @@ use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
-use rye_item::{draft, init, keys, library, sign, spaces, trust};
+use rye_item::{draft, init, keys, library, lock, sign, spaces, trust};
 
 /// The end of a verb that could not do its part. Large causes are boxed: a result is moved more often than it fails.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,9 @@ pub(crate) enum Failure {
     /// Signing.
     #[error(transparent)]
     Sign(Box<sign::Error>),
+    /// Writing a lock.
+    #[error(transparent)]
+    Lock(#[from] lock::Error),
     /// Setting up a project.
     #[error(transparent)]
     Init(Box<init::Error>),
@@ -110,6 +113,7 @@ impl Failure {
             Self::Trust(error) => local(error.kind()),
             Self::Sign(error) if error.is_about_the_words() => Exit::Usage,
             Self::Sign(error) => local(error.kind()),
+            Self::Lock(error) => local(error.kind()),
             Self::Init(error) => local(error.kind()),
             Self::Draft(error) => local(error.kind()),
             Self::Item(error) => local(error.kind()),
@@ -147,6 +151,7 @@ impl Failure {
             | Self::Trust(_)
             | Self::NoKey(_)
             | Self::Sign(_)
+            | Self::Lock(_)
             | Self::Init(_)
             | Self::Draft(_)
             | Self::Item(_)

@@ -10,6 +10,7 @@ mod graph;
 mod init;
 mod keys;
 mod local;
+mod lock;
 mod models;
 mod new;
 mod objects;
@@ -27,7 +28,9 @@ use rye_client::environment::Environment;
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
-use crate::cli::{BudgetVerb, CacheVerb, Global, GraphVerb, ObjectsVerb, ThreadVerb, Verb};
+use crate::cli::{
+    BudgetVerb, CacheVerb, Global, GraphVerb, LockVerb, ObjectsVerb, ThreadVerb, Verb,
+};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
@@ -119,6 +122,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Key(verb) => keys::key(verb, session),
         Verb::Sign(targets) => sign::sign(&targets, session),
         Verb::Verify(targets) => verify::verify(&targets, session),
+        Verb::Lock(LockVerb::Create(tools)) => lock::create(&tools.tools, session).await,
+        Verb::Lock(LockVerb::Verify { tools }) => lock::verify(&tools, session).await,
+        Verb::Lock(LockVerb::Ls) => lock::list(session),
         Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => run::run(run, session).await,
         Verb::Graph(GraphVerb::Step(step)) => graph::step(step, session).await,
         Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
-use rye_core::id::{RunId, Seq};
+use rye_core::id::{ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 use serde_json::Value;
 
+use crate::chain;
 use crate::index::Asked;
 use crate::inspect::Inspector;
 use crate::journal::{
@@ -126,6 +127,11 @@ impl Access {
         self.supervisor.execute(start, trace).await
     }
 
+    /// Tells what running an item would do, and does not.
+    pub async fn rehearse(&self, start: Start) -> Result<(Executed, Lookup), Error> {
+        self.supervisor.rehearse(start).await
+    }
+
     /// What the thread that `start` asks for would begin with; nothing is started.
     pub async fn preview(&self, start: Start) -> Result<Preview, Error> {
         self.supervisor.preview(start).await
@@ -144,6 +150,16 @@ impl Access {
         asked: Asked,
     ) -> Result<Value, Error> {
         self.supervisor.fetch(caller, directory, asked).await
+    }
+
+    /// What a lock of `item` would hold, which `caller` may fetch.
+    pub async fn lock(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        item: ItemRef,
+    ) -> Result<chain::Draft, Error> {
+        self.supervisor.lock(caller, directory, item).await
     }
 
     /// Who looks at graphs.

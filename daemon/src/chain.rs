@@ -5,33 +5,52 @@
 //!
 //! ```text
 //! item ──executor_id──► runtime ──executor_id──► rye/core/primitives/execute   ⇒ a process
+//!   ├─ rye/core/primitives/http                                                ⇒ a call of another host
 //!   └─ rye/core/echo and other native tools, executor_id: null                 ⇒ a call inside the daemon
 //!   ├─ rye/core/runtimes/state-graph/runtime                                   ⇒ a graph run
 //!   └─ rye/agent/threads/thread_directive, thread_tool                         ⇒ a thread
 //! ```
 //!
 //! **Rules.** At most ten elements, no element twice; an element rests only on its own space or a lower one (held by
-//! [`Library::resolve`]). Caller parameters are data: they travel as JSON on stdin, or into slots the runtime's own text
+//! [`Library::resolve`]), takes the versions its executor takes, and gives the data its executor asks for. Each key of a file is one that is
+//! read; any other is refused with its line. What a tool is to be given of the configuration is looked up with it. Caller parameters are data: they travel as JSON on stdin, or into slots the runtime's own text
 //! names, and are never read as templates. **Failure.** Every refusal names the item, and the file and the fix
 //! where one file is to blame.
 
+mod anchor;
+mod binary;
 mod environment;
+mod error;
+mod given;
+mod interpreter;
+mod lock;
 mod plan;
+mod request;
+mod rules;
+mod shell;
+mod template;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_core::definition::Inputs;
-use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef, RunId};
+use rye_core::expr::nearest;
+use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Effect, Failure, Object, Spec};
+use rye_core::seal::Coverage;
 use rye_core::thread::ThreadTool;
-use rye_item::library;
+use rye_item::metadata::Unread;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
+use self::anchor::Anchored;
+use self::given::Given;
+use self::lock::{Cover, Held};
+
 pub use self::environment::{Offer, dot_env};
+pub use self::error::Error;
+pub use self::lock::{Draft, Standing, draft};
 pub use self::plan::{Answer, NativeCall, Plan, ProcessPlan, plan, tag};
+pub use self::request::{Backoff, RequestPlan};
 use crate::native;
 
 /// Most elements of a chain, the primitive included.
@@ -40,6 +59,7 @@ const MOST_ELEMENTS: usize = 10;
 /// The runtime of graphs.
 pub const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const EXECUTE: &str = "rye/core/primitives/execute";
+const HTTP: &str = "rye/core/primitives/http";
 
 /// The run on whose behalf something is done.
 #[derive(Debug, Clone)]
@@ -54,107 +74,6 @@ pub struct Origin {
     pub key: String,
 }
 
-/// Why an item cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It is refused or not there; the item's own error names it, its file and the fix.
-    #[error(transparent)]
-    Item(Box<library::Error>),
-    /// `executor_id` is not an id.
-    #[error("`executor_id` of `{path}` is malformed")]
-    ExecutorId {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: InvalidId,
-    },
-    /// The chain comes back to itself.
-    #[error(
-        "the chain of `{tool}` is circular: `{item}` occurs twice; fix the `executor_id` of `{path}`"
-    )]
-    Circular {
-        /// Where it starts.
-        tool: ItemId,
-        /// What occurs twice.
-        item: ItemId,
-        /// The file that leads back.
-        path: PathBuf,
-    },
-    /// The chain is too long.
-    #[error("the chain of `{tool}` is longer than {MOST_ELEMENTS} elements")]
-    TooDeep {
-        /// Where it starts.
-        tool: ItemId,
-    },
-    /// The chain ends at something that is neither a primitive nor native.
-    #[error(
-        "`{path}` names no `executor_id` and is not a primitive: name the runtime that runs it, such as \
-         `rye/core/runtimes/python/function`"
-    )]
-    NoExecutor {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A key that this version does not carry out.
-    #[error(
-        "`{path}`: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says"
-    )]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-    },
-    /// A value of the wrong shape.
-    #[error("`{path}`: {field} {problem}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The key, with its parents.
-        field: String,
-        /// What is wrong, and the fix.
-        problem: String,
-    },
-    /// The interpreter is not there.
-    #[error(
-        "no interpreter for `{item}`: looked for {wanted} in {searched}; install it, or set `env_config.interpreter`"
-    )]
-    NoInterpreter {
-        /// The item.
-        item: ItemRef,
-        /// The names looked for.
-        wanted: String,
-        /// Where.
-        searched: String,
-    },
-    /// The parameters do not fit the tool's schema.
-    #[error("parameters of `{item}`: {}", failure.message)]
-    Params {
-        /// The item.
-        item: ItemRef,
-        /// What does not fit.
-        failure: Box<Failure>,
-    },
-}
-
-impl Kinded for Error {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Item(error) => error.kind(),
-            // It does not come by waiting.
-            Self::NoInterpreter { .. } => ErrorKind::Precondition,
-            Self::ExecutorId { .. }
-            | Self::Circular { .. }
-            | Self::TooDeep { .. }
-            | Self::NoExecutor { .. }
-            | Self::Unsupported { .. }
-            | Self::Malformed { .. }
-            | Self::Params { .. } => ErrorKind::Invalid,
-        }
-    }
-}
-
 /// What stands at the end of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Terminal {
@@ -162,6 +81,8 @@ pub enum Terminal {
     Native(native::Tool),
     /// A process.
     Process,
+    /// A call of another host.
+    Http,
     /// A graph run.
     Graph,
     /// A thread, of the directive that the parameters name.
@@ -173,14 +94,36 @@ pub enum Terminal {
 pub struct Chain {
     item: ItemRef,
     elements: Vec<Arc<Item>>,
+    /// What the tool is given of the configuration.
+    given: Option<Arc<Given>>,
+    /// The files of the tool, if it is one of several.
+    anchored: Option<Arc<Anchored>>,
     /// What stands at its end.
     pub terminal: Terminal,
 }
 
-/// Resolves and verifies the chain of `item`. `trace`, if there is one, receives what was found at each element.
+/// Resolves and verifies the chain of `item`, and holds it to its lock. `trace`, if there is one, receives what was found at each element.
 pub fn resolve(
     library: &Library,
     item: &ItemRef,
+    trace: Option<&mut Vec<Value>>,
+) -> Result<Chain, Error> {
+    resolve_under(library, item, Locks::Held, trace)
+}
+
+/// What locks mean to those who resolve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Locks {
+    /// A lock that is there holds.
+    Held,
+    /// A lock is to be written: none holds, and any file of the tool may be part of it.
+    Drawn,
+}
+
+fn resolve_under(
+    library: &Library,
+    item: &ItemRef,
+    locks: Locks,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<Chain, Error> {
     let mut elements: Vec<Arc<Item>> = Vec::new();
@@ -211,11 +154,7 @@ pub fn resolve(
         referrer = element.space;
         elements.push(Arc::clone(&element));
         if let Some(terminal) = terminal(&element) {
-            return Ok(Chain {
-                item: item.clone(),
-                elements,
-                terminal,
-            });
+            return complete(item, elements, terminal, library, locks, trace);
         }
         let Some(executor) = &element.metadata.executor_id else {
             return Err(Error::NoExecutor {
@@ -230,6 +169,54 @@ pub fn resolve(
     }
 }
 
+/// What the elements ask of each other, what the tool asks of the configuration, which files it has, and what its lock says.
+fn complete(
+    item: &ItemRef,
+    elements: Vec<Arc<Item>>,
+    terminal: Terminal,
+    library: &Library,
+    locks: Locks,
+    trace: Option<&mut Vec<Value>>,
+) -> Result<Chain, Error> {
+    let checked = rules::check(&elements)?;
+    let tool = elements.first().expect("a chain has at least one element");
+    let lock = match (locks, terminal) {
+        (Locks::Drawn, _) | (_, Terminal::Native(_)) => None,
+        (Locks::Held, _) => lock::of(tool, library)?,
+    };
+    let given = given::look_up(tool, library)?;
+    if given.is_some() && terminal != Terminal::Process {
+        let problem = "is for tools that run as a process";
+        return Err(malformed(tool, "config_resolve", problem));
+    }
+    let cover = match (locks, &lock) {
+        (Locks::Drawn, _) => Cover::Everything,
+        (Locks::Held, lock) => Cover::Lock(lock.as_ref()),
+    };
+    let anchored = match terminal {
+        Terminal::Process => anchor::look_up(&elements, library, &cover)?,
+        Terminal::Native(_) | Terminal::Http | Terminal::Graph | Terminal::Thread(_) => None,
+    };
+    if let Some(trace) = trace {
+        let found = lock.iter().map(Held::traced).collect::<Vec<_>>();
+        trace.splice(0..0, found);
+        trace.push(checked);
+        trace.extend(anchored.iter().flat_map(Anchored::traced));
+        trace.extend(given.iter().flat_map(|given| given.traced.clone()));
+    }
+    let chain = Chain {
+        item: item.clone(),
+        elements,
+        given: given.map(Arc::new),
+        anchored: anchored.map(Arc::new),
+        terminal,
+    };
+    if let Some(lock) = &lock {
+        lock.check(&chain)?;
+    }
+    Ok(chain)
+}
+
 /// Whether an action on `item` is carried out by a run of its own: it is a directive, or it may be used and is a graph or a tool
 /// that starts threads.
 pub fn starts_run(library: &Library, item: &ItemRef) -> bool {
@@ -237,26 +224,88 @@ pub fn starts_run(library: &Library, item: &ItemRef) -> bool {
     item.kind == ItemKind::Directive || resolve(library, item, None).is_ok_and(is_run)
 }
 
-/// Refuses an element that asks for what this release does not do.
+/// Refuses an element that asks for what this release does not do, or that is nothing to execute.
 fn refuse_unread(element: &Item) -> Result<(), Error> {
-    let Some(key) = element.metadata.unread.first() else {
+    let path = element.path.clone();
+    if element.metadata.tool_type.as_deref() == Some("library") {
+        return Err(Error::Library { path });
+    }
+    let Some(unread) = element.metadata.unread.first() else {
         return Ok(());
     };
-    let path = element.path.clone();
     let executor = element.metadata.executor_id.as_deref();
     let executor = executor.and_then(|id| ItemId::new(id).ok());
     // Only a file that says it is a graph may have the keys of one.
     if executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH) {
-        return Err(Error::Malformed {
-            path,
-            field: "`tool_type`".to_owned(),
-            problem: "must be `graph` where the `executor_id` is that of graphs: write `tool_type: graph`".to_owned(),
-        });
+        let problem =
+            "must be `graph` where the `executor_id` is that of graphs: write `tool_type: graph`";
+        return Err(malformed(element, "tool_type", problem));
     }
-    Err(Error::Unsupported {
-        path,
-        key: key.clone(),
+    let Unread {
+        key,
+        line,
+        is_known,
+        near,
+    } = unread.clone();
+    Err(if is_known {
+        Error::Unsupported { path, key, line }
+    } else {
+        let hint = hint(near);
+        Error::UnknownKey {
+            path,
+            key,
+            line,
+            hint,
+        }
     })
+}
+
+fn hint(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+}
+
+/// The line, for an error.
+fn in_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(", line {line}"))
+}
+
+/// The line of a field, whose name has the keys above it before it, with dots.
+fn line_of(element: &Item, field: &str) -> Option<usize> {
+    element.line(&format!("/{}", field.replace('.', "/")))
+}
+
+/// An error about a value of the wrong shape, with its place.
+fn malformed(element: &Item, field: &str, problem: &str) -> Error {
+    Error::Malformed {
+        path: element.path.clone(),
+        field: format!("`{field}`{}", in_line(line_of(element, field))),
+        problem: problem.to_owned(),
+    }
+}
+
+/// An error about a key below `section` that nothing reads.
+fn unknown_key<'k>(
+    element: &Item,
+    section: &str,
+    key: &str,
+    known: impl IntoIterator<Item = &'k str>,
+) -> Error {
+    let field = format!("{section}.{key}");
+    Error::UnknownKey {
+        path: element.path.clone(),
+        line: line_of(element, &field),
+        hint: hint(nearest(key, known)),
+        key: field,
+    }
+}
+
+/// Refuses a key of `map`, which stands under `section`, that is not among `known`.
+fn close_keys(element: &Item, section: &str, map: &Object, known: &[&str]) -> Result<(), Error> {
+    let is_known = |key: &str| key.starts_with("x-") || known.contains(&key);
+    match map.keys().find(|key| !is_known(key)) {
+        None => Ok(()),
+        Some(key) => Err(unknown_key(element, section, key, known.iter().copied())),
+    }
 }
 
 /// What `element` ends the chain as. Only items of the system space do: a project cannot call its own file a primitive.
@@ -266,6 +315,7 @@ fn terminal(element: &Item) -> Option<Terminal> {
     }
     match element.item.id.as_str() {
         EXECUTE => Some(Terminal::Process),
+        HTTP => Some(Terminal::Http),
         STATE_GRAPH => Some(Terminal::Graph),
         _ => {
             let native = native::find(element.id()).map(Terminal::Native);
@@ -292,7 +342,19 @@ fn note(trace: &mut Vec<Value>, library: &Library, element: &Item, referrer: Spa
         "item_id": element.id().as_str(),
         "verified": true,
         "key_fp": element.signer().map(|key| key.key.fingerprint().to_string()),
+        "coverage": coverage(element),
     }));
+}
+
+/// How much of the file its signature answers for.
+fn coverage(element: &Item) -> &'static str {
+    match &element.origin {
+        rye_item::Origin::BuiltIn => "built_in",
+        rye_item::Origin::Signed { coverage, .. } => match coverage {
+            Coverage::Full => "full",
+            Coverage::Partial => "partial",
+        },
+    }
 }
 
 impl Chain {
@@ -301,6 +363,11 @@ impl Chain {
         self.elements
             .first()
             .expect("a chain has at least one element")
+    }
+
+    /// All elements, the tool first.
+    pub fn elements(&self) -> impl Iterator<Item = &Item> {
+        self.elements.iter().map(|element| &**element)
     }
 
     /// The `chain` member of an envelope.
@@ -319,11 +386,22 @@ impl Chain {
             .collect()
     }
 
-    /// Content hashes of its elements, tool first.
+    /// Content hashes of its elements, tool first, of what the tool is given of the configuration, and of its further files.
     pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
-        self.elements
-            .iter()
+        let elements = self.elements.iter();
+        let given = self.given.iter().map(|given| given.hash.as_str());
+        elements
             .map(|element| element.content_hash.as_str())
+            .chain(given)
+            .chain(self.anchored.iter().map(|anchored| anchored.hash.as_str()))
+    }
+
+    /// Parameters that cannot be taken.
+    fn refuse_params(&self, message: String) -> Error {
+        Error::Params {
+            item: self.item.clone(),
+            failure: Box::new(Failure::permanent("input_validation_failed", message)),
+        }
     }
 
     /// What a second execution of the tool means, if it says so.

@@ -13,6 +13,7 @@ mod environment;
 mod layer;
 mod print;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -160,6 +161,8 @@ pub struct Config {
     pub durability: Durability,
     /// What happens to live runs at the next start, where a run does not say.
     pub recovery: Recovery,
+    /// Programs by the variable under which a runtime calls them: these are used instead of looking for one.
+    pub interpreters: BTreeMap<String, PathBuf>,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// How long runs may take to stop when the daemon is asked to.
@@ -293,6 +296,16 @@ pub enum Error {
         /// Where it comes from.
         origin: Origin,
     },
+    /// A program that cannot be meant.
+    #[error("`interpreters.{name}` is `{path}`, and has to be an absolute path ({origin})")]
+    Interpreter {
+        /// The variable.
+        name: String,
+        /// What it is set to.
+        path: String,
+        /// Where it comes from.
+        origin: Origin,
+    },
     /// A name that must not be passed on.
     #[error("`{name}` cannot be passed to children: {reason} (`env.pass`, {origin})")]
     Pass {
@@ -317,6 +330,7 @@ impl Kinded for Error {
             | Self::SocketTooLong { .. }
             | Self::Level { .. }
             | Self::SegmentBytes { .. }
+            | Self::Interpreter { .. }
             | Self::Pass { .. } => ErrorKind::Invalid,
         }
     }
@@ -385,6 +399,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         recovery: stack
             .pick("recovery", |layer| layer.recovery)
             .unwrap_or_default(),
+        interpreters: interpreters(&mut stack)?,
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack
@@ -509,6 +524,19 @@ fn caps(stack: &mut Stack) -> Caps {
     Caps {
         day: day.and_then(|Cap(day)| day),
         month: month.and_then(|Cap(month)| month),
+    }
+}
+
+fn interpreters(stack: &mut Stack) -> Result<BTreeMap<String, PathBuf>, Error> {
+    let programs = stack.pick("interpreters", |layer| layer.interpreters.clone());
+    let programs = programs.unwrap_or_default();
+    match programs.iter().find(|(_, path)| !path.is_absolute()) {
+        None => Ok(programs),
+        Some((name, path)) => Err(Error::Interpreter {
+            name: name.clone(),
+            path: path.display().to_string(),
+            origin: stack.origin("interpreters"),
+        }),
     }
 }
 

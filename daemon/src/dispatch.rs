@@ -10,10 +10,12 @@
 
 mod outcome;
 mod primaries;
+mod request;
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
@@ -25,7 +27,7 @@ use rye_core::machine::Certainty;
 use rye_core::model::{Failure, KillReceipt, Object, RunKind, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use self::outcome::{declared_failure, judge, reported_failure};
@@ -45,6 +47,9 @@ use crate::task;
 /// Compiled schemas that are kept; more tools than this in use at once are compiled again.
 const MOST_SCHEMAS: usize = 1000;
 
+/// Tools of runs whose warnings are remembered; beyond it a warning may come a second time.
+const MOST_TOLD: usize = 1000;
+
 /// The code of an action that a layer of the run does not allow.
 const DENIED: &str = "permission_denied";
 
@@ -53,6 +58,8 @@ const DENIED: &str = "permission_denied";
 pub struct Dispatcher {
     planner: Arc<Planner>,
     spawner: Spawner,
+    /// Runs, each with a tool, that were told of keys of it that nothing depends on.
+    told: Memo<()>,
 }
 
 impl Dispatcher {
@@ -65,6 +72,7 @@ impl Dispatcher {
         Self {
             planner: Arc::new(planner),
             spawner,
+            told: Memo::new(MOST_TOLD),
         }
     }
 }
@@ -119,14 +127,20 @@ impl Planner {
         };
         let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
+        let resolved = since.elapsed();
         let plan = found.and_then(|found| match (found, &chain) {
             (Found::Thread(wanted), _) => Ok(Plan::Thread(wanted)),
             (Found::Native(call), _) => Ok(Plan::Native(call)),
-            (Found::Call(params), Some(chain)) => self.plan(&order, chain, params, library),
+            (Found::Call(params), Some(chain)) => {
+                self.plan(&order, chain, params, library, trace.as_mut())
+            }
             (Found::Call(_), None) => {
                 Err(Failure::permanent("internal", "the action was not looked up").into())
             }
         });
+        if let Some(trace) = &mut trace {
+            trace.push(timing(resolved, since.elapsed()));
+        }
         Prepared {
             item,
             plan,
@@ -145,19 +159,20 @@ impl Planner {
         chain: &Chain,
         params: Object,
         library: &Library,
+        trace: Option<&mut Vec<Value>>,
     ) -> Result<Plan, Box<Failure>> {
         let Order {
             origin, timeout, ..
         } = order;
         let offer = match chain.terminal {
             Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
-            Terminal::Process => {
+            Terminal::Process | Terminal::Http => {
                 let project = Path::new(&origin.spec.project);
                 let offer = Offer::of(project, &self.config, || models::secrets(library));
                 offer.map_err(|error| refused(&error))?
             }
         };
-        let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout);
+        let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout, trace);
         Ok(plan.map_err(|error| unplanned(&error))?)
     }
 
@@ -194,7 +209,7 @@ impl Planner {
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
-        let resolved = chain.insert(resolve().map_err(|error| refused(&error))?);
+        let resolved = chain.insert(resolve().map_err(|error| unplanned(&error))?);
         // A project's own item of that name is a tool as any other.
         if open && !matches!(resolved.terminal, Terminal::Native(_)) {
             permitted(item)?;
@@ -233,15 +248,18 @@ impl Dispatcher {
             item,
             plan,
             chain,
-            trace,
+            mut trace,
             since,
             is_ready: _,
         } = prepared;
         let mut work = Work::default();
+        let begun = Instant::now();
+        self.tell_ignored(chain.as_ref(), cx);
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
         let done = match plan {
             Ok(Plan::Native(call)) => native_call(call, cx, &mut work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, &mut work).await,
+            Ok(Plan::Http(plan)) => request::call(*plan, cx, &mut work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
                 let text = "graphs and threads are carried out by runs of their own";
                 Err(Failure::permanent("internal", text).into())
@@ -274,6 +292,9 @@ impl Dispatcher {
                 (Value::Null, Some(failure))
             }
         };
+        if let Some(timing) = trace.as_mut().and_then(|trace| trace.last_mut()) {
+            timing["run_ms"] = json!(milliseconds(begun.elapsed()));
+        }
         Reply {
             envelope: Envelope {
                 item,
@@ -287,6 +308,21 @@ impl Dispatcher {
             receipt: work.receipt,
             certainty: work.certainty,
             stderr: work.stderr,
+        }
+    }
+
+    /// Warns the run once of keys by which the original decided how to start a tool.
+    fn tell_ignored(&self, chain: Option<&Chain>, cx: &AttemptCtx) {
+        for element in chain.iter().flat_map(|chain| chain.elements()) {
+            let ignored = &element.metadata.ignored;
+            let key = format!("{} {}", cx.run, element.content_hash);
+            if ignored.is_empty() || self.told.get(&key).is_some() {
+                continue;
+            }
+            let _told = self.told.get_or_make(&key, 1, || Ok::<_, Infallible>(()));
+            let keys: Vec<_> = ignored.iter().map(|key| format!("`{key}`")).collect();
+            let (item, keys) = (&element.item, keys.join(", "));
+            cx.warn(format!("{item} sets {keys}, which nothing depends on here"));
         }
     }
 
@@ -353,6 +389,18 @@ async fn native_call(
     called.map_err(Into::into)
 }
 
+/// How long looking an item up and planning its call took, as the last entry of a trace; how long the call itself takes is put in
+/// when it has ended.
+fn timing(resolved: Duration, planned: Duration) -> Value {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let plan = planned.saturating_sub(resolved);
+    json!({"step": "timing", "resolve_us": micros(resolved), "plan_us": micros(plan)})
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Whether a graph may call `item` without a capability, if it turns out to be ours.
 fn may_be_open(order: &Order, item: &ItemRef) -> bool {
     let native = native::find(&item.id).is_some_and(native::Tool::is_open_to_graphs);
@@ -363,7 +411,7 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
 }
 
 /// Carries the run's stop signal to the process of its call, as it grows more urgent.
-async fn forward_stop(stop: &Stop, stopper: &Stopper) -> std::convert::Infallible {
+async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
     stop.due().await;
     let mut signal = stop.changes();
     loop {
@@ -415,10 +463,14 @@ pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failu
     permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))
 }
 
-/// Why there is no process to start.
+/// Why there is nothing to carry out.
 fn unplanned(error: &chain::Error) -> Failure {
     if matches!(error, chain::Error::NoInterpreter { .. }) {
         no_program(with_sources(error))
+    } else if matches!(error, chain::Error::Variables { .. }) {
+        Failure::permanent("missing_environment_variables", with_sources(error))
+    } else if matches!(error, chain::Error::LockMismatch { .. }) {
+        Failure::permanent("lock_mismatch", with_sources(error))
     } else {
         refused(error)
     }

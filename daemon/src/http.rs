@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::Url;
+pub use reqwest::Url;
+
+use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rustls::ClientConfig;
 use rye_core::provider::sse::{Event, Splitter, Unreadable};
@@ -62,6 +64,9 @@ pub enum Failure {
     /// Nothing came for so long.
     #[error("the answer stopped for {} s", .0.as_secs_f64())]
     Silent(Duration),
+    /// The body is larger than is taken.
+    #[error("the body of the answer is larger than {} MiB", .0 >> 20)]
+    TooLarge(usize),
     /// The connection ended before the body did.
     #[error("the answer was cut: {0}")]
     Cut(String),
@@ -79,8 +84,9 @@ pub struct Patience {
     pub headers: Duration,
 }
 
-/// A request that brings a body.
+/// A request.
 pub struct Request {
+    method: Method,
     url: Url,
     headers: HeaderMap,
     body: Bytes,
@@ -92,7 +98,15 @@ impl Request {
     pub fn post(url: &str, body: Bytes, patience: Patience) -> Result<Self, Failure> {
         let url = Url::parse(url)
             .map_err(|error| Failure::Unsendable(format!("its address is none: {error}")))?;
+        Self::new("POST", url, body, patience)
+    }
+
+    /// Sends `body`, which may be empty, to `url`.
+    pub fn new(method: &str, url: Url, body: Bytes, patience: Patience) -> Result<Self, Failure> {
+        let method = Method::from_bytes(method.as_bytes());
+        let method = method.map_err(|error| Failure::Unsendable(error.to_string()))?;
         Ok(Self {
+            method,
             url,
             headers: HeaderMap::new(),
             body,
@@ -116,7 +130,7 @@ impl Request {
         let mut value =
             HeaderValue::from_str(value).map_err(|_error| bad("a character in the value"))?;
         value.set_sensitive(secret);
-        self.headers.insert(key, value);
+        self.headers.append(key, value);
         Ok(self)
     }
 }
@@ -156,13 +170,21 @@ impl Client {
     /// Sends `request` once, and waits for the headers of the answer. Dropping it closes the connection.
     pub async fn send(&self, request: Request) -> Result<Answer, Failure> {
         let Request {
+            method,
             url,
             headers,
             body,
             patience,
         } = request;
         let pool = self.pool(&url, patience.connect)?;
-        let sent = pool.post(url).headers(headers).body(body).send();
+        let request = pool.request(method, url).headers(headers);
+        // An empty body is none: a GET has no length.
+        let request = if body.is_empty() {
+            request
+        } else {
+            request.body(body)
+        };
+        let sent = request.send();
         let whole = patience.connect.saturating_add(patience.headers);
         let Ok(answered) = timeout(whole, sent).await else {
             let seconds = patience.headers.as_secs_f64();
@@ -217,6 +239,31 @@ impl Answer {
     /// The header `name`, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.body.headers().get(name)?.to_str().ok()
+    }
+
+    /// All its headers, those that are no text left out.
+    pub fn headers(&self) -> Vec<(String, String)> {
+        let headers = self.body.headers().iter();
+        let texts = headers.filter_map(|(name, value)| {
+            let value = value.to_str().ok()?;
+            Some((name.as_str().to_owned(), value.to_owned()))
+        });
+        texts.collect()
+    }
+
+    /// The whole body, if it has no more than `most` bytes and comes to its end.
+    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, Failure> {
+        let mut whole = Vec::new();
+        loop {
+            let part = self.body.chunk().await;
+            let Some(part) = part.map_err(|error| Failure::Cut(told(error)))? else {
+                return Ok(whole);
+            };
+            if whole.len() + part.len() > most {
+                return Err(Failure::TooLarge(most));
+            }
+            whole.extend_from_slice(&part);
+        }
     }
 
     /// What came of the body within `patience`, and of that no more than `most` bytes: an error is told as far as it can be.

@@ -28,6 +28,7 @@ pub mod port;
 pub mod process;
 pub mod projects;
 pub mod storage_backoff;
+pub mod trees;
 
 pub mod native;
 pub mod provider;

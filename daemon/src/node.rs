@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
-use rye_core::clock::Clock;
+use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::memory::Memory;
 use rye_core::model::Run;
@@ -42,6 +42,7 @@ use crate::projects::Projects;
 use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::Scope;
+use crate::trees;
 
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -218,7 +219,7 @@ impl Node {
         let (journal, recovered) = Journal::open(options).await?;
         let journal = Arc::new(journal);
         if !is_copy {
-            end_leftovers(&recovered.live);
+            clear_up(&recovered.live, &config.state_dir, wall.now());
         }
         let (supervisor, launches) = Supervisor::new(
             Arc::clone(&journal),
@@ -304,7 +305,14 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
     options
 }
 
-/// Ends what an earlier life of the daemon left running.
+/// Ends what an earlier life of the daemon left running, and takes away the copies of files of tools that nobody needs.
+fn clear_up(live: &[Arc<Run>], state: &Path, now: Timestamp) {
+    end_leftovers(live);
+    if let Err(error) = trees::sweep(state, now) {
+        tracing::warn!(%error, "old copies of the files of tools could not be taken away");
+    }
+}
+
 fn end_leftovers(live: &[Arc<Run>]) {
     let calls: Vec<_> = live
         .iter()

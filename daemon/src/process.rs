@@ -83,7 +83,7 @@ pub const KILL_GRACE: Duration = Duration::from_secs(3);
 /// Everything about one process that is to be started. Nothing else reaches it.
 #[derive(Clone)]
 pub struct Plan {
-    /// The program: absolute, relative to `cwd`, or, without a slash, looked up in the `PATH` of `env`.
+    /// The program: absolute, relative to `cwd`, the path of one of `files`, or, without a slash, looked up in the `PATH` of `env`.
     pub program: PathBuf,
     /// Its arguments, without the program's name.
     pub args: Vec<OsString>,

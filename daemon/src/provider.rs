@@ -111,6 +111,12 @@ impl Providers {
         !matches!(self.secrets.of(owner, project).secret(name), Ok(None))
     }
 
+    /// The client by which everybody calls other hosts.
+    pub async fn client(&self) -> Result<Arc<Client>, BadRoots> {
+        let (made, environment) = (Arc::clone(&self.client), self.environment.clone());
+        task::blocking("read certificates", move || client(&made, &environment)).await
+    }
+
     /// Waits until `model` may be called for a thread of `project`. Cancel safe.
     pub async fn enter(
         &self,

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
-use rye_core::model::{Event, ProcessIdentity, RunEvent, Slot, Spec};
+use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
 
 pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, timed_out};
 use crate::clock::Timer;
@@ -83,6 +83,8 @@ pub struct AttemptCtx {
     pub node: String,
     /// The idempotency key.
     pub key: String,
+    /// What doing it a second time would mean.
+    pub effect: Effect,
     /// How urgently the run is to stop.
     pub stop: Stop,
     /// What is logged on the way belongs to this.

@@ -32,9 +32,9 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
     write(&world, "climbing", "../secret", "");
     write(
         &world,
-        "anchored",
+        "isolated",
         BASH,
-        "anchor: {enabled: true}\nconfig: {script: cat}",
+        "isolation: {}\nconfig: {script: cat}",
     );
     let cases: [(&str, i32, &[&str]); 6] = [
         ("round", 2, &["circular", "t/round", "about.yaml"]),
@@ -51,9 +51,9 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
         ("astray", 3, &["t/nowhere", "does not exist"]),
         ("climbing", 2, &["climbing.yaml", "executor_id", ".."]),
         (
-            "anchored",
+            "isolated",
             2,
-            &["anchored.yaml", "`anchor`", "not supported"],
+            &["isolated.yaml", "`isolation`", "not supported"],
         ),
     ];
     for (tool, code, told) in cases {
@@ -64,6 +64,65 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
             .run()
             .code(code)
             .tells(told);
+    }
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+}
+
+#[test]
+fn what_the_elements_of_a_chain_ask_of_each_other_holds_before_there_is_a_run() {
+    let world = World::new();
+    let library = element("library", "null", "").replace("tool_type: tool", "tool_type: library");
+    world.tool("t/library.yaml", &library);
+    write(&world, "on-library", "t/library", "");
+    write(&world, "misspelt", BASH, "confg: {script: cat}");
+    write(
+        &world,
+        "taking",
+        EXECUTE,
+        "child_constraints: {min_version: \"1.5.0\"}\ninputs: [page]",
+    );
+    write(&world, "old", "t/taking", "");
+    let young = element("young", "t/taking", "outputs: [text]").replace("1.0.0", "1.5.0");
+    world.tool("t/young.yaml", &young);
+    write(
+        &world,
+        "lax",
+        EXECUTE,
+        "child_constraints: {minimum: \"1.5.0\"}",
+    );
+    write(&world, "on-lax", "t/lax", "");
+    let cases: [(&str, i32, &[&str]); 6] = [
+        ("library", 2, &["library.yaml", "cannot be executed"]),
+        ("on-library", 2, &["library.yaml", "cannot be executed"]),
+        (
+            "misspelt",
+            2,
+            &[
+                "misspelt.yaml",
+                "line 8",
+                "`confg`",
+                "did you mean `config`?",
+            ],
+        ),
+        (
+            "old",
+            2,
+            &["old.yaml", "taking.yaml", "1.0.0", "1.5.0 or later"],
+        ),
+        (
+            "young",
+            2,
+            &["young.yaml", "taking.yaml", "`page`", "outputs"],
+        ),
+        (
+            "on-lax",
+            2,
+            &["lax.yaml", "line 8", "child_constraints.minimum"],
+        ),
+    ];
+    for (tool, code, told) in cases {
+        let execute = world.ryectl("execute tool").arg(format!("t/{tool}"));
+        let _refused = execute.run().code(code).tells(told);
     }
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
@@ -96,7 +155,7 @@ fn what_only_the_plan_shows_ends_the_run_before_anything_is_started() {
         write(&world, name, executor, more);
     }
     let cases: [(&str, &[&str]); 6] = [
-        ("on-odd", &["odd.yaml", "config.umask", "not supported"]),
+        ("on-odd", &["odd.yaml", "line 8", "config.umask", "unknown"]),
         ("slotless", &["config.script"]),
         ("late", &["config.timeout", "seconds"]),
         ("listless", &["config.args", "list of texts"]),
@@ -152,9 +211,15 @@ fn the_tool_wins_over_its_runtime() {
 }
 
 #[test]
-fn a_trace_tells_the_files_what_they_shadow_and_who_signed() {
+fn a_trace_tells_the_files_what_they_shadow_who_signed_and_what_was_decided() {
     let world = World::new();
-    write(&world, "mine", BASH, "config: {script: cat}");
+    world.write(
+        ".ai/config/t/words.yaml",
+        "version: \"1.0.0\"\ncategory: t\nname: words\n",
+    );
+    let _signed = world.ryectl("sign config:t/words").ok();
+    let more = "env_config: {env: {A: secret-value}}\nconfig_resolve: {path: t/words.yaml}\nconfig: {script: cat}";
+    write(&world, "mine", BASH, more);
     let out = world
         .ryectl("execute tool t/mine --json --trace")
         .ok()
@@ -163,11 +228,10 @@ fn a_trace_tells_the_files_what_they_shadow_and_who_signed() {
     let steps: Vec<_> = trace
         .iter()
         .map(|step| {
-            format!(
-                "{} {}",
-                step["step"].as_str().unwrap(),
-                step["item_id"].as_str().unwrap()
-            )
+            let name = step["step"].as_str().unwrap();
+            let of = ["item_id", "contributed_by", "path"];
+            let of = of.iter().find_map(|key| step[key].as_str());
+            format!("{name} {}", of.unwrap_or_default())
         })
         .collect();
     assert_eq!(
@@ -179,10 +243,47 @@ fn a_trace_tells_the_files_what_they_shadow_and_who_signed() {
             &format!("verify_integrity {BASH}"),
             &format!("resolve {EXECUTE}"),
             &format!("verify_integrity {EXECUTE}"),
+            "validate ",
+            "config_resolve t/words.yaml",
+            "resolve_env t/mine",
+            "plan ",
+            "timing ",
         ]
     );
     assert_eq!(trace[0]["space"], "project");
     assert!(trace[1]["key_fp"].is_string());
+    assert_eq!(trace[1]["coverage"], "full");
+    assert_eq!(trace[8]["keys"], json!(["A"]));
+    assert_eq!(trace[9]["command"], "/bin/bash");
+    assert!(trace[10]["run_ms"].is_u64());
+    assert!(!json!(trace).to_string().contains("secret-value"));
+}
+
+#[test]
+fn a_dry_run_tells_what_would_be_done_and_does_nothing() {
+    let world = World::new();
+    let more = "env_config: {env: {A: secret-value}}\nconfig: {script: \"touch done\", timeout: 7}";
+    write(&world, "mine", BASH, more);
+    let execute = world.ryectl("execute tool t/mine --json --dry-run --params -");
+    let out = execute.stdin(r#"{"word": "another-secret"}"#).ok().json();
+    let data = &out["data"];
+    assert_eq!(data["command"], "/bin/bash");
+    assert_eq!(data["args"][2], "touch done");
+    assert_eq!(data["timeout"], 7.0);
+    assert!(data["env"].as_array().unwrap().contains(&json!("A")));
+    assert_eq!(out["trace"][0]["step"], "resolve");
+    assert!(!out.to_string().contains("secret"), "{out}");
+    write(&world, "broken", BASH, "");
+    let broken = world.ryectl("execute tool t/broken --dry-run");
+    let _told = broken.run().code(1).tells(&["config.script"]);
+    world.graph("t/g", "start: a\nnodes:\n  a: {type: return}");
+    let graph = world
+        .ryectl("execute tool t/g --json --dry-run")
+        .ok()
+        .json();
+    assert_eq!(graph["data"]["success"], true);
+    assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
+    assert!(!world.project().join("done").exists());
 }
 
 #[test]
@@ -244,4 +345,285 @@ fn an_item_of_the_project_is_never_taken_for_a_part_of_the_daemon() {
         .ok();
     assert_eq!(out.json()["data"], json!(7));
     assert_eq!(out.json()["chain"][0]["space"], "project");
+}
+
+#[test]
+fn a_variable_of_an_element_is_made_of_those_that_are_there_and_never_of_what_a_caller_gives() {
+    let world = World::new();
+    world.write(".env", "HOST=example\nEMPTY=\n");
+    write(
+        &world,
+        "base",
+        EXECUTE,
+        "env_config: {env: {LOW: \"low-${HOST}\", BOTH: base}}\n\
+         config: {command: /bin/bash, args: [\"-c\", \"{script}\"], input_data: \"{params_json}\"}",
+    );
+    let own = r#"env_config: {env: {BOTH: "${BOTH}+${LOW}", NONE: "${NO_SUCH:-fallback}", GONE: "${EMPTY:-${HOST}"}}"#;
+    let own = own.replace("${EMPTY:-${HOST}", "${EMPTY:-default}");
+    let script = "config: {script: \"cat >&2; printf '[\\\"%s\\\",\\\"%s\\\",\\\"%s\\\"]' \\\"$BOTH\\\" \\\"$NONE\\\" \\\"$GONE\\\"\"}";
+    write(&world, "mine", "t/base", &format!("{own}\n{script}"));
+    let execute = world.ryectl("execute tool t/mine --json --params -");
+    let out = execute.stdin(r#"{"x": "${HOST}"}"#).ok().json();
+    assert_eq!(
+        out["data"],
+        json!(["base+low-example", "fallback", "default"])
+    );
+    for (name, value, told) in [
+        ("unset", "${NO_SUCH}", "`${NO_SUCH}`"),
+        ("open", "${HOST", "closes"),
+        ("odd", "${1 + 1}", "no variable"),
+    ] {
+        let env = format!("env_config: {{env: {{A: \"{value}\"}}}}\nconfig: {{script: cat}}");
+        write(&world, name, "t/base", &env);
+        let id = format!("t/{name}");
+        let execute = world.ryectl("execute tool").arg(id).run();
+        let _failed = execute
+            .code(1)
+            .tells(&[name, "env_config.env.A", "line 8", told]);
+    }
+    let needs = "env_requires: [HOST, NO_SUCH]\nconfig: {script: cat}";
+    write(&world, "needs", "t/base", needs);
+    let needs = world.ryectl("execute tool t/needs").run();
+    let _failed = needs.code(1).tells(&["`NO_SUCH`", ".env", "env.pass"]);
+}
+
+#[test]
+fn a_slot_is_a_whole_argument_or_a_path_with_a_literal_behind_it() {
+    let world = World::new();
+    write(
+        &world,
+        "args",
+        EXECUTE,
+        "config:\n  command: /bin/bash\n  cwd: \"{tool_dir}\"\n  number: 7\n  args: [\"-c\", 'printf \"%s\\n\" \"$PWD\" \"$@\"', bash, \
+         \"{tool_parent}/x\", \"{project_path}\", \"{number}\", \"{anchor_path}\", \"a{project_path}\", \"{user_space}/.ai\"]",
+    );
+    let data = world.ryectl("execute tool t/args --json").ok().json()["data"].clone();
+    let project = world.project().display().to_string();
+    let home = world.home().display().to_string();
+    let expected = [
+        format!("{project}/.ai/tools/t"),
+        format!("{project}/.ai/tools/x"),
+        project,
+        "7".to_owned(),
+        String::new(),
+        "a{project_path}".to_owned(),
+        format!("{home}/.ai"),
+    ];
+    let printed = data["stdout"].as_str().unwrap();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+    write(
+        &world,
+        "nowhere",
+        EXECUTE,
+        "config: {command: \"{anchor_path}/bin/x\"}",
+    );
+    let nowhere = world.ryectl("execute tool t/nowhere").run();
+    let _failed = nowhere
+        .code(1)
+        .tells(&["config.command", "{anchor_path}/bin/x"]);
+}
+
+#[test]
+fn a_tool_is_given_the_configuration_it_asks_for_and_no_caller_can_send_it() {
+    let world = World::new();
+    let head = |text: &str| format!("version: \"1.0.0\"\ncategory: t\nname: words\n{text}");
+    let user = world.home().join(".ai/config/t");
+    std::fs::create_dir_all(&user).unwrap();
+    std::fs::write(
+        user.join("words.yaml"),
+        head("deep: {a: user, b: user}\nlist: [1, 2]\n"),
+    )
+    .unwrap();
+    let _signed = world.ryectl("sign").arg(user.join("words.yaml")).ok();
+    world.write(
+        ".ai/config/t/words.yaml",
+        head("deep: {b: project}\nlist: [3]\n"),
+    );
+    let _signed = world.ryectl("sign config:t/words").ok();
+    let given = |name: &str, asked: &str| {
+        let more = format!("config_resolve: {asked}\nconfig: {{script: cat}}");
+        write(&world, name, BASH, &more);
+        let execute = world.ryectl("execute tool").arg(format!("t/{name}"));
+        execute.arg("--json").run()
+    };
+    let merged = given("merged", "{path: t/words.yaml}").code(0).json();
+    let merged = &merged["data"]["resolved_config"];
+    assert_eq!(merged["deep"], json!({"a": "user", "b": "project"}));
+    assert_eq!(merged["list"], json!([3]));
+    let first = given(
+        "first",
+        "[{path: t/words.yaml, mode: first_match}, {path: t/none.yaml}]",
+    );
+    let first = first.code(0).json();
+    let first = &first["data"]["resolved_config"];
+    assert_eq!(first["t/words.yaml"]["deep"], json!({"b": "project"}));
+    assert_eq!(first["t/none.yaml"], json!({}));
+    for (name, asked, told) in [
+        ("climbing", "{path: ../secret.yaml}", "below `.ai/config`"),
+        (
+            "mode",
+            "{path: t/words.yaml, mode: both}",
+            "`deep_merge` or `first_match`",
+        ),
+        (
+            "key",
+            "{path: t/words.yaml, mod: x}",
+            "did you mean `mode`?",
+        ),
+    ] {
+        let _refused = given(name, asked).code(2).tells(&[name, "line 8", told]);
+    }
+    let sent = world.ryectl("execute tool t/merged --params -");
+    let sent = sent.stdin(r#"{"resolved_config": {}}"#).run();
+    let _failed = sent.code(1).tells(&["resolved_config", "cannot be sent"]);
+    world.write(".ai/config/t/words.yaml", head("deep: forged\n"));
+    let forged = world.ryectl("execute tool t/merged").run();
+    let _refused = forged.code(4).tells(&["words.yaml"]);
+}
+
+#[test]
+fn what_a_tool_fixes_stands_beside_the_words_of_its_caller_and_is_not_replaced_by_them() {
+    let world = World::new();
+    let more = "config: {script: cat, fixed_params: {kind: fixed, n: 1}}";
+    write(&world, "beside", BASH, more);
+    let below = "config: {script: cat, fixed_params: {kind: fixed}, params_key: words}";
+    write(&world, "below", BASH, below);
+    let run = |tool: &str, params: &str| {
+        let execute = world.ryectl("execute tool").arg(tool);
+        execute.arg("--json").arg("--params").arg(params).run()
+    };
+    let out = run("t/beside", r#"{"a": 1}"#).code(0).json();
+    assert_eq!(out["data"], json!({"kind": "fixed", "n": 1, "a": 1}));
+    let out = run("t/below", r#"{"kind": "mine"}"#).code(0).json();
+    assert_eq!(
+        out["data"],
+        json!({"kind": "fixed", "words": {"kind": "mine"}})
+    );
+    let _refused = run("t/beside", r#"{"kind": "mine"}"#)
+        .code(1)
+        .tells(&["`kind`", "fixed"]);
+}
+
+#[test]
+fn programs_in_files_of_their_own_run_with_their_parameters_on_stdin() {
+    let world = World::new();
+    world.tool(
+        "t/script.py",
+        "#!/usr/bin/env python3\n__version__ = \"1.0.0\"\n__executor_id__ = \"rye/core/runtimes/python/script\"\n\
+         __category__ = \"t\"\n__tool_name__ = \"script\"\nimport json, sys\n\
+         if __name__ == \"__main__\":\n    print(json.dumps({\"argv\": sys.argv[1:], \"params\": json.load(sys.stdin)}))\n",
+    );
+    let execute = |tool: &str| {
+        let execute = world.ryectl("execute tool").arg(tool);
+        execute
+            .arg("--json")
+            .arg("--params")
+            .arg(r#"{"x": 1}"#)
+            .run()
+    };
+    let out = execute("t/script").code(0).json();
+    let project = world.project().display().to_string();
+    assert_eq!(out["data"]["argv"], json!(["--project-path", project]));
+    assert_eq!(out["data"]["params"], json!({"x": 1}));
+    world.tool(
+        "t/shell.sh",
+        "#!/bin/bash\n# Gives back what it gets.\n# ---\n# version: \"1.0.0\"\n# executor_id: rye/core/runtimes/bash/file\n\
+         # category: t\n# ---\nprintf '{\"project\": \"%s\", \"params\": %s}' \"$1\" \"$(cat)\"\n",
+    );
+    assert!(
+        world
+            .read(".ai/tools/t/shell.sh")
+            .contains("\n# name: shell\n")
+    );
+    let out = execute("t/shell").code(0).json();
+    assert_eq!(out["data"], json!({"project": project, "params": {"x": 1}}));
+}
+
+#[test]
+fn a_program_that_a_tool_brings_along_runs_only_as_it_was_signed() {
+    let world = World::new();
+    let program = std::fs::read("/bin/cat").unwrap();
+    let hash = rye_core::seal::sha256_hex(&program);
+    world.write(".ai/tools/t/bin/cat", &program);
+    let platform = format!("{}-linux", std::env::consts::ARCH);
+    let tool = |path: &str, hash: &str| {
+        let more = format!(
+            "config:\n  args: []\n  binaries:\n    {platform}: {{path: {path}, sha256: \"{hash}\"}}"
+        );
+        write(&world, "native", "native/binary", &more);
+        let execute = world.ryectl("execute tool t/native --json --params -");
+        execute.stdin(r#"{"x": 1}"#).run()
+    };
+    assert_eq!(
+        tool("bin/cat", &hash).code(0).json()["data"],
+        json!({"x": 1})
+    );
+    let other = "0".repeat(64);
+    let _refused = tool("bin/cat", &other)
+        .code(1)
+        .tells(&["bin/cat", &hash, "sign"]);
+    std::os::unix::fs::symlink("/bin/cat", world.project().join(".ai/tools/t/bin/link")).unwrap();
+    let _refused = tool("bin/link", &hash)
+        .code(1)
+        .tells(&["bin/link", "cannot be read below"]);
+    let _refused = tool("../../../../../../bin/cat", &hash)
+        .code(1)
+        .tells(&["cannot be read below"]);
+    let elsewhere = "config: {binaries: {vax-vms: {path: x, sha256: y}}}";
+    write(&world, "elsewhere", "native/binary", elsewhere);
+    let elsewhere = world.ryectl("execute tool t/elsewhere").run();
+    let _failed = elsewhere.code(1).tells(&["vax-vms", &platform]);
+}
+
+#[test]
+fn an_interpreter_is_the_one_of_the_project_or_the_one_that_the_daemon_is_told_of() {
+    let world = World::new();
+    let _fake = world.write("tongues/speak", "#!/bin/sh\necho '\"of the project\"'\n");
+    let _other = world.write("other/speak", "#!/bin/sh\necho '\"of the daemon\"'\n");
+    for path in ["tongues/speak", "other/speak"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = world.project().join(path);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    write(
+        &world,
+        "speaking",
+        EXECUTE,
+        "env_config: {interpreter: {type: local_binary, binary: speak, search_roots: [\"{project_path}\"], search_paths: [tongues], var: RYE_TONGUE}}\n\
+         config: {command: \"${RYE_TONGUE}\"}",
+    );
+    let out = world
+        .ryectl("execute tool t/speaking --json --trace")
+        .ok()
+        .json();
+    assert_eq!(out["data"], "of the project");
+    let trace = out["trace"].as_array().unwrap();
+    let found = trace
+        .iter()
+        .find(|step| step["step"] == "interpreter")
+        .unwrap();
+    assert_eq!(found["var"], "RYE_TONGUE");
+    let _stopped = world.ryectl("daemon stop").ok();
+    let other = world.project().join("other/speak").display().to_string();
+    let _daemon = world.start(&format!("interpreters: {{RYE_TONGUE: {other}}}\n"));
+    let out = world.ryectl("execute tool t/speaking --json").ok().json();
+    assert_eq!(out["data"], "of the daemon");
+}
+
+#[test]
+fn a_key_of_the_original_that_nothing_depends_on_is_a_warning_once_a_run() {
+    let world = World::new();
+    write(
+        &world,
+        "old",
+        BASH,
+        "native_async: true\nexecution_owner: engine\nconfig: {script: cat}",
+    );
+    let steps = "  a: {action: {item_id: t/old}, next: b}\n  b: {action: {item_id: t/old}, next: c}\n  c: {type: return}";
+    world.graph("t/g", &format!("start: a\nnodes:\n{steps}"));
+    let run = world.start_run("t/g");
+    assert_eq!(world.settled(&run)["status"], "completed");
+    let events = world.ryectl("events --json").arg(&run).ok();
+    let warnings = events.stdout().matches("native_async").count();
+    assert_eq!(warnings, 1, "{}", events.stdout());
 }

@@ -25,12 +25,14 @@ mod environment;
 mod examples;
 mod fetch;
 mod golden;
+mod http_tool;
 mod limits;
 mod model_server;
 mod native;
 mod nested;
 mod policy;
 mod tool;
+mod tool_files;
 mod trust;
 
 mod cli;

@@ -511,6 +511,7 @@ async fn json_that_would_lose_something_is_refused() {
             project: start.project.clone(),
             params_json: text.to_owned(),
             trace: false,
+            dry_run: false,
         };
         let step = v1::StepRequest {
             item: start.item.clone(),

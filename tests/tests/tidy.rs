@@ -29,6 +29,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("process", 4),
     ("projects", 4),
     ("storage_backoff", 4),
+    ("trees", 4),
     ("native", 5),
     ("provider", 5),
     ("chain", 6),

@@ -24,7 +24,8 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         })),
         project: session.project().display().to_string(),
         params_json,
-        trace: execute.trace,
+        trace: execute.trace || execute.dry_run,
+        dry_run: execute.dry_run,
     };
     let client = session.client().await?;
     let answer = client.execute(request).await?;

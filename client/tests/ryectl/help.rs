@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 57] = [
+const VERBS: [&str; 61] = [
     "",
     "init",
     "key",
@@ -16,6 +16,10 @@ const VERBS: [&str; 57] = [
     "key untrust",
     "sign",
     "verify",
+    "lock",
+    "lock create",
+    "lock verify",
+    "lock ls",
     "run",
     "graph",
     "graph run",

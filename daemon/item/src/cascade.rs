@@ -101,6 +101,20 @@ fn mark_list(list: &mut [Value], space: Space, at: &mut String) -> Result<(), Er
     Ok(())
 }
 
+/// Takes the marks of origin away again.
+pub fn unmark(map: &mut Map<String, Value>) {
+    map.shift_remove(ORIGIN);
+    map.values_mut().for_each(unmark_value);
+}
+
+fn unmark_value(value: &mut Value) {
+    match value {
+        Value::Object(map) => unmark(map),
+        Value::Array(list) => list.iter_mut().for_each(unmark_value),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// Lays `upper` over `base`; both are marked.
 pub fn merge(base: &mut Map<String, Value>, upper: Map<String, Value>) -> Result<(), Error> {
     merge_maps(base, upper, &mut String::new())

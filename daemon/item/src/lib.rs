@@ -19,6 +19,7 @@ pub mod system;
 pub mod cascade;
 pub mod library;
 
+pub mod lock;
 pub mod sign;
 
 pub mod draft;

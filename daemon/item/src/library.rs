@@ -34,7 +34,7 @@ use crate::spaces::{self, Place, Space, Spaces};
 use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
-pub use config::Snapshot;
+pub use config::{Layers, Snapshot};
 pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
 pub use draft::Draft;
@@ -280,6 +280,11 @@ impl Item {
         metadata::knowledge(self.extension, &self.text)
     }
 
+    /// The line, from 1, in which a tool says what the JSON pointer leads to, or the nearest thing above it that has a place.
+    pub fn line(&self, pointer: &str) -> Option<usize> {
+        metadata::line_of_field(self.extension, &self.text, pointer)
+    }
+
     /// The key that signed it, unless it is built in.
     pub fn signer(&self) -> Option<&TrustedKey> {
         match &self.origin {
@@ -487,13 +492,7 @@ impl Library {
     }
 
     fn in_force(&self, place: &Place, signer: &TrustedKey) -> Result<(), Error> {
-        let now = self.clock.now();
-        let lapse = match (signer.revoked_at, signer.not_after) {
-            (Some(at), _) if at <= now => Some((Lapse::Revoked, at)),
-            (_, Some(at)) if at < now => Some((Lapse::Expired, at)),
-            (Some(_) | None, Some(_) | None) => None,
-        };
-        match lapse {
+        match self.lapsed(signer) {
             None => Ok(()),
             Some((state, since)) => Err(Error::Lapsed {
                 item: place.item.clone(),
@@ -503,6 +502,16 @@ impl Library {
                 state,
                 since,
             }),
+        }
+    }
+
+    /// Why `signer` does not count any more, and since when.
+    pub(crate) fn lapsed(&self, signer: &TrustedKey) -> Option<(Lapse, Timestamp)> {
+        let now = self.clock.now();
+        match (signer.revoked_at, signer.not_after) {
+            (Some(at), _) if at <= now => Some((Lapse::Revoked, at)),
+            (_, Some(at)) if at < now => Some((Lapse::Expired, at)),
+            (Some(_) | None, Some(_) | None) => None,
         }
     }
 

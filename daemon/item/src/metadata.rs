@@ -4,15 +4,19 @@
 //! anything: Python is parsed, and only literals count. A text that does not parse is an error with its line; the
 //! original took it for a tool without metadata.
 
+mod keys;
 mod markdown;
 mod python;
 mod script;
+mod shell;
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
 use rye_core::model::Effect;
 use rye_core::yaml;
 use serde_json::{Map, Value};
+
+use keys::Fields;
 
 /// Why metadata cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,10 +51,14 @@ pub enum Error {
         /// What it must hold.
         expected: &'static str,
     },
+    /// A shell script without its block.
+    #[error(
+        "a .sh tool describes itself in YAML between two lines `# ---` of the comment at its top, each line with `# ` before it"
+    )]
+    NoBlock,
     /// Files of this type say nothing about themselves.
     #[error(
-        "a .{extension} file cannot be a tool; write a YAML tool with \
-         `executor_id: rye/core/runtimes/bash` and the script in `config.script`, or a Python tool"
+        "a .{extension} file cannot be a tool; write it as YAML, Python, JavaScript, TypeScript or a shell script"
     )]
     NoMetadata {
         /// The file's extension.
@@ -65,6 +73,7 @@ impl Kinded for Error {
             | Self::NotLiteral { .. }
             | Self::WrongType { .. }
             | Self::WrongShape { .. }
+            | Self::NoBlock
             | Self::NoMetadata { .. } => ErrorKind::Invalid,
         }
     }
@@ -97,47 +106,45 @@ pub struct Metadata {
     pub env_config: Option<Map<String, Value>>,
     /// Settings merged along the chain; the graph itself in a graph.
     pub config: Option<Map<String, Value>>,
-    /// Keys that are there but mean nothing to this release. An executor must refuse the item: what it asks for
+    /// What its configuration files are to be given to it as: `{path, mode}`, or a list of these.
+    pub config_resolve: Option<Value>,
+    /// What an executor takes: names of which each must be among the outputs of what it runs.
+    pub inputs: Option<Vec<String>>,
+    /// What it hands to its executor.
+    pub outputs: Option<Vec<String>>,
+    /// Which versions of what it runs an executor takes: `{min_version, max_version}`.
+    pub child_constraints: Option<Map<String, Value>>,
+    /// How the files of a tool of several are found.
+    pub anchor: Option<Map<String, Value>>,
+    /// Which of its files have to be verified.
+    pub verify_deps: Option<Map<String, Value>>,
+    /// Variables without which it does not start.
+    pub env_requires: Vec<String>,
+    /// Keys that say something this release does not do, or nothing at all. An executor must refuse the item: what it asks for
     /// would not happen.
-    pub unread: Vec<String>,
+    pub unread: Vec<Unread>,
+    /// Keys by which the original decided how to start an item; nothing depends on them here.
+    pub ignored: Vec<String>,
 }
 
-/// Keys that are read, in every notation.
-const READ: [&str; 10] = [
-    "version",
-    "tool_type",
-    "executor_id",
-    "category",
-    "name",
-    "description",
-    "effect",
-    "config_schema",
-    "env_config",
-    "config",
-];
-
-/// Keys that are for people.
-const INFORMATIVE: [&str; 6] = [
-    "author",
-    "tags",
-    "title",
-    "license",
-    "references",
-    "created_at",
-];
+/// A key that is there and not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// The key.
+    pub key: String,
+    /// The line it stands in, from 1, if it is known.
+    pub line: Option<usize>,
+    /// Whether the key means something, but not to this release.
+    pub is_known: bool,
+    /// The key that may be meant.
+    pub near: Option<&'static str>,
+}
 
 impl Metadata {
     /// Reads the metadata of the text of an item, its signature line included or not.
     pub fn parse(kind: ItemKind, extension: &str, text: &str) -> Result<Self, Error> {
         match (kind, extension) {
-            (ItemKind::Tool, "py") => Self::of_tool(&python::assignments(text)?),
-            (ItemKind::Tool, "yaml" | "yml") => Self::of_tool(&mapping(text, 0)?),
-            (ItemKind::Tool, "js" | "ts" | "mjs" | "cjs") => {
-                Self::of_tool(&script::constants(text)?)
-            }
-            (ItemKind::Tool, _) => Err(Error::NoMetadata {
-                extension: extension.to_owned(),
-            }),
+            (ItemKind::Tool, _) => Self::of_tool(&tool_fields(extension, text)?),
             (ItemKind::Config, _) => Self::of_any(&configuration(extension, text)?),
             (ItemKind::Knowledge, "md") => Self::of_any(&markdown::knowledge(text)?),
             (ItemKind::Knowledge, _) => {
@@ -150,28 +157,26 @@ impl Metadata {
     }
 
     /// From the fields of a tool, under their YAML names.
-    fn of_tool(fields: &Map<String, Value>) -> Result<Self, Error> {
+    fn of_tool(fields: &Fields) -> Result<Self, Error> {
+        let values = &fields.values;
         let mut metadata = Self {
-            effect: effect(fields)?,
-            config_schema: fields
-                .get("config_schema")
-                .filter(|v| !v.is_null())
-                .cloned(),
-            env_config: object(fields, "env_config")?,
-            config: object(fields, "config")?,
-            ..Self::of_any(fields)?
+            effect: effect(values)?,
+            config_schema: given(values, "config_schema"),
+            env_config: object(values, "env_config")?,
+            config: object(values, "config")?,
+            config_resolve: given(values, "config_resolve"),
+            inputs: names(values, "inputs")?,
+            outputs: names(values, "outputs")?,
+            child_constraints: object(values, "child_constraints")?,
+            anchor: object(values, "anchor")?,
+            verify_deps: object(values, "verify_deps")?,
+            ..Self::of_any(values)?
         };
         // A graph has a closed list of keys of its own, which its parser checks with line and column.
         if metadata.tool_type.as_deref() != Some("graph") {
-            metadata.unread = fields
-                .keys()
-                .filter(|key| {
-                    !READ.contains(&key.as_str())
-                        && !INFORMATIVE.contains(&key.as_str())
-                        && !key.starts_with("x-")
-                })
-                .cloned()
-                .collect();
+            metadata.env_requires = names(values, "env_requires")?.unwrap_or_default();
+            metadata.unread = fields.unread();
+            metadata.ignored = fields.ignored();
         }
         Ok(metadata)
     }
@@ -194,6 +199,27 @@ impl Metadata {
             ..Self::default()
         })
     }
+}
+
+/// What a tool says about itself, under the YAML names, and where.
+fn tool_fields(extension: &str, text: &str) -> Result<Fields, Error> {
+    match extension {
+        "py" => python::assignments(text),
+        "yaml" | "yml" => Fields::of_yaml(text, 0),
+        "js" | "ts" | "mjs" | "cjs" => script::constants(text),
+        "sh" => {
+            let (above, block) = shell::block(text).ok_or(Error::NoBlock)?;
+            Fields::of_yaml(&block, above)
+        }
+        _ => Err(Error::NoMetadata {
+            extension: extension.to_owned(),
+        }),
+    }
+}
+
+/// The line, from 1, in which a tool says what the JSON pointer leads to, or the nearest thing above it that has a place.
+pub(crate) fn line_of_field(extension: &str, text: &str, pointer: &str) -> Option<usize> {
+    tool_fields(extension, text).ok()?.line(pointer)
 }
 
 /// What a knowledge file says, without its signature and its metadata.
@@ -233,6 +259,23 @@ fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Strin
     }
 }
 
+fn given(fields: &Map<String, Value>, field: &str) -> Option<Value> {
+    fields.get(field).filter(|value| !value.is_null()).cloned()
+}
+
+fn names(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Vec<String>>, Error> {
+    let Some(value) = given(fields, field) else {
+        return Ok(None);
+    };
+    let texts = value.as_array().map(|list| {
+        let texts = list.iter().map(|name| name.as_str().map(str::to_owned));
+        texts.collect::<Option<Vec<_>>>()
+    });
+    let expected = "a list of names";
+    let names = texts.flatten();
+    names.map(Some).ok_or(Error::WrongType { field, expected })
+}
+
 fn tags(fields: &Map<String, Value>) -> Vec<String> {
     let tags = fields.get("tags").and_then(Value::as_array);
     let texts = tags.into_iter().flatten().filter_map(Value::as_str);
@@ -268,12 +311,17 @@ fn object(
 
 /// Reads a YAML mapping that stands `above` lines below the top of its file.
 fn mapping(text: &str, above: usize) -> Result<Map<String, Value>, Error> {
-    let document = yaml::parse(text).map_err(|fault| Error::Syntax {
+    document(text, above).map(|(_, fields)| fields)
+}
+
+/// The same, with the places of what is in it.
+fn document(text: &str, above: usize) -> Result<(yaml::Document, Map<String, Value>), Error> {
+    let mut document = yaml::parse(text).map_err(|fault| Error::Syntax {
         line: above + fault.line,
         message: fault.message,
     })?;
-    match document.value {
-        Value::Object(fields) => Ok(fields),
+    match document.value.take() {
+        Value::Object(fields) => Ok((document, fields)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(Error::WrongShape {
                 expected: "a YAML mapping",

@@ -219,6 +219,17 @@ impl Spaces {
         }
     }
 
+    /// Reads a file by its path below the `.ai` of `space`, once; `None` if there is none.
+    pub(crate) fn read(&self, space: Space, relative: &Path) -> Result<Option<Vec<u8>>, Error> {
+        let Some(root) = self.root(space) else {
+            return Ok(None);
+        };
+        match Root::open(space, root)? {
+            Some(root) => root.read(relative),
+            None => Ok(None),
+        }
+    }
+
     /// The item that lies at `path`; the file need not exist.
     pub fn locate(&self, path: &Path) -> Result<Place, Error> {
         let absolute = std::path::absolute(path).map_err(|source| Error::Read {

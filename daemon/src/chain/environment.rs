@@ -1,7 +1,8 @@
 //! The environment of a tool process: what is named here, and nothing else.
 //!
 //! Later lines win: the daemon's PATH, HOME, LANG, TZ and the names of `env.pass`; the project's `.env`; `env` of the
-//! runtime; `env` of the tool; the variables Rye itself sets. What a provider of models uses as a secret is withheld, wherever the
+//! primitive, of the runtimes, of the tool; the variables Rye itself sets. A value of an element may name variables that are there so
+//! far, `${NAME}` or `${NAME:-default}`; what a caller gives is never looked into. What a provider of models uses as a secret is withheld, wherever the
 //! first two have it from.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rye_item::Item;
 use serde_json::Value;
 
-use super::{Chain, Error, Origin};
+use super::{Chain, Error, Origin, malformed};
 use crate::config::Config;
 
 /// Most bytes of a project's `.env`.
@@ -181,32 +182,79 @@ impl Environment {
         }
     }
 
-    /// Puts the `env` of one element over what is there.
-    pub(super) fn overlay(&mut self, element: &Item) -> Result<(), Error> {
+    /// Puts the `env` of one element over what is there, and answers which names it sets.
+    pub(super) fn overlay(&mut self, element: &Item) -> Result<Vec<String>, Error> {
+        let mut set = Vec::new();
         for (section, env) in declared(element) {
-            let malformed = |field: String, problem: &str| Error::Malformed {
-                path: element.path.clone(),
-                field: format!("`{field}`"),
-                problem: problem.to_owned(),
-            };
             let Some(env) = env.as_object() else {
-                return Err(malformed(
-                    format!("{section}.env"),
-                    "must be a map of texts",
-                ));
+                let field = format!("{section}.env");
+                return Err(malformed(element, &field, "must be a map of texts"));
             };
             for (name, value) in env {
-                let field = || format!("{section}.env.{name}");
+                let wrong =
+                    |problem: &str| malformed(element, &format!("{section}.env.{name}"), problem);
                 let Some(value) = scalar(value) else {
-                    return Err(malformed(field(), "must be a text or a number"));
+                    return Err(wrong("must be a text or a number"));
                 };
                 if !is_name(name) || name.starts_with("RYE_") || name.starts_with("LD_") {
-                    return Err(malformed(field(), "is not a name that an item may set"));
+                    return Err(wrong("is not a name that an item may set"));
                 }
-                self.variables.insert(name.into(), value.into());
+                let value = self.expand(&value).map_err(|problem| wrong(&problem))?;
+                self.variables.insert(name.into(), value);
+                set.push(name.clone());
             }
         }
-        Ok(())
+        Ok(set)
+    }
+
+    /// `text` with the variables it names in their place.
+    pub(super) fn expand(&self, text: &str) -> Result<OsString, String> {
+        let mut expanded = OsString::new();
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once("${") {
+            expanded.push(before);
+            let Some((inner, after)) = behind.split_once('}') else {
+                return Err("holds a `${` that no `}` closes".to_owned());
+            };
+            let (name, default) = match inner.split_once(":-") {
+                Some((name, default)) => (name, Some(default)),
+                None => (inner, None),
+            };
+            if !is_name(name) {
+                return Err(format!("names `${{{inner}}}`, which is no variable"));
+            }
+            let known = self
+                .get(name)
+                .filter(|value| default.is_none() || !value.is_empty());
+            match (known, default) {
+                (Some(value), _) => expanded.push(value),
+                (None, Some(default)) => expanded.push(default),
+                (None, None) => {
+                    return Err(format!(
+                        "names `${{{name}}}`, which is not set; set it in the project's `.env` or by `env.pass`, or write \
+                         `${{{name}:-default}}`"
+                    ));
+                }
+            }
+            rest = after;
+        }
+        expanded.push(rest);
+        Ok(expanded)
+    }
+
+    /// The value of a variable as it is so far.
+    fn get(&self, name: &str) -> Option<OsString> {
+        let own = self.own.iter().find(|(own, _)| *own == name);
+        match own {
+            Some((_, value)) => Some(value.into()),
+            None => self.variables.get(OsStr::new(name)).cloned(),
+        }
+    }
+
+    /// Which of `names` are not set.
+    pub(super) fn missing<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
+        let unset = names.iter().filter(|name| self.get(name).is_none());
+        unset.map(String::as_str).collect()
     }
 
     /// A variable the caller of `rye/bash` asks for.
@@ -221,8 +269,30 @@ impl Environment {
         Ok(())
     }
 
+    /// Puts `before` and `behind` around the directories of a variable of that kind.
+    pub(super) fn surround(
+        &mut self,
+        name: &str,
+        before: &[PathBuf],
+        behind: &[PathBuf],
+    ) -> Result<(), String> {
+        let known = self.get(name).unwrap_or_default();
+        let known: Vec<PathBuf> = std::env::split_paths(&known)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
+        let mut all: Vec<&PathBuf> = Vec::new();
+        for path in before.iter().chain(&known).chain(behind) {
+            if !all.contains(&path) {
+                all.push(path);
+            }
+        }
+        let joined = std::env::join_paths(all).map_err(|error| error.to_string())?;
+        self.variables.insert(name.into(), joined);
+        Ok(())
+    }
+
     /// Where programs are looked for.
-    fn path(&self) -> OsString {
+    pub(super) fn path(&self) -> OsString {
         self.variables
             .get(OsStr::new("PATH"))
             .cloned()
@@ -290,75 +360,6 @@ fn dot_env_line(line: &str) -> Option<(String, String)> {
     let value = unquoted.unwrap_or(value);
     (is_name(name) && !is_steering(name) && !value.contains('\0'))
         .then(|| (name.to_owned(), value.to_owned()))
-}
-
-/// The interpreter that a runtime of `chain` asks for, with the variable its templates call it by.
-pub(super) fn interpreter(
-    chain: &Chain,
-    project: &Path,
-    environment: &Environment,
-) -> Result<Option<(String, PathBuf)>, Error> {
-    let declared = chain.elements.iter().find_map(|element| {
-        let wanted = element.metadata.env_config.as_ref()?.get("interpreter")?;
-        Some((element, wanted))
-    });
-    let Some((element, wanted)) = declared else {
-        return Ok(None);
-    };
-    let malformed = |key: &str, problem: &str| Error::Malformed {
-        path: element.path.clone(),
-        field: format!("`env_config.interpreter.{key}`"),
-        problem: problem.to_owned(),
-    };
-    let text = |key: &str| wanted.get(key).and_then(Value::as_str).map(str::to_owned);
-    let texts = |key: &str| -> Vec<String> {
-        let list = wanted.get(key).and_then(Value::as_array);
-        list.into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect()
-    };
-    if text("type").as_deref() != Some("local_binary") {
-        return Err(malformed(
-            "type",
-            "must be `local_binary` in this version of ryed",
-        ));
-    }
-    let variable = text("var").ok_or_else(|| malformed("var", "is missing"))?;
-    let binary = text("binary").ok_or_else(|| malformed("binary", "is missing"))?;
-    let mut names = vec![binary];
-    names.extend(texts("candidates"));
-    let local: Vec<PathBuf> = texts("search_paths")
-        .iter()
-        .map(|path| project.join(path))
-        .collect();
-    let beside = local
-        .iter()
-        .flat_map(|directory| names.iter().map(move |name| directory.join(name)));
-    let search = environment.path();
-    let fallback = text("fallback");
-    let on_path = fallback
-        .iter()
-        .flat_map(|name| std::env::split_paths(&search).map(move |directory| directory.join(name)));
-    match beside.chain(on_path).find(|path| path.is_file()) {
-        Some(path) => Ok(Some((variable, path))),
-        None => Err(Error::NoInterpreter {
-            item: chain.item.clone(),
-            wanted: names
-                .iter()
-                .chain(fallback.iter().filter(|name| !names.contains(name)))
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(", "),
-            searched: local
-                .iter()
-                .map(|path| path.display().to_string())
-                .chain([format!("PATH ({})", search.to_string_lossy())])
-                .collect::<Vec<_>>()
-                .join(", "),
-        }),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! One source of settings, and how sources lie on each other.
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,8 @@ enum Shape {
     Number,
     /// Parts between commas.
     List,
+    /// `NAME=VALUE` between commas.
+    Pairs,
 }
 
 const fn setting(
@@ -47,7 +50,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 18] = [
+pub(super) const SETTINGS: [Setting; 19] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -83,6 +86,12 @@ pub(super) const SETTINGS: [Setting; 18] = [
         "RYE_SHUTDOWN_GRACE_SECONDS",
         Shape::Number,
         "How long runs may take to stop at a shutdown.",
+    ),
+    setting(
+        "interpreters",
+        "RYE_INTERPRETERS",
+        Shape::Pairs,
+        "Programs that runtimes use instead of looking for one, by the variable they call it: RYE_PYTHON=/usr/bin/python3.",
     ),
     setting(
         "journal.segment_bytes",
@@ -168,6 +177,7 @@ pub(super) struct Layer {
     pub(super) durability: Option<Durability>,
     pub(super) recovery: Option<Recovery>,
     pub(super) shutdown_grace_seconds: Option<u64>,
+    pub(super) interpreters: Option<BTreeMap<String, PathBuf>>,
     pub(super) journal: JournalLayer,
     pub(super) log: LogLayer,
     pub(super) env: EnvLayer,
@@ -298,10 +308,19 @@ impl Setting {
                 .parse::<u64>()
                 .map_or_else(|_| text.into(), Value::from),
             Shape::List => text.split(',').map(str::trim).collect(),
+            Shape::Pairs => Value::Mapping(text.split(',').map(pair).collect()),
         };
         self.key.rsplit('.').fold(value, |inner, key| {
             Value::Mapping(Mapping::from_iter([(Value::from(key), inner)]))
         })
+    }
+}
+
+/// `NAME=VALUE`; a part without a sign is left for the type to refuse.
+fn pair(text: &str) -> (Value, Value) {
+    match text.split_once('=') {
+        Some((name, value)) => (name.trim().into(), value.trim().into()),
+        None => (text.trim().into(), Value::Null),
     }
 }
 

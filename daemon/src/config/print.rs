@@ -52,6 +52,12 @@ fn value(config: &Config, key: &str) -> Value {
         "durability" => json!(config.durability),
         "recovery" => json!(config.recovery),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
+        "interpreters" => {
+            let programs = config.interpreters.iter();
+            programs
+                .map(|(name, program)| (name.clone(), path(program)))
+                .collect()
+        }
         "journal.segment_bytes" => json!(config.segment_bytes),
         "log.format" => json!(config.log.format),
         "log.level" => json!(config.log.level),

@@ -84,6 +84,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_DURABILITY", "relaxed"),
         ("RYE_RECOVERY", "suspend"),
         ("RYE_SHUTDOWN_GRACE_SECONDS", "0"),
+        ("RYE_INTERPRETERS", "RYE_PYTHON=/p, RYE_NODE=/n"),
         ("RYE_JOURNAL_SEGMENT_BYTES", "65536"),
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),
@@ -115,6 +116,9 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.user_space, Path::new("/home/u/space"));
     assert_eq!(config.env.pass, ["EDITOR", "TERM"]);
     assert_eq!(config.shutdown_grace, Duration::ZERO);
+    let programs = [("RYE_NODE", "/n"), ("RYE_PYTHON", "/p")];
+    let programs = programs.map(|(name, path)| (name.to_owned(), path.into()));
+    assert_eq!(config.interpreters, programs.into());
     assert_eq!(config.segment_bytes, 65_536);
     assert_eq!(config.limits.message_bytes.get(), 5);
     assert_eq!(config.limits.memory_mb.map(NonZeroUsize::get), Some(6));
@@ -122,6 +126,18 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(host.config.limits.memory_mb, None);
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());
     assert_eq!(config.budget.month, None);
+}
+
+#[test]
+fn a_program_for_a_runtime_is_an_absolute_path() {
+    for wrong in ["RYE_PYTHON=bin/python", "RYE_PYTHON"] {
+        let refused = load_with(&[], &[("RYE_INTERPRETERS", wrong)]).unwrap_err();
+        let told = with_sources(&refused);
+        assert!(
+            told.contains("RYE_INTERPRETERS") || told.contains("interpreters.RYE_PYTHON"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

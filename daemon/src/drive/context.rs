@@ -86,6 +86,7 @@ impl RunContext {
             slot: call.slot,
             node: call.node.clone(),
             key: call.key.clone(),
+            effect: call.effect,
             stop: stop.clone(),
             span: tracing::Span::current(),
             services: Arc::clone(&self.services),

@@ -323,7 +323,7 @@ fn above(descriptor: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// The path of the program: as it stands if it has a slash (relative to the plan's directory), else the first
+/// The path of the program: one of the plan's own files; else as it stands if it has a slash (relative to the plan's directory), else the first
 /// executable file of that name in the plan's `PATH`.
 fn find_program(plan: &Plan) -> Result<PathBuf, Error> {
     let not_found = |looked_for: &[PathBuf]| {
@@ -340,6 +340,9 @@ fn find_program(plan: &Plan) -> Result<PathBuf, Error> {
             },
         }
     };
+    if (0..plan.files.len()).any(|index| plan.program == file_path(index)) {
+        return Ok(plan.program.clone());
+    }
     if plan.program.as_os_str().as_bytes().contains(&b'/') {
         let path = plan.cwd.join(&plan.program);
         return if path.exists() {

@@ -343,7 +343,7 @@ fn failed(failure: &http::Failure, begun: bool) -> Failed {
         http::Failure::Unreadable(Unreadable::Event) => {
             stream(Fault::Excess("an event is too large"))
         }
-        http::Failure::Unreadable(Unreadable::Body) => {
+        http::Failure::TooLarge(_) | http::Failure::Unreadable(Unreadable::Body) => {
             stream(Fault::Excess("the body is too large"))
         }
         http::Failure::Unreadable(unreadable @ Unreadable::Text) => {

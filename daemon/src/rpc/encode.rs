@@ -2,7 +2,7 @@
 
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
-use rye_core::error::beginning;
+use rye_core::error::{beginning, with_sources};
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::models;
 use crate::access::Beside;
 use crate::cache::Entry;
+use crate::chain::{self, Standing};
 use crate::inspect::Checked;
 use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary, Verdict, WrittenLine};
 use crate::object::Digest;
@@ -265,6 +266,27 @@ pub(super) fn checked(checked: Checked) -> v1::ValidateResponse {
         warnings: report.warnings.iter().map(finding).collect(),
         node_count: number(report.node_count),
         path: checked.path,
+    }
+}
+
+pub(super) fn lock(draft: chain::Draft) -> v1::LockResponse {
+    let (standing, path, problem) = match draft.standing {
+        Standing::Absent => (v1::LockStanding::Absent, None, None),
+        Standing::Unsigned(path) => (v1::LockStanding::Unsigned, Some(path), None),
+        Standing::Matches(path) => (v1::LockStanding::Matches, Some(path), None),
+        Standing::Refused(error) => (v1::LockStanding::Refused, None, Some(with_sources(&*error))),
+    };
+    let unsigned = draft.unsigned.iter().map(|path| path.display().to_string());
+    v1::LockResponse {
+        tool_id: draft.tool.to_string(),
+        version: draft.version,
+        lock_json: Value::Object(draft.content).to_string(),
+        unsigned_files: unsigned.collect(),
+        standing: standing.into(),
+        path: path
+            .map(|path| path.display().to_string())
+            .unwrap_or_default(),
+        problem: problem.unwrap_or_default(),
     }
 }
 

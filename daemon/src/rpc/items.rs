@@ -10,7 +10,7 @@ use rye_proto::v1::items_server::Items;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
-use super::{decode, models};
+use super::{decode, encode, models};
 use crate::access::Access;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
@@ -42,8 +42,13 @@ impl Items for ItemsService {
         } else {
             TraceMode::Off
         };
-        let (executed, found) = self.access.execute(start, trace).await?;
+        let (executed, found) = if request.dry_run {
+            self.access.rehearse(start).await?
+        } else {
+            self.access.execute(start, trace).await?
+        };
         let (envelope, run_id) = match executed {
+            Executed::Rehearsed(envelope) => (envelope, String::new()),
             Executed::Tool(envelope, run) => (envelope, run.to_string()),
             Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
             Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),
@@ -77,6 +82,17 @@ impl Items for ItemsService {
         let request = request.into_inner();
         let listing = self.access.models(Path::new(&request.project)).await?;
         Ok(Response::new(models::listing(listing)))
+    }
+
+    async fn lock(
+        &self,
+        request: Request<v1::LockRequest>,
+    ) -> Result<Response<v1::LockResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let item = decode::item(request.item)?;
+        let project = PathBuf::from(request.project);
+        let draft = self.access.lock(caller, &project, item).await?;
+        Ok(Response::new(encode::lock(draft)))
     }
 
     async fn preview(

@@ -20,9 +20,10 @@ use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that name no run, and list none.
-const OF_NO_RUN: [&str; 9] = [
+const OF_NO_RUN: [&str; 10] = [
     "Runs.Validate",
     "Items.Fetch",
+    "Items.Lock",
     "Items.Models",
     "Items.Preview",
     "Objects.Get",

@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rye_core::capability::{self, Layer, Primary};
+use rye_core::definition::Authority;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::{Object, Run};
 use serde_json::Value;
@@ -14,10 +16,10 @@ use tokio::sync::oneshot;
 use super::admission::refused;
 use super::asked::Asked;
 use super::{Asker, Error, Start, StartAt, Started, Supervisor};
-use crate::chain::{self, Chain, Terminal};
+use crate::chain::{self, Chain, Origin, Terminal};
 use crate::inspect::runnable;
 use crate::projects::Inside;
-use crate::services::{Envelope, TraceMode};
+use crate::services::{Envelope, Order, TraceMode};
 
 /// What came of running an item.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub enum Executed {
     Launched(Arc<Run>),
     /// No run was made (`validate: true`).
     Document(Value),
+    /// No run was made: this is what would be done.
+    Rehearsed(Envelope),
 }
 
 /// How an item was found, as an envelope states it.
@@ -67,11 +71,61 @@ impl Supervisor {
         };
         let executed = match chain.terminal {
             Terminal::Graph => self.execute_graph(request).await?,
-            Terminal::Native(_) | Terminal::Process | Terminal::Thread(_) => {
+            Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Thread(_) => {
                 self.execute_tool(request, trace).await?
             }
         };
         Ok((executed, found))
+    }
+
+    /// Does everything up to the start of an item, and nothing after it: answers what would be done, as the data of an envelope,
+    /// and how it was found. There is no run of it.
+    pub async fn rehearse(&self, request: Start) -> Result<(Executed, Lookup), Error> {
+        let (item, directory) = (&request.item, &request.directory);
+        let (chain, noted) = self.resolve_traced(item, directory, TraceMode::On).await?;
+        let found = Lookup {
+            chain: chain.links(),
+            trace: noted,
+        };
+        let (item, directory) = (request.item.clone(), request.directory.clone());
+        if chain.terminal == Terminal::Graph {
+            let checked = self.inspector().validate(&item, &directory).await?;
+            return Ok((Executed::Document(checked.report.to_json()), found));
+        }
+        let random = self.journal().random();
+        let run = RunId::generate(&item.id, self.journal().now().seconds(), random);
+        let spec = Arc::new(self.admit(&run, request).await?.spec);
+        let order = Order {
+            params: spec.inputs.clone(),
+            origin: Origin {
+                run,
+                spec,
+                attempt: 1,
+                key: "dry-run".to_owned(),
+            },
+            project: self.projects().open(&directory).await?,
+            primary: Primary::Execute,
+            item,
+            trace: TraceMode::On,
+            authority: Authority::Run,
+            timeout: None,
+        };
+        let mut prepared = self.shared.services.dispatch.prepare(vec![order]).await;
+        let prepared = prepared.pop().expect("each order is answered");
+        let elapsed = prepared.since.elapsed();
+        let (data, failure) = match &prepared.plan {
+            Ok(plan) => (plan.described(), None),
+            Err(failure) => (Value::Null, Some((**failure).clone())),
+        };
+        let envelope = Envelope {
+            item: prepared.item,
+            data,
+            failure,
+            chain: prepared.chain.iter().flat_map(Chain::links).collect(),
+            trace: prepared.trace,
+            elapsed,
+        };
+        Ok((Executed::Rehearsed(envelope), found))
     }
 
     async fn execute_tool(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {
@@ -151,7 +205,26 @@ impl Supervisor {
         Ok(resolved.await?.0)
     }
 
-    /// The same, with what was decided on the way if that is wanted.
+    /// What a lock of `item` would hold, and how it stands with the one it has. It tells hashes of files, so `caller` has to have the right to
+    /// fetch it.
+    pub async fn lock(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        item: ItemRef,
+    ) -> Result<chain::Draft, Error> {
+        let item = runnable(&item)?;
+        let permitted = capability::permit(&[caller], Primary::Fetch, &item);
+        permitted.map_err(|denied| Error::Denied {
+            message: denied.to_string(),
+        })?;
+        let work = move |inside: &Inside<'_>| {
+            chain::draft(inside.library, &item).map_err(|source| refused(&item, source))
+        };
+        self.projects().visit(directory, "lock a tool", work).await
+    }
+
+    /// The verified chain, with what was decided on the way if that is wanted.
     pub(super) async fn resolve_traced(
         &self,
         item: &ItemRef,

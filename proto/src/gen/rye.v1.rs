@@ -837,6 +837,9 @@ pub struct ExecuteRequest {
     /// Whether the envelope tells how the item was resolved and planned.
     #[prost(bool, tag = "4")]
     pub trace: bool,
+    /// Whether nothing is run: the envelope then holds the trace, and what would be done as its data.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecuteResponse {
@@ -889,6 +892,38 @@ pub struct FetchResponse {
     /// `{status, item_id, item_type, content, metadata, path, source, mode, verified, shadows, …}` of an item, or `{results, total, query,  scope, source, limit, offset, search_type, mode}` of a query, as JSON.
     #[prost(string, tag = "1")]
     pub result_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LockRequest {
+    /// A tool or a graph.
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    /// As in `StartRequest`.
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LockResponse {
+    /// The id of the tool, as the lock names it.
+    #[prost(string, tag = "1")]
+    pub tool_id: ::prost::alloc::string::String,
+    /// Its version; a lock is of one version.
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    /// What the lock would hold, as a JSON object, not signed.
+    #[prost(string, tag = "3")]
+    pub lock_json: ::prost::alloc::string::String,
+    /// Files of the tool that nothing but the lock would cover.
+    #[prost(string, repeated, tag = "4")]
+    pub unsigned_files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(enumeration = "LockStanding", tag = "5")]
+    pub standing: i32,
+    /// The file of the lock that is there; empty if none is, or it cannot be used.
+    #[prost(string, tag = "6")]
+    pub path: ::prost::alloc::string::String,
+    /// Why the tool is not what the lock says, or the lock cannot be used; empty if all is well.
+    #[prost(string, tag = "7")]
+    pub problem: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelsRequest {
@@ -1505,6 +1540,46 @@ impl DeltaKind {
             "DELTA_KIND_CALL_ARGS" => Some(Self::CallArgs),
             "DELTA_KIND_CALL_READY" => Some(Self::CallReady),
             "DELTA_KIND_RESET" => Some(Self::Reset),
+            _ => None,
+        }
+    }
+}
+/// How a tool stands with its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum LockStanding {
+    Unspecified = 0,
+    /// It has none.
+    Absent = 1,
+    /// It has one that nobody signed, which holds nothing.
+    Unsigned = 2,
+    /// It is as the lock says.
+    Matches = 3,
+    /// It is not, and does not run; or the lock cannot be used.
+    Refused = 4,
+}
+impl LockStanding {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "LOCK_STANDING_UNSPECIFIED",
+            Self::Absent => "LOCK_STANDING_ABSENT",
+            Self::Unsigned => "LOCK_STANDING_UNSIGNED",
+            Self::Matches => "LOCK_STANDING_MATCHES",
+            Self::Refused => "LOCK_STANDING_REFUSED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "LOCK_STANDING_UNSPECIFIED" => Some(Self::Unspecified),
+            "LOCK_STANDING_ABSENT" => Some(Self::Absent),
+            "LOCK_STANDING_UNSIGNED" => Some(Self::Unsigned),
+            "LOCK_STANDING_MATCHES" => Some(Self::Matches),
+            "LOCK_STANDING_REFUSED" => Some(Self::Refused),
             _ => None,
         }
     }
@@ -3064,6 +3139,25 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Models"));
             self.inner.unary(req, path, codec).await
         }
+        /// What a lock of a tool would hold, and how the tool stands with the lock it has. Writes nothing: locks are signed by users.
+        pub async fn lock(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LockRequest>,
+        ) -> std::result::Result<tonic::Response<super::LockResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Lock");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Lock"));
+            self.inner.unary(req, path, codec).await
+        }
         /// What a thread of a directive would begin with. Nothing runs, and no run is made; what a start would refuse is refused.
         pub async fn preview(
             &mut self,
@@ -3116,6 +3210,11 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::ModelsRequest>,
         ) -> std::result::Result<tonic::Response<super::ModelsResponse>, tonic::Status>;
+        /// What a lock of a tool would hold, and how the tool stands with the lock it has. Writes nothing: locks are signed by users.
+        async fn lock(
+            &self,
+            request: tonic::Request<super::LockRequest>,
+        ) -> std::result::Result<tonic::Response<super::LockResponse>, tonic::Status>;
         /// What a thread of a directive would begin with. Nothing runs, and no run is made; what a start would refuse is refused.
         async fn preview(
             &self,
@@ -3313,6 +3412,49 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Lock" => {
+                    #[allow(non_camel_case_types)]
+                    struct LockSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::LockRequest>
+                    for LockSvc<T> {
+                        type Response = super::LockResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LockRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::lock(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LockSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -39,6 +39,20 @@ impl Items for Answers {
         Ok(Response::new(self.0.models.clone()))
     }
 
+    async fn lock(
+        &self,
+        request: Request<v1::LockRequest>,
+    ) -> Result<Response<v1::LockResponse>, Status> {
+        let item = request.into_inner().item.unwrap_or_default();
+        self.0.see(format!("lock {}", item.id));
+        Ok(Response::new(v1::LockResponse {
+            tool_id: item.id,
+            version: "1.0.0".to_owned(),
+            lock_json: "{}".to_owned(),
+            ..v1::LockResponse::default()
+        }))
+    }
+
     async fn preview(
         &self,
         request: Request<v1::PreviewRequest>,

@@ -4,10 +4,14 @@ use super::{ItemId, ItemKind, ItemRef};
 
 const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
+const PYTHON_SCRIPT: &str = "rye/core/runtimes/python/script";
+const NODE: &str = "rye/core/runtimes/node/node";
+const RUST_RUNTIME: &str = "rye/core/runtimes/rust/runtime";
+const HTTP: &str = "rye/core/primitives/http";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 34] = [
+const ALIASES: [(&str, &str); 46] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -15,6 +19,18 @@ const ALIASES: [(&str, &str); 34] = [
     ("rye/core/runtimes/python_function_runtime", PYTHON_FUNCTION),
     ("python_function_runtime", PYTHON_FUNCTION),
     ("python/function", PYTHON_FUNCTION),
+    ("rye/core/runtimes/python_script_runtime", PYTHON_SCRIPT),
+    ("python_script_runtime", PYTHON_SCRIPT),
+    ("python/script", PYTHON_SCRIPT),
+    ("rye/core/runtimes/node_runtime", NODE),
+    ("node_runtime", NODE),
+    ("node/node", NODE),
+    ("rye/core/runtimes/native/binary", RUST_RUNTIME),
+    ("native/binary", RUST_RUNTIME),
+    ("rust/runtime", RUST_RUNTIME),
+    ("rye/core/primitives/http_client", HTTP),
+    ("http_client", HTTP),
+    ("http", HTTP),
     ("rye/core/runtimes/bash/bash", BASH_RUNTIME),
     ("bash/bash", BASH_RUNTIME),
     ("rye/core/primitives/subprocess", EXECUTE),

@@ -48,7 +48,7 @@ fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
     let tool = |id: &str| ItemRef::tool(ItemId::new(id).unwrap());
     for id in ["sample/hello", "sample/look", "sample/greet"] {
         let item = library.resolve(&tool(id), Space::Project).unwrap();
-        assert_eq!(item.metadata.unread, Vec::<String>::new());
+        assert_eq!(item.metadata.unread, []);
         let executor = tool(item.metadata.executor_id.as_deref().unwrap());
         library.resolve(&executor, item.space).unwrap();
         assert_eq!(library.verify(&item.item).unwrap().verdict, Verdict::Full);

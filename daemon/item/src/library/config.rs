@@ -38,6 +38,18 @@ const RESILIENCE: &str = "agent/resilience";
 /// The spaces that may lay something over what is shipped, in their order.
 const UPPER: [Space; 2] = [Space::User, Space::Project];
 
+/// The verified files that something was made of.
+type Verified = Vec<Arc<Item>>;
+
+/// How files of one name in several spaces make one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layers {
+    /// They are laid over each other: system, user, project.
+    Merged,
+    /// The first that is there counts alone: project, user, system.
+    First,
+}
+
 /// The configuration of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
@@ -129,6 +141,32 @@ impl Library {
         Ok(self.merged(item, of_user.iter())?.0)
     }
 
+    /// The configuration `item` for a tool, without the marks of where an entry came from, and the files it was made of, the
+    /// lowest space first. Empty if there is none.
+    pub fn layered(
+        &self,
+        item: &ItemRef,
+        layers: Layers,
+    ) -> Result<(Map<String, Value>, Verified), Error> {
+        let mut files = Vec::new();
+        for space in Space::Project.visible() {
+            let file = match space {
+                Space::System => self.built_in.get(item).cloned(),
+                Space::User | Space::Project => self.config_file(item, *space)?,
+            };
+            files.extend(file);
+            if layers == Layers::First && !files.is_empty() {
+                break;
+            }
+        }
+        files.reverse();
+        let of_system = |file: &&Arc<Item>| file.space == Space::System;
+        let upper = files.iter().filter(|file| !of_system(file));
+        let (mut content, _ignored) = laid_over(files.iter().find(of_system), item, upper)?;
+        cascade::unmark(&mut content);
+        Ok((content, files))
+    }
+
     /// The configuration that decides about runs. Merged again only when a file has changed; otherwise it costs a look
     /// for the files, and a read of those that are there.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
@@ -192,29 +230,37 @@ impl Library {
         item: &ItemRef,
         upper: impl Iterator<Item = &'f Arc<Item>>,
     ) -> Result<(Map<String, Value>, Vec<String>), Error> {
-        let built_in = self.built_in.get(item);
-        let mut merged = built_in.map_or_else(Map::new, |item| shipped(item.extension, &item.text));
-        let mut ignored = Vec::new();
-        for file in upper {
-            let content = metadata::configuration(file.extension, &file.text);
-            let mut content = content.map_err(|source| Error::Metadata {
+        laid_over(self.built_in.get(item), item, upper)
+    }
+}
+
+/// What `below` holds, with the files `upper` laid over it; and what of them does not count.
+fn laid_over<'f>(
+    below: Option<&Arc<Item>>,
+    item: &ItemRef,
+    upper: impl Iterator<Item = &'f Arc<Item>>,
+) -> Result<(Map<String, Value>, Vec<String>), Error> {
+    let mut merged = below.map_or_else(Map::new, |item| shipped(item.extension, &item.text));
+    let mut ignored = Vec::new();
+    for file in upper {
+        let content = metadata::configuration(file.extension, &file.text);
+        let mut content = content.map_err(|source| Error::Metadata {
+            item: item.clone(),
+            path: file.path.clone(),
+            source,
+        })?;
+        if file.space == Space::Project && item.id.as_str() == RESILIENCE {
+            ignored.extend(narrow(&merged, &mut content, &file.path));
+        }
+        cascade::mark(content, file.space)
+            .and_then(|content| cascade::merge(&mut merged, content))
+            .map_err(|source| Error::Config {
                 item: item.clone(),
                 path: file.path.clone(),
                 source,
             })?;
-            if file.space == Space::Project && item.id.as_str() == RESILIENCE {
-                ignored.extend(narrow(&merged, &mut content, &file.path));
-            }
-            cascade::mark(content, file.space)
-                .and_then(|content| cascade::merge(&mut merged, content))
-                .map_err(|source| Error::Config {
-                    item: item.clone(),
-                    path: file.path.clone(),
-                    source,
-                })?;
-        }
-        Ok((merged, ignored))
     }
+    Ok((merged, ignored))
 }
 
 /// Whether these are the very files; a changed file is another item.

@@ -443,7 +443,7 @@ fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
         let place = item.place(Path::new("/"));
         let metadata = Metadata::parse(place.item.kind, place.extension, item.text()).unwrap();
         declared_place(&place, &metadata).unwrap();
-        assert_eq!(metadata.unread, Vec::<String>::new(), "{}", place.item);
+        assert_eq!(metadata.unread, [], "{}", place.item);
         assert!(metadata.version.is_some(), "{}", place.item);
         assert!(metadata.name.is_some(), "{}", place.item);
         assert!(metadata.description.is_some(), "{}", place.item);

@@ -3,10 +3,11 @@
 use ruff_python_ast::{Expr, Number, Stmt, UnaryOp};
 use serde_json::{Map, Value};
 
+use super::keys::Fields;
 use super::{Error, line_of};
 
-/// Python names and the fields they are; the last ones are not read by this release, but must not be overlooked.
-const NAMES: [(&str, &str); 15] = [
+/// Python names and the fields they are.
+const NAMES: [(&str, &str); 18] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
@@ -22,15 +23,18 @@ const NAMES: [(&str, &str); 15] = [
     ("__native_async__", "native_async"),
     ("__native_resume__", "native_resume"),
     ("CHILD_CONSTRAINTS", "child_constraints"),
+    ("__inputs__", "inputs"),
+    ("__outputs__", "outputs"),
+    ("__env_requires__", "env_requires"),
 ];
 
 /// The assignments to the names we read, under their YAML names; the last one of a name wins.
-pub(super) fn assignments(text: &str) -> Result<Map<String, Value>, Error> {
+pub(super) fn assignments(text: &str) -> Result<Fields, Error> {
     let module = ruff_python_parser::parse_module(text).map_err(|error| Error::Syntax {
         line: line_of(text, error.location.start().to_usize()),
         message: error.error.to_string(),
     })?;
-    let mut fields = Map::new();
+    let mut fields = Fields::new();
     for statement in module.suite() {
         let (target, value, start) = if let Stmt::Assign(assign) = statement
             && let [target] = assign.targets.as_slice()
@@ -47,11 +51,12 @@ pub(super) fn assignments(text: &str) -> Result<Map<String, Value>, Error> {
         let Some((_, field)) = NAMES.iter().find(|(known, _)| *known == name.id.as_str()) else {
             continue;
         };
+        let line = line_of(text, start.to_usize());
         let value = literal(value).ok_or_else(|| Error::NotLiteral {
-            line: line_of(text, start.to_usize()),
+            line,
             name: name.id.to_string(),
         })?;
-        fields.insert((*field).to_owned(), value);
+        fields.put(field, value, line);
     }
     Ok(fields)
 }

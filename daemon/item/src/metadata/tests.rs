@@ -24,7 +24,7 @@ fn python_is_read_without_being_run() {
         Some(json!({"n": [1, -2.5, true, null, ["x"]], "big": 18_446_744_073_709_551_615_u64}))
     );
     assert_eq!(metadata.config.unwrap()["timeout"], 5);
-    assert_eq!(metadata.unread, Vec::<String>::new());
+    assert_eq!(metadata.unread, []);
 }
 
 #[test]
@@ -46,19 +46,35 @@ fn python_that_would_have_to_be_run_is_an_error_with_its_line() {
 }
 
 #[test]
-fn what_this_release_does_not_read_is_listed() {
-    let metadata = tool("py", "CONFIG_RESOLVE = {}\n__native_async__ = True\n").unwrap();
-    assert_eq!(metadata.unread, ["config_resolve", "native_async"]);
+fn a_key_that_would_not_be_heeded_is_listed_with_its_line_and_the_one_it_may_be() {
     let metadata = tool(
-        "yaml",
-        "anchor: {}\nverify_deps: {}\nauthor: me\nx-note: 1\n",
+        "py",
+        "CONFIG_RESOLVE = {}\n__native_async__ = True\nCHILD_CONSTRAINTS = {}\n",
     )
     .unwrap();
-    assert_eq!(metadata.unread, ["anchor", "verify_deps"]);
+    assert_eq!(metadata.unread, []);
+    assert_eq!(metadata.ignored, ["native_async"]);
+    let text =
+        "# a comment\nauthor: me\nx-note: 1\nconfg: {}\nisolation: {}\nqqqqqq: 1\ntool_id: a/b\n";
+    let metadata = tool("yaml", text).unwrap();
+    let told = |unread: &Unread| {
+        (
+            unread.key.clone(),
+            unread.line,
+            unread.is_known,
+            unread.near,
+        )
+    };
+    let found: Vec<_> = metadata.unread.iter().map(told).collect();
+    let expected = [
+        ("confg".to_owned(), Some(4), false, Some("config")),
+        ("isolation".to_owned(), Some(5), true, None),
+        ("qqqqqq".to_owned(), Some(6), false, None),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(metadata.ignored, ["tool_id"]);
     let graph = tool("yaml", "tool_type: graph\npermissions: []\n").unwrap();
-    assert_eq!(graph.unread, Vec::<String>::new());
-    let script = tool("ts", "export const CONFIG: Config = {\n};\n").unwrap();
-    assert_eq!(script.unread.len(), 1);
+    assert_eq!(graph.unread, []);
 }
 
 #[test]
@@ -86,7 +102,7 @@ fn yaml_that_is_wrong_is_an_error() {
         })
     ));
     assert!(matches!(
-        tool("sh", "echo\n"),
+        tool("json", "{}\n"),
         Err(Error::NoMetadata { .. })
     ));
 }
@@ -102,6 +118,81 @@ fn scripts_declare_constants() {
     assert!(matches!(
         tool("js", "\nconst __version__ = make();\n"),
         Err(Error::NotLiteral { line: 2, .. })
+    ));
+}
+
+#[test]
+fn a_constant_of_a_script_is_a_literal_of_json5_whatever_stands_around_it() {
+    let text = r#"#!/usr/bin/env node
+/* export const VERSION = "9.9.9"; */
+const odd = /["'`{]/g, text = `export const NAME = "no" ${ { a: "}`" } } {`;
+export const VERSION = "1.2.3"
+export const CATEGORY: string = 'a/b' as const;
+export const CONFIG_SCHEMA: { [key: string]: unknown } = {
+  // A URL is no comment, and a brace in a text no end.
+  type: "object", properties: {url: {type: 'string', default: "http://x/{id}//y"}, n: {minimum: -1.5}},
+} satisfies Schema;
+function inner() { const CONFIG = compute(); }
+const NAME = compute();
+export const ENV_REQUIRES = ["A", "B",];
+"#;
+    let metadata = tool("ts", text).unwrap();
+    assert_eq!(metadata.version.as_deref(), Some("1.2.3"));
+    assert_eq!(metadata.category.as_deref(), Some("a/b"));
+    let properties =
+        json!({"url": {"type": "string", "default": "http://x/{id}//y"}, "n": {"minimum": -1.5}});
+    assert_eq!(
+        metadata.config_schema,
+        Some(json!({"type": "object", "properties": properties}))
+    );
+    assert_eq!(metadata.env_requires, ["A", "B"]);
+    assert_eq!((metadata.name, metadata.config), (None, None));
+    assert_eq!(line_of_field("ts", text, "/config_schema/type"), Some(6));
+    let deep = format!(
+        "export const CONFIG = {}{};\n",
+        "[".repeat(9999),
+        "]".repeat(9999)
+    );
+    for value in [
+        "make()",
+        "{a: b}",
+        "1 + 1",
+        "{...x}",
+        "`x`",
+        "\"a\" + b",
+        "{",
+        "",
+    ] {
+        let error = tool("js", &format!("\n\nexport const CONFIG = {value};\n"));
+        assert!(
+            matches!(error, Err(Error::NotLiteral { line: 3, .. })),
+            "{value}"
+        );
+    }
+    assert!(matches!(tool("js", &deep), Err(Error::NotLiteral { .. })));
+}
+
+#[test]
+fn a_shell_script_describes_itself_in_the_comment_at_its_top() {
+    let text = "#!/bin/bash\n# rye:signed:x\n# Counts.\n# ---\n# version: \"1.0.0\"\n# category: a\n# config:\n#   timeout: 5\n# ---\necho\n";
+    let metadata = tool("sh", text).unwrap();
+    assert_eq!(metadata.version.as_deref(), Some("1.0.0"));
+    assert_eq!(metadata.config.unwrap()["timeout"], 5);
+    assert_eq!(line_of_field("sh", text, "/config/timeout"), Some(8));
+    for without in [
+        "echo\n",
+        "# ---\n# version: \"1.0.0\"\necho\n# ---\n",
+        "\n# ---\n# a: 1\n# ---\n",
+    ] {
+        assert!(
+            matches!(tool("sh", without), Err(Error::NoBlock)),
+            "{without}"
+        );
+    }
+    let wrong = "# ---\n# a: 1\n# b: [\n# ---\n";
+    assert!(matches!(
+        tool("sh", wrong),
+        Err(Error::Syntax { line: 4, .. })
     ));
 }
 
@@ -175,7 +266,7 @@ fn what_a_second_execution_means_is_one_of_three_words() {
     ] {
         let metadata = read.unwrap();
         assert_eq!(metadata.effect, effect);
-        assert_eq!(metadata.unread, Vec::<String>::new());
+        assert_eq!(metadata.unread, []);
     }
     for word in ["none", "7", "[pure]"] {
         let error = yaml(word).unwrap_err();

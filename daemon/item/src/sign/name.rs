@@ -14,27 +14,33 @@ pub(super) fn added(kind: ItemKind, extension: &str, text: &str, name: &str) -> 
     if kind == ItemKind::Directive {
         return None;
     }
-    let (keys, line) = match extension {
-        "py" => (script_keys(), format!("__tool_name__ = \"{name}\"")),
-        "js" | "ts" | "mjs" | "cjs" => (
-            script_keys(),
-            format!("export const __tool_name__ = \"{name}\";"),
-        ),
-        "toml" => (plain_keys(), format!("name = \"{name}\"")),
-        _ => (plain_keys(), format!("name: {}", scalar(name))),
+    let field = format!("name: {}", scalar(name));
+    let ways: Vec<(&str, String)> = match extension {
+        "py" => vec![("__*__", format!("__tool_name__ = \"{name}\""))],
+        "js" | "ts" | "mjs" | "cjs" => vec![
+            ("__*__", format!("export const __tool_name__ = \"{name}\";")),
+            ("*", format!("export const NAME = \"{name}\";")),
+        ],
+        "toml" => vec![("*", format!("name = \"{name}\""))],
+        "sh" => vec![("# *", format!("# {field}"))],
+        _ => vec![("*", field)],
     };
-    let at = keys.iter().find_map(|key| end_of(text, key))?;
+    let neighbour = |spelling: &str, field: &str| {
+        let is_constant = matches!(extension, "js" | "ts" | "mjs" | "cjs") && spelling == "*";
+        let field = if is_constant {
+            field.to_uppercase()
+        } else {
+            field.to_owned()
+        };
+        spelling.replace('*', &field)
+    };
+    let (at, line) = ways.into_iter().find_map(|(spelling, line)| {
+        let mut keys = NEIGHBOURS.iter().map(|field| neighbour(spelling, field));
+        Some((keys.find_map(|key| end_of(text, &key))?, line))
+    })?;
     let (above, below) = text.split_at(at);
     let end = if above.ends_with('\n') { "" } else { "\n" };
     Some(format!("{above}{end}{line}\n{below}"))
-}
-
-fn plain_keys() -> [String; 2] {
-    NEIGHBOURS.map(str::to_owned)
-}
-
-fn script_keys() -> [String; 2] {
-    NEIGHBOURS.map(|field| format!("__{field}__"))
 }
 
 /// `name` as a text of YAML: some names would be read as numbers.

@@ -1,0 +1,187 @@
+//! `lock create|verify|ls`: the daemon tells what a lock of a tool holds, the user's key signs it here.
+
+use std::path::PathBuf;
+
+use rye_client::exit::Exit;
+use rye_client::{Client, wire};
+use rye_core::id::{ItemId, ItemRef};
+use rye_item::lock;
+use rye_proto::v1;
+use serde_json::json;
+
+use super::execute::object;
+use super::local::Local;
+use super::{Session, go_on};
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render;
+
+/// What a lock of `tool` holds now.
+async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockResponse, Failure> {
+    let item = ItemRef::tool(tool.clone()).canonical();
+    let request = v1::LockRequest {
+        item: Some(wire::item_ref(&item)),
+        project: project.to_owned(),
+    };
+    Ok(client.lock(request).await?)
+}
+
+/// A lock that is written.
+struct Written {
+    tool: String,
+    version: String,
+    path: PathBuf,
+    unsigned: Vec<String>,
+}
+
+pub(super) async fn create(tools: &[ItemId], session: &mut Session) -> Result<Exit, Failure> {
+    let local = Local::of(session)?;
+    let key = local.key()?;
+    local.warn_of_untrusted(key.public().fingerprint(), &mut session.output);
+    let project = session.project().display().to_string();
+    let client = session.client().await?;
+    let output = &mut session.output;
+    let (mut exit, mut written) = (Exit::Done, Vec::new());
+    for tool in tools {
+        let done = ask(&client, tool, &project).await.and_then(|answer| {
+            let mut content = object("lock_json", &answer.lock_json)?;
+            content.insert("generated_at".to_owned(), local.now.to_string().into());
+            let id = ItemId::new(answer.tool_id.as_str())?;
+            let path = lock::write(
+                &local.spaces,
+                &id,
+                &answer.version,
+                content,
+                &key,
+                local.now,
+            )?;
+            Ok(Written {
+                tool: answer.tool_id,
+                version: answer.version,
+                path,
+                unsigned: answer.unsigned_files,
+            })
+        });
+        match done {
+            Ok(done) => {
+                if output.format() == Format::Text {
+                    let (tool, version, path) = (&done.tool, &done.version, done.path.display());
+                    output.line(&format!("locked {tool} {version} ({path})"))?;
+                    for file in &done.unsigned {
+                        output.note(&format!("  covers {file}, which nobody signed"));
+                    }
+                }
+                written.push(done);
+            }
+            Err(failure) => exit = go_on(exit, Err(failure), output),
+        }
+    }
+    if output.format() == Format::Json {
+        let written: Vec<_> = written
+            .iter()
+            .map(|done| {
+                json!({
+                    "tool": done.tool,
+                    "version": done.version,
+                    "path": done.path,
+                    "unsigned_files": done.unsigned,
+                })
+            })
+            .collect();
+        output.json(&written)?;
+    }
+    Ok(exit)
+}
+
+pub(super) async fn verify(tools: &[ItemId], session: &mut Session) -> Result<Exit, Failure> {
+    let local = Local::of(session)?;
+    let mut tools = tools.to_vec();
+    if tools.is_empty() {
+        for listed in lock::list(&local.spaces) {
+            tools.push(ItemId::new(listed.tool)?);
+        }
+        tools.dedup();
+    }
+    let project = session.project().display().to_string();
+    let client = session.client().await?;
+    let output = &mut session.output;
+    let (mut exit, mut found) = (Exit::Done, Vec::new());
+    for tool in &tools {
+        match ask(&client, tool, &project).await {
+            Ok(answer) => {
+                if answer.standing() != v1::LockStanding::Matches && exit == Exit::Done {
+                    exit = Exit::Failed;
+                }
+                if output.format() == Format::Text {
+                    let (id, version) = (&answer.tool_id, &answer.version);
+                    output.line(&format!("{}  {id} {version}", word(answer.standing())))?;
+                    if !answer.problem.is_empty() {
+                        output.note(&format!("  {}", answer.problem));
+                    }
+                }
+                found.push(answer);
+            }
+            Err(failure) => exit = go_on(exit, Err(failure), output),
+        }
+    }
+    if output.format() == Format::Json {
+        let found: Vec<_> = found
+            .iter()
+            .map(|answer| {
+                json!({
+                    "tool": answer.tool_id,
+                    "version": answer.version,
+                    "standing": word(answer.standing()),
+                    "path": Some(&answer.path).filter(|path| !path.is_empty()),
+                    "problem": Some(&answer.problem).filter(|problem| !problem.is_empty()),
+                })
+            })
+            .collect();
+        output.json(&found)?;
+    }
+    Ok(exit)
+}
+
+/// How a tool stands with its lock.
+const fn word(standing: v1::LockStanding) -> &'static str {
+    match standing {
+        v1::LockStanding::Unspecified => "unknown",
+        v1::LockStanding::Absent => "no lock",
+        v1::LockStanding::Unsigned => "not signed",
+        v1::LockStanding::Matches => "as locked",
+        v1::LockStanding::Refused => "refused",
+    }
+}
+
+pub(super) fn list(session: &mut Session) -> Result<Exit, Failure> {
+    let local = Local::of(session)?;
+    let found = lock::list(&local.spaces);
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => {
+            let found: Vec<_> = found
+                .iter()
+                .map(|lock| {
+                    json!({
+                        "tool": lock.tool,
+                        "version": lock.version,
+                        "space": lock.space.as_str(),
+                        "path": lock.path,
+                    })
+                })
+                .collect();
+            output.json(&found)?;
+        }
+        Format::Text => {
+            let rows: Vec<[String; 4]> = found
+                .into_iter()
+                .map(|lock| {
+                    let (space, path) = (lock.space.to_string(), lock.path.display().to_string());
+                    [lock.tool, lock.version, space, path]
+                })
+                .collect();
+            output.line(&render::table(["TOOL", "VERSION", "SPACE", "FILE"], &rows))?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,506 @@
+//! Tools of several files: which of them belong to the tool, and where it finds them.
+//!
+//! What runs is a copy of files that were verified one by one ([`crate::trees`]). A file belongs if it is empty, if the lock of the tool has it with this
+//! content, or if it verifies as the item of its place; any other that a runtime would load is refused with its name. What no list of suffixes names is simply not in the copy.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rye_core::id::ItemKind;
+use rye_item::spaces::MAX_SIZE;
+use rye_item::{Item, Library, Space, library};
+use serde_json::{Map, Value, json};
+
+use super::environment::Environment;
+use super::lock::Cover;
+use super::template::Places;
+use super::{Error, close_keys, malformed};
+use crate::beneath::{Dir, Entry, EntryKind};
+use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
+
+const ANCHOR: [&str; 8] = [
+    "enabled",
+    "mode",
+    "markers_any",
+    "root",
+    "lib",
+    "cwd",
+    "env_paths",
+    "links",
+];
+const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
+
+/// Variables of programs that a runtime may put directories of the copy into.
+const SEARCHED: [&str; 3] = ["PATH", "PYTHONPATH", "NODE_PATH"];
+
+/// Where the library of a runtime stands in a copy.
+const LIB: &str = ".runtime-lib";
+
+/// Most entries of its directories, those that are no files of it included.
+const MOST_ENTRIES: usize = 50_000;
+
+/// The files of a tool, and where they are for it.
+#[derive(Debug)]
+pub(super) struct Anchored {
+    pub(super) tree: Tree,
+    pub(super) hash: String,
+    /// The tool's own file, in the copy.
+    tool: PathBuf,
+    /// The library of the runtime, in the copy.
+    lib: Option<PathBuf>,
+    /// The element that says how.
+    by: Arc<Item>,
+    /// The directory that the copy stands for.
+    root: PathBuf,
+    why: &'static str,
+    /// What neither is empty nor verifies as an item: only a lock can say that it belongs.
+    pub(super) unsigned: Vec<PathBuf>,
+}
+
+impl Anchored {
+    /// What `by` says under `anchor`.
+    fn settings(&self) -> &Map<String, Value> {
+        let anchor = self.by.metadata.anchor.as_ref();
+        anchor.expect("the element was taken because it has an anchor")
+    }
+
+    /// The places of the tool in its copy, which lies at `copy`.
+    pub(super) fn places(&self, copy: &Path, places: &mut Places) {
+        let lib = self.lib.as_ref().map(|lib| copy.join(lib));
+        places.copied(copy, &copy.join(&self.tool), lib);
+    }
+
+    /// Puts directories into the variables that the runtime names.
+    pub(super) fn surround(
+        &self,
+        places: &Places,
+        environment: &mut Environment,
+    ) -> Result<(), Error> {
+        const KEYS: [&str; 2] = ["prepend", "append"];
+        let wrong = |field: &str, problem: &str| {
+            malformed(&self.by, &format!("anchor.env_paths{field}"), problem)
+        };
+        let asked = match self.settings().get("env_paths") {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Object(asked)) => asked,
+            Some(_) => return Err(wrong("", "must be a mapping")),
+        };
+        for (name, ends) in asked {
+            let field = format!(".{name}");
+            if !SEARCHED.contains(&name.as_str()) {
+                let problem = format!("is not one of {}", SEARCHED.join(", "));
+                return Err(wrong(&field, &problem));
+            }
+            let ends = ends.as_object();
+            let ends =
+                ends.ok_or_else(|| wrong(&field, "must be a mapping of `prepend` and `append`"))?;
+            let section = format!("anchor.env_paths.{name}");
+            close_keys(&self.by, &section, ends, &KEYS)?;
+            let end = |key: &str| -> Result<Vec<PathBuf>, Error> {
+                let templates = texts(&self.by, &section, ends, key)?;
+                let paths = templates.iter().map(|template| {
+                    let path = places.path(template);
+                    path.map_err(|problem| wrong(&format!("{field}.{key}"), &problem))
+                });
+                let paths = paths.collect::<Result<Vec<_>, _>>()?;
+                Ok(paths.into_iter().flatten().collect())
+            };
+            let surrounded = environment.surround(name, &end("prepend")?, &end("append")?);
+            surrounded.map_err(|problem| wrong(&field, &problem))?;
+        }
+        Ok(())
+    }
+
+    /// Where the tool works if its chain does not say otherwise.
+    pub(super) fn cwd(&self, places: &Places) -> Result<PathBuf, Error> {
+        let Some(template) = text(&self.by, "anchor", self.settings(), "cwd")? else {
+            return Ok(places.project().to_owned());
+        };
+        let wrong = |problem: &str| malformed(&self.by, "anchor.cwd", problem);
+        let path = places.path(template).map_err(|problem| wrong(&problem))?;
+        path.ok_or_else(|| wrong("names a path that is not there"))
+    }
+
+    /// The entries of a trace.
+    pub(super) fn traced(&self) -> [Value; 2] {
+        let links = self
+            .tree
+            .links()
+            .map(|(path, target)| json!({"path": path, "target": target, "verified": false}));
+        [
+            json!({"step": "anchor", "active": true, "why": self.why, "root": self.root, "copy": self.hash}),
+            json!({
+                "step": "verify_deps",
+                "files": self.tree.count(),
+                "hash": self.hash,
+                "links": links.collect::<Vec<_>>(),
+            }),
+        ]
+    }
+}
+
+/// The files of the tool of `elements`, if an element says that it has more than one.
+pub(super) fn look_up(
+    elements: &[Arc<Item>],
+    library: &Library,
+    cover: &Cover<'_>,
+) -> Result<Option<Anchored>, Error> {
+    let Some(by) = elements
+        .iter()
+        .find(|element| element.metadata.anchor.is_some())
+    else {
+        return Ok(None);
+    };
+    let (Some(tool), Some(anchor)) = (elements.first(), &by.metadata.anchor) else {
+        return Ok(None);
+    };
+    close_keys(by, "anchor", anchor, &ANCHOR)?;
+    let Some(why) = active(by, anchor, tool)? else {
+        return Ok(None);
+    };
+    let directory = tool.path.parent().unwrap_or(Path::new("/"));
+    let project = library.spaces().root(Space::Project);
+    let root = match text(by, "anchor", anchor, "root")?.unwrap_or("tool_dir") {
+        "tool_dir" => directory,
+        "tool_parent" => directory.parent().unwrap_or(directory),
+        "project_path" => project.unwrap_or(directory),
+        _ => {
+            let problem = "must be `tool_dir`, `tool_parent` or `project_path`";
+            return Err(malformed(by, "anchor.root", problem));
+        }
+    };
+    let Ok(name) = tool.path.strip_prefix(root) else {
+        return Err(malformed(
+            by,
+            "anchor.root",
+            "must be a directory above the tool",
+        ));
+    };
+    let deps = elements
+        .iter()
+        .find(|element| element.metadata.verify_deps.is_some())
+        .unwrap_or(by);
+    let mut tree = Tree::default();
+    tree.file(name.to_owned(), Arc::clone(&tool.text).into());
+    let mut unsigned = Vec::new();
+    // What the program itself ships lies nowhere that could be listed.
+    if tool.space != Space::System {
+        let walk = Walk::new(deps, tool, library, root, directory, cover)?;
+        unsigned.extend(walk.fill(&mut tree)?);
+    }
+    for link in texts(by, "anchor", anchor, "links")? {
+        let target = directory.join(link);
+        let is_plain = Path::new(link).components().count() == 1 && link != "..";
+        if !is_plain {
+            return Err(malformed(
+                by,
+                "anchor.links",
+                "must be names of directories",
+            ));
+        }
+        if target.is_dir() {
+            tree.link(name.with_file_name(link), target);
+        }
+    }
+    let lib = match lib(by)? {
+        None => None,
+        Some(beside) => {
+            let place = PathBuf::from(LIB);
+            let mut walk = Walk::new(deps, tool, library, &beside, &beside, cover)?;
+            walk.place.clone_from(&place);
+            unsigned.extend(walk.fill(&mut tree)?);
+            Some(place)
+        }
+    };
+    if tree.count() > MOST_FILES || tree.bytes() > MOST_BYTES {
+        return Err(too_many(root));
+    }
+    Ok(Some(Anchored {
+        hash: tree.hash(),
+        tool: name.to_owned(),
+        tree,
+        lib,
+        by: Arc::clone(by),
+        root: root.to_owned(),
+        why,
+        unsigned,
+    }))
+}
+
+/// Why the tool is one of several files; `None` if it is not.
+fn active(
+    by: &Item,
+    anchor: &Map<String, Value>,
+    tool: &Item,
+) -> Result<Option<&'static str>, Error> {
+    if anchor.get("enabled") != Some(&Value::Bool(true)) {
+        return Ok(None);
+    }
+    let directory = tool.path.parent().unwrap_or(Path::new("/"));
+    match text(by, "anchor", anchor, "mode")?.unwrap_or("auto") {
+        "always" => Ok(Some("always")),
+        "never" => Ok(None),
+        "auto" => {
+            let markers = texts(by, "anchor", anchor, "markers_any")?;
+            let found = markers
+                .iter()
+                .any(|marker| directory.join(marker).is_file());
+            Ok((found && tool.space != Space::System).then_some("marker"))
+        }
+        _ => Err(malformed(
+            by,
+            "anchor.mode",
+            "must be `auto`, `always` or `never`",
+        )),
+    }
+}
+
+/// The library that lies beside the runtime `by`, which has one of its own if it is not part of the program.
+fn lib(by: &Item) -> Result<Option<PathBuf>, Error> {
+    let anchor = by.metadata.anchor.as_ref();
+    let Some(lib) = anchor.map_or(Ok(None), |anchor| text(by, "anchor", anchor, "lib"))? else {
+        return Ok(None);
+    };
+    let beside = by.path.parent().unwrap_or(Path::new("/")).join(lib);
+    Ok((by.space != Space::System && beside.is_dir()).then_some(beside))
+}
+
+/// A walk through the directories of a tool.
+struct Walk<'a> {
+    tool: &'a Item,
+    library: &'a Library,
+    cover: &'a Cover<'a>,
+    root: &'a Path,
+    /// Where the files stand in the copy.
+    place: PathBuf,
+    from: PathBuf,
+    is_deep: bool,
+    extensions: Vec<&'a str>,
+    excluded: Vec<&'a str>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        by: &'a Item,
+        tool: &'a Item,
+        library: &'a Library,
+        root: &'a Path,
+        directory: &Path,
+        cover: &'a Cover<'a>,
+    ) -> Result<Self, Error> {
+        const SECTION: &str = "verify_deps";
+        let mut walk = Self {
+            tool,
+            library,
+            cover,
+            root,
+            place: PathBuf::new(),
+            from: root.to_owned(),
+            is_deep: true,
+            extensions: Vec::new(),
+            excluded: Vec::new(),
+        };
+        let Some(asked) = &by.metadata.verify_deps else {
+            return Ok(walk);
+        };
+        close_keys(by, SECTION, asked, &DEPENDENCIES)?;
+        let scope = text(by, SECTION, asked, "scope")?.unwrap_or("anchor");
+        match scope {
+            "anchor" => {}
+            "tool_dir" => directory.clone_into(&mut walk.from),
+            "tool_siblings" | "tool_file" => {
+                directory.clone_into(&mut walk.from);
+                walk.is_deep = false;
+            }
+            _ => {
+                let problem = "must be `anchor`, `tool_dir`, `tool_siblings` or `tool_file`";
+                return Err(malformed(by, "verify_deps.scope", problem));
+            }
+        }
+        let is_enabled = asked.get("enabled") == Some(&Value::Bool(true));
+        if is_enabled && scope != "tool_file" {
+            walk.extensions = texts(by, SECTION, asked, "extensions")?;
+            walk.excluded = texts(by, SECTION, asked, "exclude_dirs")?;
+        }
+        Ok(walk)
+    }
+
+    /// Puts all files that belong into the tree, and answers which of them no signature of their own covers.
+    fn fill(&self, tree: &mut Tree) -> Result<Vec<PathBuf>, Error> {
+        let mut unsigned = Vec::new();
+        if self.extensions.is_empty() {
+            return Ok(unsigned);
+        }
+        let mut seen = 0;
+        let mut bytes = 0;
+        // A link above the files was followed when the tool was found.
+        let from = fs::canonicalize(&self.from).and_then(|from| Dir::root(&from));
+        let from = from.map_err(|source| unreadable(&self.from, &source))?;
+        let mut open = vec![(self.from.clone(), from)];
+        while let Some((path, directory)) = open.pop() {
+            let failed = |source: io::Error| unreadable(&path, &source);
+            let (mut entries, is_cut) = directory.entries(MOST_ENTRIES).map_err(failed)?;
+            seen += entries.len();
+            if is_cut || seen > MOST_ENTRIES {
+                return Err(too_many(&self.from));
+            }
+            // The first of several that are wrong is always the same.
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            for Entry { name, kind } in entries {
+                let below = path.join(&name);
+                if kind == EntryKind::Directory {
+                    let is_excluded = self.excluded.contains(&name.as_str());
+                    if self.is_deep && !is_excluded {
+                        let entered = directory.enter(Path::new(&name));
+                        let entered = entered.map_err(|source| unreadable(&below, &source))?;
+                        open.push((below, entered));
+                    }
+                } else if self.extensions.iter().any(|suffix| name.ends_with(suffix)) {
+                    let Some(content) = content(&directory, &name, kind, &below)? else {
+                        continue;
+                    };
+                    let belongs = self.take(&below, content, tree)?;
+                    bytes += belongs.bytes;
+                    unsigned.extend(belongs.unsigned);
+                }
+                if tree.count() > MOST_FILES || bytes > MOST_BYTES {
+                    return Err(too_many(&self.from));
+                }
+            }
+        }
+        Ok(unsigned)
+    }
+
+    /// Puts a file with this content into the tree if it belongs.
+    fn take(&self, path: &Path, content: Vec<u8>, tree: &mut Tree) -> Result<Taken, Error> {
+        let below = path.strip_prefix(self.root).unwrap_or(path);
+        let name = self.place.join(below);
+        let bytes = content.len();
+        if content.is_empty() || self.is_locked(&name, &content)? {
+            tree.file(name, content.into());
+            return Ok(Taken {
+                bytes,
+                unsigned: None,
+            });
+        }
+        let place = self.library.spaces().locate(path).ok();
+        let place = place.filter(|place| place.item.kind == ItemKind::Tool);
+        let verified = place.map(|place| self.library.at(&place).map_err(Box::new));
+        match (verified, self.cover) {
+            (Some(Ok(item)), _) => {
+                let bytes = item.text.len();
+                tree.file(name, Arc::clone(&item.text).into());
+                Ok(Taken {
+                    bytes,
+                    unsigned: None,
+                })
+            }
+            (_, Cover::Everything) => {
+                let unsigned = Some(name.clone());
+                tree.file(name, content.into());
+                Ok(Taken { bytes, unsigned })
+            }
+            (Some(Err(error)), Cover::Lock(_)) => {
+                let library::Error::Unsigned { item, .. } = &*error else {
+                    return Err(Error::Item(error));
+                };
+                let sign = format!("sign it as `{item}`, or ");
+                Err(self.uncovered(path, "is not signed", &sign))
+            }
+            (None, Cover::Lock(_)) => {
+                Err(self.uncovered(path, "is no item that could be signed", ""))
+            }
+        }
+    }
+
+    fn uncovered(&self, path: &Path, why: &str, sign: &str) -> Error {
+        Error::Dependency {
+            path: path.to_owned(),
+            problem: format!(
+                "{why}, and no lock covers it: read it, then {sign}lock the tool with `ryectl lock create {}`",
+                self.tool.id()
+            ),
+        }
+    }
+
+    /// Whether the lock covers this content; an error if it knows the file with another one.
+    fn is_locked(&self, name: &Path, content: &[u8]) -> Result<bool, Error> {
+        match self.cover {
+            Cover::Lock(Some(lock)) => lock.covers(self.tool, name, content),
+            Cover::Lock(None) | Cover::Everything => Ok(false),
+        }
+    }
+}
+
+/// What the file at `path` holds, which is `name` in `directory`; `None` if it went away.
+fn content(
+    directory: &Dir,
+    name: &str,
+    kind: EntryKind,
+    path: &Path,
+) -> Result<Option<Vec<u8>>, Error> {
+    let content = match kind {
+        EntryKind::File => directory.read(name, MAX_SIZE),
+        EntryKind::Directory | EntryKind::Link | EntryKind::Other => Err(io::Error::other(
+            "it is a link, a pipe or a device; put a file there",
+        )),
+    };
+    content.map_err(|source| unreadable(path, &source))
+}
+
+/// What came of a file that belongs.
+struct Taken {
+    bytes: usize,
+    /// Its name, if no signature of its own covers it.
+    unsigned: Option<PathBuf>,
+}
+
+fn unreadable(path: &Path, source: &io::Error) -> Error {
+    Error::Dependency {
+        path: path.to_owned(),
+        problem: format!("cannot be read: {source}"),
+    }
+}
+
+fn too_many(directory: &Path) -> Error {
+    Error::Dependency {
+        path: directory.to_owned(),
+        problem: format!(
+            "holds more than the files of a tool may be: {MOST_FILES} files, {} MiB, and {MOST_ENTRIES} entries in all; \
+             name what does not belong to it in `exclude_dirs`",
+            MOST_BYTES >> 20
+        ),
+    }
+}
+
+fn text<'m>(
+    by: &Item,
+    section: &str,
+    map: &'m Map<String, Value>,
+    key: &str,
+) -> Result<Option<&'m str>, Error> {
+    match map.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(malformed(by, &format!("{section}.{key}"), "must be a text")),
+    }
+}
+
+fn texts<'m>(
+    by: &Item,
+    section: &str,
+    map: &'m Map<String, Value>,
+    key: &str,
+) -> Result<Vec<&'m str>, Error> {
+    let wrong = || malformed(by, &format!("{section}.{key}"), "must be a list of texts");
+    match map.get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|entry| entry.as_str().ok_or_else(wrong))
+            .collect(),
+        Some(_) => Err(wrong()),
+    }
+}

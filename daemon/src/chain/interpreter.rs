@@ -1,0 +1,227 @@
+//! The program that runs the files of a runtime: looked for in the project's own environments, then on the PATH.
+//!
+//! **Never** starts anything to find out, and reads no file: a program counts if it is there. A setting of the daemon goes before what
+//! a runtime says.
+
+use std::path::{Path, PathBuf};
+
+use rye_item::Item;
+use serde_json::{Map, Value, json};
+
+use super::environment::Environment;
+use super::template::Places;
+use super::{Chain, Error, close_keys, malformed};
+use crate::config::Config;
+
+/// Keys of `env_config`.
+const SECTION: [&str; 2] = ["interpreter", "env"];
+/// Keys of `env_config.interpreter`.
+const KEYS: [&str; 7] = [
+    "type",
+    "binary",
+    "candidates",
+    "search_roots",
+    "search_paths",
+    "var",
+    "fallback",
+];
+
+/// A program that was found.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    /// The variable by which the templates call it.
+    pub(super) variable: String,
+    /// The program.
+    pub(super) path: PathBuf,
+    looked_in: Vec<PathBuf>,
+}
+
+impl Interpreter {
+    /// Its entry in a trace.
+    pub(super) fn traced(&self) -> Value {
+        json!({
+            "step": "interpreter",
+            "var": self.variable,
+            "path": self.path,
+            "looked_in": self.looked_in,
+        })
+    }
+}
+
+/// What an element asks for.
+struct Wanted<'e> {
+    element: &'e Item,
+    keys: &'e Map<String, Value>,
+}
+
+/// The interpreter that an element of `chain` asks for, the tool's word before its runtime's.
+pub(super) fn find(
+    chain: &Chain,
+    places: &Places,
+    environment: &Environment,
+    config: &Config,
+) -> Result<Option<Interpreter>, Error> {
+    for element in &chain.elements {
+        let Some(section) = &element.metadata.env_config else {
+            continue;
+        };
+        close_keys(element, "env_config", section, &SECTION)?;
+        match section.get("interpreter") {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(keys)) => {
+                let wanted = Wanted { element, keys };
+                return wanted.find(chain, places, environment, config).map(Some);
+            }
+            Some(_) => {
+                return Err(malformed(
+                    element,
+                    "env_config.interpreter",
+                    "must be a mapping",
+                ));
+            }
+        }
+    }
+    Ok(None)
+}
+
+impl Wanted<'_> {
+    fn find(
+        &self,
+        chain: &Chain,
+        places: &Places,
+        environment: &Environment,
+        config: &Config,
+    ) -> Result<Interpreter, Error> {
+        close_keys(self.element, "env_config.interpreter", self.keys, &KEYS)?;
+        let is_local = match self.text("type")? {
+            Some("local_binary") => true,
+            Some("system_binary") => false,
+            Some("command") => {
+                return Err(self.malformed(
+                    "type",
+                    "is `command`, which this version of ryed does not run; name the program in the daemon's setting \
+                     `interpreters`, and write `local_binary` or `system_binary`",
+                ));
+            }
+            _ => return Err(self.malformed("type", "must be `local_binary` or `system_binary`")),
+        };
+        let missing = |key| self.malformed(key, "is missing");
+        let variable = self.text("var")?.ok_or_else(|| missing("var"))?.to_owned();
+        if let Some(path) = config.interpreters.get(&variable) {
+            return Self::set(chain, variable, path);
+        }
+        let mut names = vec![self.text("binary")?.ok_or_else(|| missing("binary"))?];
+        names.extend(self.texts("candidates")?);
+        let fallback = self.text("fallback")?;
+        let local = if is_local {
+            self.directories(places)?
+        } else {
+            Vec::new()
+        };
+        let beside = local
+            .iter()
+            .flat_map(|directory| names.iter().map(move |name| directory.join(name)));
+        let on_path: Vec<&str> = match (is_local, fallback) {
+            (true, fallback) => fallback.into_iter().collect(),
+            (false, fallback) => names.iter().copied().chain(fallback).collect(),
+        };
+        let search = environment.path();
+        let directories: Vec<PathBuf> = std::env::split_paths(&search).collect();
+        let installed = on_path.iter().flat_map(|name| {
+            directories
+                .iter()
+                .map(move |directory| directory.join(name))
+        });
+        let found = beside.chain(installed).find(|path| path.is_file());
+        let Some(path) = found else {
+            let mut wanted = names.clone();
+            wanted.extend(fallback.filter(|name| !names.contains(name)));
+            let wanted: Vec<_> = wanted.iter().map(|name| format!("`{name}`")).collect();
+            let on_path = format!("PATH ({})", search.to_string_lossy());
+            let shown = |path: &PathBuf| path.display().to_string();
+            let searched: Vec<_> = local.iter().map(shown).chain([on_path]).collect();
+            return Err(Error::NoInterpreter {
+                item: chain.item.clone(),
+                wanted: wanted.join(", "),
+                searched: searched.join(", "),
+                variable,
+            });
+        };
+        let looked_in = local.into_iter().chain(directories).collect();
+        Ok(Interpreter {
+            variable,
+            path,
+            looked_in,
+        })
+    }
+
+    /// What the setting of the daemon names.
+    fn set(chain: &Chain, variable: String, path: &Path) -> Result<Interpreter, Error> {
+        if path.is_file() {
+            return Ok(Interpreter {
+                variable,
+                path: path.to_owned(),
+                looked_in: Vec::new(),
+            });
+        }
+        Err(Error::NoInterpreter {
+            item: chain.item.clone(),
+            wanted: format!("`{}`", path.display()),
+            searched: format!("the place that the setting `interpreters` gives for {variable}"),
+            variable,
+        })
+    }
+
+    /// Where it is looked for before the PATH: each `search_paths` below each of the `search_roots`, which are the project
+    /// unless it says otherwise.
+    fn directories(&self, places: &Places) -> Result<Vec<PathBuf>, Error> {
+        let templates = self.texts("search_roots")?;
+        let mut roots = Vec::new();
+        for template in &templates {
+            let root = places.path(template).map_err(|problem| {
+                let field = "search_roots";
+                self.malformed(field, &problem)
+            })?;
+            roots.extend(root);
+        }
+        if templates.is_empty() {
+            roots.push(places.project().to_owned());
+        }
+        let below = self.texts("search_paths")?;
+        let joined = roots
+            .iter()
+            .flat_map(|root| below.iter().map(|path| root.join(path)));
+        let mut directories: Vec<PathBuf> = Vec::new();
+        for directory in joined {
+            if !directories.contains(&directory) {
+                directories.push(directory);
+            }
+        }
+        Ok(directories)
+    }
+
+    fn malformed(&self, key: &str, problem: &str) -> Error {
+        let field = format!("env_config.interpreter.{key}");
+        malformed(self.element, &field, problem)
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&str>, Error> {
+        match self.keys.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.malformed(key, "must be a text")),
+        }
+    }
+
+    fn texts(&self, key: &str) -> Result<Vec<&str>, Error> {
+        let wrong = || self.malformed(key, "must be a list of texts");
+        match self.keys.get(key) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(list)) => {
+                let texts = list.iter().map(|item| item.as_str().ok_or_else(wrong));
+                texts.collect()
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+}

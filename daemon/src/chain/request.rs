@@ -1,0 +1,475 @@
+//! The request that a tool of the HTTP primitive describes.
+//!
+//! Scheme, host and port are the tool's own words. What a caller gives fills slots: in the path as percent-encoded text of one segment, in
+//! the query and the headers as a whole value, in the body as the typed value. `${NAME}` of the environment of the chain stands in `auth`
+//! and `headers` only, and what it comes to is a secret.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rye_core::model::{Effect, Object};
+use serde_json::{Value, json};
+
+use super::environment::Environment;
+use super::template::{Settings, slot_name};
+use super::{Chain, Error, HTTP, close_keys, malformed};
+use crate::http::Url;
+
+/// Keys of `config` that are read here.
+pub(super) const KEYS: [&str; 10] = [
+    "method", "url", "query", "headers", "body", "auth", "retry", "success", "timeout", "env",
+];
+const AUTH_KEYS: [&str; 6] = ["type", "token", "key", "header", "user", "password"];
+const RETRY_KEYS: [&str; 2] = ["max_attempts", "backoff"];
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+
+/// Most attempts of one call.
+const MOST_ATTEMPTS: u64 = 10;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What may stand in a segment of a path as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// How long to wait before a further attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backoff {
+    /// A second each time.
+    Fixed,
+    /// A second, two, four and so on.
+    Exponential,
+}
+
+/// One header.
+#[derive(Clone)]
+pub struct Header {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// Whether the value is never shown.
+    pub is_secret: bool,
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A request, and how its answer is read.
+#[derive(Clone)]
+pub struct RequestPlan {
+    /// GET and so on.
+    pub method: &'static str,
+    /// Where to.
+    pub url: Url,
+    /// With which headers.
+    pub headers: Vec<Header>,
+    /// With which body.
+    pub body: Option<Vec<u8>>,
+    /// How often it is tried at most.
+    pub attempts: u32,
+    /// How long to wait between two of them.
+    pub backoff: Backoff,
+    /// Whether it is not sent again once it may have arrived.
+    pub at_most_once: bool,
+    /// Which statuses are a success; none stands for 200 to 399.
+    pub success: Vec<u16>,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// What no answer may give away.
+    pub secrets: Vec<String>,
+}
+
+/// Headers, query and body are as secret as what they were made of.
+impl fmt::Debug for RequestPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestPlan")
+            .field("method", &self.method)
+            .field("host", &self.url.host_str())
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RequestPlan {
+    /// Whether the tool takes `status` for a success.
+    pub fn is_success(&self, status: u16) -> bool {
+        if self.success.is_empty() {
+            (200..400).contains(&status)
+        } else {
+            self.success.contains(&status)
+        }
+    }
+
+    /// What would be sent, without any value of a header.
+    pub(super) fn described(&self) -> Value {
+        let names = self.headers.iter().map(|header| header.name.as_str());
+        json!({
+            "primitive": HTTP,
+            "method": self.method,
+            "url": self.url.as_str(),
+            "headers": names.collect::<Vec<_>>(),
+            "body_bytes": self.body.as_ref().map_or(0, Vec::len),
+            "max_attempts": self.attempts,
+            "timeout": self.timeout.as_secs_f64(),
+        })
+    }
+}
+
+/// The request of `chain` with `params`.
+pub(super) fn plan(
+    chain: &Chain,
+    params: &Object,
+    environment: &Environment,
+) -> Result<RequestPlan, Error> {
+    let settings = Settings::merge(chain, &KEYS)?;
+    let maker = Maker {
+        chain,
+        settings: &settings,
+        params,
+        environment,
+    };
+    maker.make()
+}
+
+struct Maker<'a> {
+    chain: &'a Chain,
+    settings: &'a Settings<'a>,
+    params: &'a Object,
+    environment: &'a Environment,
+}
+
+impl Maker<'_> {
+    fn make(&self) -> Result<RequestPlan, Error> {
+        let mut secrets = Vec::new();
+        let mut headers = self.headers(&mut secrets)?;
+        headers.extend(self.auth(&mut secrets)?);
+        let body = self.body(&mut headers)?;
+        let (attempts, backoff) = self.retry()?;
+        Ok(RequestPlan {
+            method: self.method()?,
+            url: self.url()?,
+            headers,
+            body,
+            attempts,
+            backoff,
+            at_most_once: self.chain.effect() == Some(Effect::AtMostOnce),
+            success: self.success()?,
+            timeout: self.settings.seconds("timeout")?.unwrap_or(DEFAULT_TIMEOUT),
+            secrets,
+        })
+    }
+
+    fn wrong(&self, field: &str, problem: &str) -> Error {
+        let key = field.split('.').next().unwrap_or(field);
+        self.settings.malformed_below(key, field, problem)
+    }
+
+    /// The value of the parameter `name`, which the tool must declare; `None` if it was not given.
+    fn param(&self, field: &str, name: &str) -> Result<Option<&Value>, Error> {
+        let schema = self.chain.schema();
+        let declared = schema.is_some_and(|schema| schema["properties"].get(name).is_some());
+        if !declared {
+            let problem = format!("names `{{{name}}}`; declare it in `config_schema.properties`");
+            return Err(self.wrong(field, &problem));
+        }
+        Ok(self.params.get(name).filter(|value| !value.is_null()))
+    }
+
+    fn refuse(&self, name: &str, problem: &str) -> Error {
+        self.chain.refuse_params(format!("`{name}` {problem}"))
+    }
+
+    fn method(&self) -> Result<&'static str, Error> {
+        let asked = self.settings.text("method")?.unwrap_or("GET");
+        let known = METHODS.into_iter().find(|known| *known == asked);
+        known.ok_or_else(|| self.wrong("method", &format!("must be one of {}", METHODS.join(", "))))
+    }
+
+    fn url(&self) -> Result<Url, Error> {
+        let wrong = |problem: &str| self.wrong("url", problem);
+        let template = self
+            .settings
+            .text("url")?
+            .ok_or_else(|| wrong("is missing"))?;
+        let (scheme, rest) = template.split_once("://").unwrap_or_default();
+        if !matches!(scheme, "http" | "https") {
+            return Err(wrong("must begin with `https://` or `http://`"));
+        }
+        let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+        let (host, behind) = rest.split_at(end);
+        if host.is_empty() || host.contains(['{', '$', '@']) {
+            return Err(wrong(
+                "must name its host in the text, without a slot and without a user",
+            ));
+        }
+        let (path, query) = behind
+            .split_once('?')
+            .map_or((behind, None), |(path, query)| (path, Some(query)));
+        if behind.contains('#') || query.is_some_and(|query| query.contains('{')) {
+            return Err(wrong(
+                "may not hold a `#`, nor a slot behind its `?`: use `config.query`",
+            ));
+        }
+        let path = self.path(path)?;
+        let query = query.map_or_else(String::new, |query| format!("?{query}"));
+        let mut url = Url::parse(&format!("{scheme}://{host}{path}{query}"))
+            .map_err(|error| wrong(&format!("is no address: {error}")))?;
+        for (name, template) in self.settings.map("query")?.into_iter().flatten() {
+            for value in self.scalars(&format!("query.{name}"), template)? {
+                let _pairs = url.query_pairs_mut().append_pair(name, &value);
+            }
+        }
+        Ok(url)
+    }
+
+    /// The path with its slots filled: what fills one is text of one segment, and no step to another directory.
+    fn path(&self, template: &str) -> Result<String, Error> {
+        let mut path = String::new();
+        let mut rest = template;
+        while let Some((before, behind)) = rest.split_once('{') {
+            let Some((name, after)) = behind.split_once('}') else {
+                return Err(self.wrong("url", "holds a `{` that no `}` closes"));
+            };
+            let given = self.param("url", name)?;
+            let text = given.and_then(scalar).filter(|text| !text.is_empty());
+            let text = text
+                .ok_or_else(|| self.refuse(name, "must be a text or a number that is not empty"))?;
+            path.push_str(before);
+            path.extend(utf8_percent_encode(&text, SEGMENT));
+            rest = after;
+        }
+        path.push_str(rest);
+        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            let message = "a part of the path may not be `.` or `..`".to_owned();
+            return Err(self.chain.refuse_params(message));
+        }
+        Ok(path)
+    }
+
+    /// What a value of the query or of the headers comes to: nothing if it is a slot that was not given.
+    fn scalars(&self, field: &str, template: &Value) -> Result<Vec<String>, Error> {
+        let slot = template.as_str().and_then(slot_name);
+        let Some(name) = slot else {
+            let text = scalar(template);
+            let text =
+                text.ok_or_else(|| self.wrong(field, "must be a text, a number or a slot"))?;
+            return Ok(vec![text]);
+        };
+        let Some(value) = self.param(field, name)? else {
+            return Ok(Vec::new());
+        };
+        let texts = match value.as_array() {
+            Some(list) => list.iter().map(scalar).collect(),
+            None => scalar(value).map(|text| vec![text]),
+        };
+        texts.ok_or_else(|| self.refuse(name, "must be a text, a number or a list of these"))
+    }
+
+    fn headers(&self, secrets: &mut Vec<String>) -> Result<Vec<Header>, Error> {
+        let mut headers = Vec::new();
+        for (name, template) in self.settings.map("headers")?.into_iter().flatten() {
+            let field = format!("headers.{name}");
+            let own = ["host", "content-length", "transfer-encoding", "connection"];
+            if !is_token(name) || own.contains(&name.to_ascii_lowercase().as_str()) {
+                return Err(self.wrong(&field, "is not a header that a tool may set"));
+            }
+            if let Some(text) = template.as_str().filter(|text| text.contains("${")) {
+                let value = self.secret(&field, text)?;
+                headers.push(header(name, &value, true));
+                secrets.push(value);
+                continue;
+            }
+            for value in self.scalars(&field, template)? {
+                if !is_header_value(&value) {
+                    let problem =
+                        "cannot be sent: a header holds no line ends and no control characters";
+                    return Err(self.chain.refuse_params(format!("`{field}` {problem}")));
+                }
+                headers.push(header(name, &value, false));
+            }
+        }
+        Ok(headers)
+    }
+
+    /// `text` with the variables it names.
+    fn secret(&self, field: &str, text: &str) -> Result<String, Error> {
+        let wrong = |problem: &str| self.wrong(field, problem);
+        let value = self
+            .environment
+            .expand(text)
+            .map_err(|problem| wrong(&problem))?;
+        let value = value
+            .into_string()
+            .ok()
+            .filter(|value| is_header_value(value));
+        value.ok_or_else(|| wrong("comes to what no header can hold"))
+    }
+
+    fn auth(&self, secrets: &mut Vec<String>) -> Result<Option<Header>, Error> {
+        let Some(auth) = self.settings.map("auth")? else {
+            return Ok(None);
+        };
+        if let Some(element) = self.settings.setter("auth") {
+            close_keys(element, "config.auth", auth, &AUTH_KEYS)?;
+        }
+        let text = |key: &str| -> Result<String, Error> {
+            let field = format!("auth.{key}");
+            let text = auth.get(key).and_then(Value::as_str);
+            let text = text.ok_or_else(|| self.wrong(&field, "must be a text"))?;
+            self.secret(&field, text)
+        };
+        let made = match auth.get("type").and_then(Value::as_str) {
+            Some("bearer") => {
+                let token = text("token")?;
+                let made = header("Authorization", &format!("Bearer {token}"), true);
+                secrets.push(token);
+                made
+            }
+            Some("api_key") => {
+                let key = text("key")?;
+                let name = auth.get("header").and_then(Value::as_str);
+                let name = name.unwrap_or("X-API-Key");
+                if !is_token(name) {
+                    return Err(self.wrong("auth.header", "is no name of a header"));
+                }
+                let made = header(name, &key, true);
+                secrets.push(key);
+                made
+            }
+            Some("basic") => {
+                let (user, password) = (text("user")?, text("password")?);
+                let pair = BASE64.encode(format!("{user}:{password}"));
+                let made = header("Authorization", &format!("Basic {pair}"), true);
+                secrets.extend([password, pair]);
+                made
+            }
+            _ => return Err(self.wrong("auth.type", "must be `bearer`, `api_key` or `basic`")),
+        };
+        Ok(Some(made))
+    }
+
+    /// The body: a text as it is, anything else as JSON.
+    fn body(&self, headers: &mut Vec<Header>) -> Result<Option<Vec<u8>>, Error> {
+        let Some(template) = self.settings.value("body") else {
+            return Ok(None);
+        };
+        let Some(body) = self.filled("body", template)? else {
+            return Ok(None);
+        };
+        let (bytes, kind) = match body.as_str() {
+            Some(text) => (text.as_bytes().to_vec(), "text/plain; charset=utf-8"),
+            None => (body.to_string().into_bytes(), "application/json"),
+        };
+        let is_named = |header: &Header| header.name.eq_ignore_ascii_case("content-type");
+        if !headers.iter().any(is_named) {
+            headers.push(header("Content-Type", kind, false));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// `template` with typed parameters in the place of its slots; `None` if it is one that was not given.
+    fn filled(&self, field: &str, template: &Value) -> Result<Option<Value>, Error> {
+        Ok(match template {
+            Value::String(text) => match slot_name(text) {
+                Some(name) => self.param(field, name)?.cloned(),
+                None => Some(template.clone()),
+            },
+            Value::Array(list) => {
+                let filled = list.iter().map(|entry| self.filled(field, entry));
+                let filled = filled.collect::<Result<Vec<_>, _>>()?;
+                Some(filled.into_iter().flatten().collect())
+            }
+            Value::Object(map) => {
+                let mut filled = Object::new();
+                for (key, entry) in map {
+                    let value = self.filled(&format!("{field}.{key}"), entry)?;
+                    filled.extend(value.map(|value| (key.clone(), value)));
+                }
+                Some(Value::Object(filled))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Some(template.clone()),
+        })
+    }
+
+    fn retry(&self) -> Result<(u32, Backoff), Error> {
+        let Some(retry) = self.settings.map("retry")? else {
+            return Ok((1, Backoff::Exponential));
+        };
+        if let Some(element) = self.settings.setter("retry") {
+            close_keys(element, "config.retry", retry, &RETRY_KEYS)?;
+        }
+        let attempts = match retry.get("max_attempts") {
+            None => Some(3),
+            Some(value) => {
+                let asked = value.as_u64().filter(|n| (1..=MOST_ATTEMPTS).contains(n));
+                asked.and_then(|n| u32::try_from(n).ok())
+            }
+        };
+        let wrong = |field: &str, problem: &str| self.wrong(&format!("retry.{field}"), problem);
+        let problem = format!("must be a number from 1 to {MOST_ATTEMPTS}");
+        let attempts = attempts.ok_or_else(|| wrong("max_attempts", &problem))?;
+        let backoff = match retry.get("backoff").map(|backoff| backoff.as_str()) {
+            None | Some(Some("exponential")) => Backoff::Exponential,
+            Some(Some("fixed")) => Backoff::Fixed,
+            Some(_) => return Err(wrong("backoff", "must be `exponential` or `fixed`")),
+        };
+        Ok((attempts, backoff))
+    }
+
+    fn success(&self) -> Result<Vec<u16>, Error> {
+        let Some(asked) = self.settings.value("success") else {
+            return Ok(Vec::new());
+        };
+        let status = |value: &Value| {
+            let number = value.as_u64().filter(|n| (100..600).contains(n))?;
+            u16::try_from(number).ok()
+        };
+        let statuses = asked.as_array().filter(|list| !list.is_empty());
+        let statuses = statuses.and_then(|list| list.iter().map(status).collect());
+        statuses.ok_or_else(|| {
+            let problem = "must be a list of statuses such as [200, 404]";
+            match self.settings.setter("success") {
+                Some(element) => malformed(element, "config.success", problem),
+                None => self.wrong("success", problem),
+            }
+        })
+    }
+}
+
+fn header(name: &str, value: &str, is_secret: bool) -> Header {
+    Header {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        is_secret,
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Whether `name` can be that of a header.
+fn is_token(name: &str) -> bool {
+    let is_sign = |byte: u8| b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || is_sign(byte))
+}
+
+fn is_header_value(value: &str) -> bool {
+    !value.chars().any(|c| c.is_control() && c != '\t')
+}

@@ -1,0 +1,110 @@
+//! `rye/bash`: the one tool whose command comes from its caller.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use rye_core::model::Object;
+use serde_json::Value;
+
+use super::environment::Environment;
+use super::plan::{Answer, ProcessPlan, tag};
+use super::template::seconds;
+use super::{Chain, Error, Origin};
+use crate::config::Config;
+use crate::process;
+
+/// An argv, built from typed parameters.
+pub(super) fn plan(
+    chain: &Chain,
+    params: &Object,
+    origin: &Origin,
+    config: &Config,
+    mut environment: Environment,
+) -> Result<ProcessPlan, Error> {
+    let path = &chain.tool().path;
+    let malformed = |field: &str, problem: String| Error::Malformed {
+        path: path.clone(),
+        field: format!("`{field}`"),
+        problem,
+    };
+    let project = Path::new(&origin.spec.project);
+    let command = params
+        .get("command")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let bash = Path::new("/bin/bash");
+    let (program, mut args): (_, Vec<OsString>) = if bash.exists() {
+        // `-p`: bash reads no start-up file and takes no options from its environment.
+        (bash, vec!["-p".into()])
+    } else {
+        (Path::new("/bin/sh"), Vec::new())
+    };
+    args.extend(["-c".into(), command.into(), "bash".into()]);
+    args.extend(
+        params
+            .get("args")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(|arg| plain(arg).into()),
+    );
+    for (name, value) in params
+        .get("env")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        environment
+            .set_by_caller(name, &plain(value))
+            .map_err(|problem| malformed("env", problem))?;
+    }
+    let cwd = match params.get("working_dir").and_then(Value::as_str) {
+        None => project.to_owned(),
+        Some(wanted) => {
+            inside(project, wanted).map_err(|problem| malformed("working_dir", problem))?
+        }
+    };
+    let timeout = params
+        .get("timeout")
+        .and_then(Value::as_f64)
+        .and_then(seconds)
+        .unwrap_or(config.limits.bash_timeout);
+    Ok(ProcessPlan {
+        process: process::Plan {
+            program: program.to_owned(),
+            args,
+            env: environment.into_vec(),
+            cwd,
+            stdin: Vec::new(),
+            files: Vec::new(),
+            timeout,
+            grace: process::DEFAULT_GRACE,
+            output_limit: config.limits.output_bytes.get(),
+        },
+        tag: tag(&origin.run, &origin.key, origin.attempt),
+        answer: Answer::Shell,
+    })
+}
+
+/// A scalar as the text a shell sees.
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// `wanted` below `project`, symlinks followed.
+fn inside(project: &Path, wanted: &str) -> Result<PathBuf, String> {
+    let real = project
+        .join(wanted)
+        .canonicalize()
+        .map_err(|error| format!("`{wanted}` cannot be used: {error}"))?;
+    let root = project
+        .canonicalize()
+        .map_err(|error| format!("the project cannot be used: {error}"))?;
+    if real.starts_with(&root) {
+        Ok(real)
+    } else {
+        Err(format!("`{wanted}` lies outside the project"))
+    }
+}

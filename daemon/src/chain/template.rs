@@ -1,0 +1,334 @@
+//! What the elements of a chain set together, and the typed slots of their templates.
+//!
+//! An argument is a literal, or exactly one slot: a path (`{project_path}`), which may have a literal behind it
+//! (`{tool_dir}/data`), a scalar of the merged `config` (`{script}`), or `${VAR}` of the interpreter. **Never** replaces anything inside a
+//! text, and never looks into what came from a caller.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rye_core::model::Object;
+use rye_item::Item;
+use serde_json::Value;
+
+use super::interpreter::Interpreter;
+use super::{Chain, Error, malformed, unknown_key};
+use crate::process::file_path;
+
+/// Keys of `config` that mean the same in every element of a chain that ends at a process.
+pub(super) const KEYS: [&str; 9] = [
+    "command",
+    "args",
+    "input_data",
+    "timeout",
+    "env",
+    "cwd",
+    "fixed_params",
+    "params_key",
+    "binaries",
+];
+
+/// The slot of the program that a tool brings along.
+const BINARY: &str = "binary";
+
+/// Where things lie that a template may name.
+#[derive(Debug)]
+pub(super) struct Places {
+    named: Vec<(&'static str, Option<PathBuf>)>,
+    project: PathBuf,
+}
+
+impl Places {
+    /// Those of the tool of `chain`, which is handed to its interpreter in memory.
+    pub(super) fn of(chain: &Chain, project: &Path, user: &Path, system: &Path) -> Self {
+        let directory = chain.tool().path.parent().map(Path::to_owned);
+        let parent = directory.as_deref().and_then(Path::parent);
+        let named = vec![
+            ("tool_path", Some(file_path(0))),
+            ("tool_parent", parent.map(Path::to_owned)),
+            ("tool_dir", directory),
+            ("project_path", Some(project.to_owned())),
+            ("user_space", Some(user.to_owned())),
+            ("system_space", Some(system.to_owned())),
+            // These two belong to tools of several files.
+            ("anchor_path", None),
+            ("runtime_lib", None),
+        ];
+        Self {
+            named,
+            project: project.to_owned(),
+        }
+    }
+
+    /// The tool is one of several files, of which a copy lies at `copy`.
+    pub(super) fn copied(&mut self, copy: &Path, tool: &Path, lib: Option<PathBuf>) {
+        let directory = tool.parent().map(Path::to_owned);
+        let parent = directory.as_deref().and_then(Path::parent);
+        let parent = parent.filter(|parent| parent.starts_with(copy));
+        let places = [
+            ("tool_path", Some(tool.to_owned())),
+            ("tool_parent", parent.map(Path::to_owned)),
+            ("tool_dir", directory),
+            ("anchor_path", Some(copy.to_owned())),
+            ("runtime_lib", lib),
+        ];
+        for (name, place) in places {
+            if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| *known == name) {
+                *known = place;
+            }
+        }
+    }
+
+    /// The project.
+    pub(super) fn project(&self) -> &Path {
+        &self.project
+    }
+
+    /// The path that `template` stands for: a slot, with a literal behind it or not, or a path that is absolute or below the project.
+    /// `None` if it is a slot that does not apply here.
+    pub(super) fn path(&self, template: &str) -> Result<Option<PathBuf>, String> {
+        match self.slot(template) {
+            Some((place, "")) => Ok(place.cloned()),
+            Some((Some(place), below)) => Ok(Some(place.join(below))),
+            Some((None, _)) => Err(format!(
+                "holds `{template}`, and there is no such path here"
+            )),
+            None if template.starts_with('{') => Err(format!(
+                "holds `{template}`, which is no path; {}",
+                self.known()
+            )),
+            None => Ok(Some(self.project.join(template))),
+        }
+    }
+
+    /// What the path slot at the beginning of `template` stands for, and the literal behind it.
+    fn slot<'t>(&self, template: &'t str) -> Option<(Option<&PathBuf>, &'t str)> {
+        let (name, behind) = template.strip_prefix('{')?.split_once('}')?;
+        let below = match behind.strip_prefix('/') {
+            Some(below) => below,
+            None if behind.is_empty() => "",
+            None => return None,
+        };
+        let (_, place) = self.named.iter().find(|(known, _)| *known == name)?;
+        Some((place.as_ref(), below))
+    }
+
+    fn known(&self) -> String {
+        let names = self.named.iter().map(|(name, _)| format!("`{{{name}}}`"));
+        format!("paths are {}", names.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The `config` of all elements, the tool's word over its runtime's.
+pub(super) struct Settings<'c> {
+    chain: &'c Chain,
+    merged: BTreeMap<&'c str, (&'c Item, &'c Value)>,
+}
+
+impl<'c> Settings<'c> {
+    /// Refuses a key that nothing reads: an element may set what a template of its chain names, and nothing else.
+    pub(super) fn merge(chain: &'c Chain, known: &[&str]) -> Result<Self, Error> {
+        let mut merged = BTreeMap::new();
+        for element in chain.elements.iter().rev() {
+            for (key, value) in element.metadata.config.iter().flatten() {
+                let _lower = merged.insert(key.as_str(), (&**element, value));
+            }
+        }
+        let settings = Self { chain, merged };
+        settings.close(known)?;
+        Ok(settings)
+    }
+
+    fn close(&self, known: &[&str]) -> Result<(), Error> {
+        let mut named: Vec<&str> = self.list("args")?;
+        for key in ["command", "cwd"] {
+            named.extend(self.text(key)?);
+        }
+        let named: Vec<&str> = named.into_iter().filter_map(slot_name).collect();
+        let known = known.iter().copied().chain(named.iter().copied());
+        for (key, (element, _)) in &self.merged {
+            if !key.starts_with("x-") && !known.clone().any(|known| known == *key) {
+                return Err(unknown_key(element, "config", key, known));
+            }
+        }
+        Ok(())
+    }
+
+    /// An error about `key`, where it is set.
+    pub(super) fn malformed(&self, key: &str, problem: &str) -> Error {
+        self.malformed_below(key, key, problem)
+    }
+
+    /// An error about `field`, which stands below `key`.
+    pub(super) fn malformed_below(&self, key: &str, field: &str, problem: &str) -> Error {
+        let element = self.setter(key).unwrap_or_else(|| self.chain.tool());
+        malformed(element, &format!("config.{field}"), problem)
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&'c Value> {
+        let (_, value) = self.merged.get(key)?;
+        Some(*value).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'c str>, Error> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.malformed(key, "must be a text")),
+        }
+    }
+
+    pub(super) fn list(&self, key: &str) -> Result<Vec<&'c str>, Error> {
+        let wrong = || self.malformed(key, "must be a list of texts");
+        match self.value(key) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(list)) => {
+                let texts = list.iter().map(|item| item.as_str().ok_or_else(wrong));
+                texts.collect()
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+
+    pub(super) fn seconds(&self, key: &str) -> Result<Option<Duration>, Error> {
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let time = value.as_f64().and_then(seconds);
+        time.map(Some)
+            .ok_or_else(|| self.malformed(key, "must be a number of seconds above 0"))
+    }
+
+    pub(super) fn map(&self, key: &str) -> Result<Option<&'c Object>, Error> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(_) => Err(self.malformed(key, "must be a mapping")),
+        }
+    }
+
+    /// The element that sets `key`.
+    pub(super) fn setter(&self, key: &str) -> Option<&'c Item> {
+        self.merged.get(key).map(|(element, _)| *element)
+    }
+
+    /// Whether a template asks for the program that the tool brings along.
+    pub(super) fn wants_binary(&self) -> Result<bool, Error> {
+        Ok(self.text("command")?.and_then(slot_name) == Some(BINARY))
+    }
+
+    /// What goes to the tool beside what its caller gives: the caller's words under a name of their own, or beside these.
+    pub(super) fn with_fixed(&self, params: Object) -> Result<Object, Error> {
+        let fixed = self.map("fixed_params")?;
+        let key = self.text("params_key")?;
+        let (Some(fixed), key) = (fixed, key) else {
+            return match key {
+                None => Ok(params),
+                Some(_) => {
+                    Err(self.malformed("params_key", "needs `config.fixed_params` beside it"))
+                }
+            };
+        };
+        let mut whole = fixed.clone();
+        let added = match key {
+            Some(key) => Object::from_iter([(key.to_owned(), Value::Object(params))]),
+            None => params,
+        };
+        for (name, value) in added {
+            if whole.insert(name.clone(), value).is_some() {
+                let message = format!("`{name}` is fixed by the tool and cannot be given");
+                return Err(self.chain.refuse_params(message));
+            }
+        }
+        Ok(whole)
+    }
+}
+
+/// What a template may name.
+pub(super) struct Slots<'a> {
+    pub(super) settings: &'a Settings<'a>,
+    pub(super) places: &'a Places,
+    pub(super) interpreter: Option<&'a Interpreter>,
+    pub(super) binary: Option<&'a Path>,
+    /// Where it works if its chain does not say.
+    pub(super) cwd: PathBuf,
+}
+
+impl Slots<'_> {
+    /// The value of one argument, which stands under `key`.
+    pub(super) fn fill(&self, key: &str, template: &str) -> Result<OsString, Error> {
+        let wrong = |problem: &str| self.settings.malformed(key, problem);
+        if let Some(name) = template
+            .strip_prefix("${")
+            .and_then(|rest| rest.strip_suffix('}'))
+        {
+            return match self.interpreter {
+                Some(found) if found.variable == name => Ok(found.path.as_os_str().to_owned()),
+                Some(_) | None => Err(wrong(&format!(
+                    "names `${{{name}}}`, which no `env_config.interpreter` sets"
+                ))),
+            };
+        }
+        if self.places.slot(template).is_some() {
+            let path = self
+                .places
+                .path(template)
+                .map_err(|problem| wrong(&problem))?;
+            return Ok(path.map(PathBuf::into_os_string).unwrap_or_default());
+        }
+        let Some(name) = slot_name(template) else {
+            return Ok(template.into());
+        };
+        match (name, self.binary) {
+            ("params_json", _) => Err(wrong(
+                "may not hold `{params_json}`: parameters travel on stdin",
+            )),
+            (BINARY, Some(path)) => Ok(path.as_os_str().to_owned()),
+            _ => match self.settings.value(name) {
+                Some(Value::String(text)) => Ok(text.into()),
+                Some(number @ (Value::Number(_) | Value::Bool(_))) => Ok(number.to_string().into()),
+                Some(_) => Err(self.settings.malformed(name, "must be a text or a number")),
+                None => Err(wrong(&format!(
+                    "names `{{{name}}}`; set `config.{name}` in the tool, {}",
+                    self.places.known()
+                ))),
+            },
+        }
+    }
+
+    /// The working directory: what the chain says, or the project.
+    pub(super) fn cwd(&self) -> Result<PathBuf, Error> {
+        let Some(template) = self.settings.text("cwd")? else {
+            return Ok(self.cwd.clone());
+        };
+        let wrong = |problem: &str| self.settings.malformed("cwd", problem);
+        let path = self
+            .places
+            .path(template)
+            .map_err(|problem| wrong(&problem))?;
+        path.ok_or_else(|| {
+            wrong(&format!(
+                "holds `{template}`, and there is no such path here"
+            ))
+        })
+    }
+}
+
+/// The name of a template that is exactly one slot.
+pub(super) fn slot_name(template: &str) -> Option<&str> {
+    let name = template.strip_prefix('{')?.strip_suffix('}')?;
+    let word = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    word.then_some(name)
+}
+
+/// A time that is not zero.
+pub(super) fn seconds(number: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(number)
+        .ok()
+        .filter(|time| !time.is_zero())
+}

@@ -1,0 +1,415 @@
+//! Tools that call other hosts: what is sent, what comes of the answer, and what a hostile caller or host comes to.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rye_tests::{Outcome, World};
+use serde_json::{Value, json};
+
+/// A server that gives each connection the next of its answers, byte for byte, and closes it. It ends with the last one.
+struct Peer {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Peer {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the tests have no runtime, and it ends by itself"
+    )]
+    fn new(answers: Vec<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::clone(&heard);
+        let _ends_by_itself = thread::spawn(move || {
+            for answer in answers {
+                let Ok((mut peer, _)) = listener.accept() else {
+                    return;
+                };
+                let request = request(&mut peer);
+                requests.lock().unwrap().push(request);
+                // Who has heard enough goes away.
+                let _told = peer.write_all(answer.as_bytes());
+            }
+        });
+        Self { address, heard }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+/// A request up to the end of its body.
+fn request(peer: &mut TcpStream) -> String {
+    let mut heard = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&heard).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let lower = head.to_ascii_lowercase();
+            let length = lower
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            let length: usize = length.map_or(0, |length| length.parse().unwrap());
+            if body.len() >= length {
+                return text;
+            }
+        }
+        let mut part = [0; 4096];
+        match peer.read(&mut part) {
+            Ok(count) if count > 0 => heard.extend_from_slice(&part[..count]),
+            _ => return text,
+        }
+    }
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
+    )
+}
+
+fn ok(body: &str) -> String {
+    answer("200 OK", "Content-Type: application/json\r\n", body)
+}
+
+const SCHEMA: &str = "config_schema: {type: object, properties: {id: {}, q: {}, tags: {}, title: {}, trace: {}, url: {}}}";
+
+/// Writes the tool `t/<name>`; `config` is YAML below `config`, `HOST` in it the address of `peer`.
+fn tool(world: &World, name: &str, peer: SocketAddr, more: &str, config: &str) {
+    let config = config.replace("HOST", &peer.to_string());
+    let indented: String = config.lines().flat_map(|line| ["  ", line, "\n"]).collect();
+    let text = format!(
+        "version: \"1.0.0\"\ntool_type: http\nexecutor_id: rye/core/primitives/http\ncategory: t\nname: {name}\n\
+         description: \"Calls.\"\n{SCHEMA}\n{more}\nconfig:\n{indented}"
+    );
+    world.tool(&format!("t/{name}.yaml"), &text);
+}
+
+fn call(world: &World, name: &str, params: &Value) -> Outcome {
+    let execute = world.ryectl("execute tool").arg(format!("t/{name}"));
+    execute
+        .arg("--json")
+        .arg("--params")
+        .arg(params.to_string())
+        .run()
+}
+
+#[test]
+fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
+    let world = World::new();
+    world.write(".env", "EXAMPLE_TOKEN=s3cret-t0ken\n");
+    let echo = ok(r#"{"said": "Bearer s3cret-t0ken", "n": 1}"#);
+    let peer = Peer::new(vec![echo, ok("[]")]);
+    tool(
+        &world,
+        "post",
+        peer.address,
+        "",
+        "method: POST\nurl: \"http://HOST/v1/items/{id}?fixed=1\"\nquery: {q: \"{q}\", tags: \"{tags}\", limit: 5}\n\
+         headers: {X-Trace: \"{trace}\", X-Fixed: a, Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\"}\n\
+         body: {title: \"{title}\", tags: \"{tags}\", deep: [\"{q}\", {x: \"{trace}\"}]}\n\
+         auth: {type: bearer, token: \"${EXAMPLE_TOKEN}\"}",
+    );
+    let params = json!({"id": "a/../b c?#%", "q": "x&y=z", "tags": ["one", 2], "title": "{id} ${EXAMPLE_TOKEN}"});
+    let out = call(&world, "post", &params).code(0);
+    let envelope = out.json();
+    assert_eq!(envelope["data"]["status_code"], 200);
+    assert_eq!(
+        envelope["data"]["body"],
+        json!({"said": "Bearer [redacted]", "n": 1})
+    );
+    assert_eq!(
+        envelope["data"]["headers"]["content-type"],
+        "application/json"
+    );
+    let ids: Vec<_> = envelope["chain"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["item_id"].clone())
+        .collect();
+    assert_eq!(ids, ["t/post", "rye/core/primitives/http"]);
+    let requests = peer.heard();
+    let (head, body) = requests[0].split_once("\r\n\r\n").unwrap();
+    let first = head.lines().next().unwrap();
+    let expected = "POST /v1/items/a%2F..%2Fb%20c%3F%23%25?fixed=1&q=x%26y%3Dz&tags=one&tags=2&limit=5 HTTP/1.1";
+    assert_eq!(first, expected);
+    let lower = head.to_ascii_lowercase();
+    assert!(
+        lower.contains("\r\nauthorization: bearer s3cret-t0ken"),
+        "{head}"
+    );
+    assert!(
+        lower.contains("\r\nx-fixed: a") && !lower.contains("x-trace"),
+        "{head}"
+    );
+    assert!(lower.contains("\r\nidempotency-key: "), "{head}");
+    assert!(
+        lower.contains("\r\ncontent-type: application/json"),
+        "{head}"
+    );
+    let body: Value = serde_json::from_str(body).unwrap();
+    let expected =
+        json!({"title": "{id} ${EXAMPLE_TOKEN}", "tags": ["one", 2], "deep": ["x&y=z", {}]});
+    assert_eq!(body, expected);
+    assert!(!world.log().contains("s3cret"));
+    let dry = world.ryectl("execute tool t/post --json --dry-run --params");
+    let dry = dry.arg(params.to_string()).ok();
+    assert!(!dry.stdout().contains("s3cret"), "{}", dry.stdout());
+    assert_eq!(dry.json()["data"]["method"], "POST");
+    assert_eq!(peer.heard().len(), 1);
+}
+
+#[test]
+fn what_a_caller_gives_never_becomes_a_header_line_a_step_upwards_or_another_host() {
+    let world = World::new();
+    let peer = Peer::new(Vec::new());
+    let config = "url: \"http://HOST/v1/{id}\"\nheaders: {X-Trace: \"{trace}\"}";
+    tool(&world, "get", peer.address, "", config);
+    for (params, told) in [
+        (json!({"id": "x", "trace": "a\r\nX-Evil: 1"}), "line ends"),
+        (json!({"id": ".."}), "`.` or `..`"),
+        (json!({"id": ""}), "not empty"),
+        (json!({}), "not empty"),
+        (json!({"id": ["a"]}), "not empty"),
+    ] {
+        let _refused = call(&world, "get", &params).code(1).tells(&[told]);
+    }
+    assert_eq!(peer.heard(), Vec::<String>::new());
+    for (name, config, told) in [
+        ("slot-host", "url: \"http://{id}/v1\"", "must name its host"),
+        (
+            "env-host",
+            "url: \"http://${EVIL}/v1\"",
+            "must name its host",
+        ),
+        ("user", "url: \"http://a:b@HOST/\"", "without a user"),
+        ("scheme", "url: \"file:///etc/passwd\"", "https://"),
+        (
+            "undeclared",
+            "url: \"http://HOST/{other}\"",
+            "config_schema.properties",
+        ),
+        (
+            "own-header",
+            "url: \"http://HOST/\"\nheaders: {Host: evil}",
+            "headers.Host",
+        ),
+        (
+            "unset",
+            "url: \"http://HOST/\"\nauth: {type: bearer, token: \"${NO_SUCH}\"}",
+            "`${NO_SUCH}`",
+        ),
+        (
+            "misspelt",
+            "url: \"http://HOST/\"\nhedaers: {}",
+            "did you mean `headers`?",
+        ),
+        (
+            "auth",
+            "url: \"http://HOST/\"\nauth: {type: digest}",
+            "`bearer`",
+        ),
+        (
+            "retry",
+            "url: \"http://HOST/\"\nretry: {max_attempts: 99}",
+            "from 1 to 10",
+        ),
+    ] {
+        tool(&world, name, peer.address, "", config);
+        let file = format!("{name}.yaml");
+        let out = call(&world, name, &json!({"id": "x"}));
+        let _refused = out.code(1).tells(&[&file, "line ", told]);
+    }
+}
+
+#[test]
+fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
+    let world = World::new();
+    let to = |place: &str| answer("302 Found", &format!("Location: {place}\r\n"), "");
+    let peer = Peer::new(vec![
+        to("/b"),
+        ok("1"),
+        to("http://127.0.0.1:1/secret"),
+        to("/again"),
+        ok("2"),
+    ]);
+    tool(&world, "get", peer.address, "", "url: \"http://HOST/a\"");
+    let out = call(&world, "get", &json!({})).code(0).json();
+    assert_eq!(out["data"]["body"], json!(1));
+    assert!(
+        peer.heard()[1].starts_with("GET /b HTTP/1.1\r\n"),
+        "{:?}",
+        peer.heard()
+    );
+    let out = call(&world, "get", &json!({})).code(0).json();
+    assert_eq!(out["data"]["status_code"], 302);
+    // A request with an effect is not made into another one.
+    tool(
+        &world,
+        "post",
+        peer.address,
+        "",
+        "method: POST\nurl: \"http://HOST/a\"",
+    );
+    let out = call(&world, "post", &json!({})).code(0).json();
+    assert_eq!(out["data"]["status_code"], 302);
+    let endless = Peer::new(vec![to("/a"); 9]);
+    tool(
+        &world,
+        "endless",
+        endless.address,
+        "",
+        "url: \"http://HOST/a\"",
+    );
+    let out = call(&world, "endless", &json!({})).code(0).json();
+    assert_eq!(
+        (out["data"]["status_code"].clone(), endless.heard().len()),
+        (json!(302), 6)
+    );
+}
+
+#[test]
+fn an_answer_that_is_no_success_is_a_failure_with_the_answer() {
+    let world = World::new();
+    let peer = Peer::new(vec![
+        answer("404 Not Found", "", "gone"),
+        answer("404 Not Found", "", "gone"),
+    ]);
+    tool(&world, "get", peer.address, "", "url: \"http://HOST/a\"");
+    let out = call(&world, "get", &json!({})).code(1).tells(&["404"]);
+    let envelope = out.json();
+    assert_eq!(envelope["data"]["body"], "gone");
+    assert_eq!(envelope["metadata"]["code"], "http_status");
+    tool(
+        &world,
+        "lenient",
+        peer.address,
+        "",
+        "url: \"http://HOST/a\"\nsuccess: [200, 404]",
+    );
+    assert_eq!(
+        call(&world, "lenient", &json!({})).code(0).json()["data"]["status_code"],
+        404
+    );
+}
+
+#[test]
+fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
+    let world = World::new();
+    let busy = || answer("503 Service Unavailable", "Retry-After: 0\r\n", "");
+    let retry = "url: \"http://HOST/a\"\nmethod: POST\nretry: {max_attempts: 3, backoff: fixed}";
+    let peer = Peer::new(vec![busy(), busy(), ok("1")]);
+    tool(&world, "retry", peer.address, "", retry);
+    assert_eq!(
+        call(&world, "retry", &json!({})).code(0).json()["data"]["body"],
+        json!(1)
+    );
+    let peer = Peer::new(vec![busy(), busy(), busy(), ok("1")]);
+    tool(&world, "thrice", peer.address, "", retry);
+    let _failed = call(&world, "thrice", &json!({})).code(1).tells(&["503"]);
+    assert_eq!(peer.heard().len(), 3);
+    // It was sent, and it is not known what became of it.
+    let peer = Peer::new(vec![String::new(), ok("1")]);
+    tool(&world, "once", peer.address, "effect: at_most_once", retry);
+    let _failed = call(&world, "once", &json!({}))
+        .code(1)
+        .tells(&["no answer"]);
+    assert_eq!(peer.heard().len(), 1);
+    let node =
+        "  a: {effect: at_most_once, action: {item_id: t/node}, next: b}\n  b: {type: return}";
+    let peer = Peer::new(vec![String::new(), ok("1")]);
+    tool(&world, "node", peer.address, "", retry);
+    world.graph("t/g", &format!("start: a\nnodes:\n{node}"));
+    let run = world.start_run("t/g");
+    let _ended = world.settled(&run);
+    assert_eq!(peer.heard().len(), 1);
+    // Nothing was sent: nobody listens there.
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    tool(
+        &world,
+        "nobody",
+        gone,
+        "effect: at_most_once",
+        "url: \"http://HOST/a\"",
+    );
+    let _failed = call(&world, "nobody", &json!({}))
+        .code(1)
+        .tells(&["no connection"]);
+}
+
+#[test]
+fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
+    let world = World::new();
+    let large = format!(
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
+        "x".repeat((8 << 20) + 1)
+    );
+    let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(1 << 20));
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort".to_owned();
+    let gzip = answer("200 OK", "Content-Encoding: gzip\r\n", "no gzip");
+    for (name, said, told) in [
+        ("large", large, "8 MiB"),
+        ("headers", headers, ""),
+        ("cut", cut, "cut"),
+        ("gzip", gzip, "gzip"),
+        ("junk", "this is no HTTP\r\n\r\n".to_owned(), ""),
+    ] {
+        let peer = Peer::new(vec![said]);
+        tool(&world, name, peer.address, "", "url: \"http://HOST/a\"");
+        let out = call(&world, name, &json!({})).code(1).tells(&[told]);
+        assert_eq!(out.json()["metadata"]["code"], "http_failed", "{name}");
+    }
+    // It accepts, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    tool(
+        &world,
+        "silent",
+        address,
+        "",
+        "url: \"http://HOST/a\"\ntimeout: 0.2",
+    );
+    let out = call(&world, "silent", &json!({})).code(1);
+    let code = out.json()["metadata"]["code"].clone();
+    assert!(code == "timeout" || code == "http_failed", "{code}");
+    tool(
+        &world,
+        "tls",
+        address,
+        "",
+        "url: \"https://HOST/a\"\ntimeout: 0.2",
+    );
+    let _failed = call(&world, "tls", &json!({})).code(1);
+    drop(silent);
+}
+
+#[test]
+fn a_call_that_hangs_ends_with_its_run() {
+    let world = World::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    tool(
+        &world,
+        "silent",
+        address,
+        "",
+        "url: \"http://HOST/a\"\ntimeout: 600",
+    );
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {action: {item_id: t/silent}, next: b}\n  b: {type: return}",
+    );
+    let run = world.start_run("t/g");
+    let (_peer, _) = silent.accept().unwrap();
+    let _asked = world.ryectl("cancel").arg(&run).ok();
+    assert_eq!(world.settled(&run)["status"], "cancelled");
+}

@@ -1,0 +1,324 @@
+//! Tools of several files: what runs is a copy of files that were verified, and nothing beside them.
+
+use std::fs;
+
+use rye_tests::{Outcome, World};
+use serde_json::json;
+
+/// Writes a tool of Python in `t/multi`, with a helper beside it, an empty marker, and both signed.
+fn multi(world: &World) {
+    world.write(".ai/tools/t/multi/__init__.py", "");
+    world.tool(
+        "t/multi/helper.py",
+        "__version__ = \"1.0.0\"\n__tool_type__ = \"library\"\n__category__ = \"t/multi\"\n__tool_name__ = \"helper\"\n\
+         def word():\n    return \"of the helper\"\n",
+    );
+    world.python(
+        "t/multi/tool",
+        "import helper, json\nreturn {'word': helper.word(), 'json': json.dumps([1]), 'file': __file__}",
+    );
+}
+
+fn execute(world: &World, tool: &str) -> Outcome {
+    world.ryectl("execute tool").arg(tool).arg("--json").run()
+}
+
+#[test]
+fn a_tool_imports_its_own_files_from_a_copy_and_each_of_them_is_verified() {
+    let world = World::new();
+    multi(&world);
+    let out = execute(&world, "t/multi/tool").code(0).json();
+    assert_eq!(out["data"]["word"], "of the helper");
+    let trees = world.state().join("trees").display().to_string();
+    let file = out["data"]["file"].as_str().unwrap();
+    assert!(file.starts_with(&trees), "{file}");
+    // Bytecode that somebody planted, and files of other suffixes, are not in the copy.
+    let project = world.project();
+    let cache = project.join(".ai/tools/t/multi/__pycache__");
+    fs::create_dir_all(&cache).unwrap();
+    fs::write(cache.join("helper.cpython-311.pyc"), "planted").unwrap();
+    fs::write(project.join(".ai/tools/t/multi/evil.pth"), "import os").unwrap();
+    let again = execute(&world, "t/multi/tool").code(0).json();
+    assert_eq!(again["data"]["file"], file);
+    let copy = std::path::Path::new(file).parent().unwrap();
+    let mut names: Vec<_> = fs::read_dir(copy)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["__init__.py", "helper.py", "tool.py"]);
+    // A module of the standard library cannot be taken over by a file beside the tool.
+    fs::write(
+        project.join(".ai/tools/t/multi/json.py"),
+        "def dumps(x): return 'planted'\n",
+    )
+    .unwrap();
+    let _refused = execute(&world, "t/multi/tool")
+        .code(4)
+        .tells(&["json.py", "not signed"]);
+    fs::remove_file(project.join(".ai/tools/t/multi/json.py")).unwrap();
+    let helper = world.read(".ai/tools/t/multi/helper.py");
+    world.write(
+        ".ai/tools/t/multi/helper.py",
+        helper.replace("of the helper", "of somebody"),
+    );
+    let _refused = execute(&world, "t/multi/tool")
+        .code(4)
+        .tells(&["helper.py", "changed after"]);
+}
+
+#[test]
+fn a_copy_that_somebody_changes_is_not_what_runs() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    multi(&world);
+    let out = execute(&world, "t/multi/tool").code(0).json();
+    let copy = std::path::Path::new(out["data"]["file"].as_str().unwrap())
+        .parent()
+        .unwrap()
+        .to_owned();
+    for path in [copy.clone(), copy.join("helper.py")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    fs::write(copy.join("helper.py"), "def word(): return 'forged'\n").unwrap();
+    fs::write(copy.join("json.py"), "def dumps(x): return 'planted'\n").unwrap();
+    let again = execute(&world, "t/multi/tool").code(0).json();
+    assert_eq!(again["data"], out["data"]);
+}
+
+#[test]
+fn a_cached_node_looks_at_all_files_of_its_tool() {
+    let world = World::new();
+    multi(&world);
+    let action = "action: {item_id: t/multi/tool}, cache_result: true, assign: {word: \"${result.word}\"}, next: b";
+    let b = "  b: {type: return, output: {word: \"${state.word}\"}}";
+    world.graph("t/g", &format!("start: a\nnodes:\n  a: {{{action}}}\n{b}"));
+    let said = || {
+        let run = world.start_run("t/g");
+        world.settled(&run)["output"]["word"].clone()
+    };
+    assert_eq!(
+        (said(), said()),
+        (json!("of the helper"), json!("of the helper"))
+    );
+    let helper = world.read(".ai/tools/t/multi/helper.py");
+    world.tool(
+        "t/multi/helper.py",
+        &helper.replace("of the helper", "another"),
+    );
+    assert_eq!(said(), json!("another"));
+}
+
+#[test]
+fn node_runs_a_module_with_what_it_imports_from_the_copy() {
+    let world = World::new();
+    let head = |name: &str| {
+        format!(
+            "export const VERSION = \"1.0.0\";\nexport const CATEGORY = \"t/js\";\nexport const NAME = \"{name}\";\n\
+             export const EXECUTOR_ID = \"rye/core/runtimes/node/node\";\n"
+        )
+    };
+    let helper = format!(
+        "{}export const word = () => 'of the module';\n",
+        head("helper")
+    );
+    world.tool("t/js/helper.mjs", &helper);
+    let tool = format!(
+        "{}export const CONFIG_SCHEMA = {{type: 'object', properties: {{n: {{type: 'integer'}}}}}};\n\
+         import {{ word }} from './helper.mjs';\nimport {{ readFileSync }} from 'node:fs';\n\
+         const params = JSON.parse(readFileSync(0));\n\
+         console.log(JSON.stringify({{ word: word(), params, argv: process.argv.slice(2) }}));\n",
+        head("tool")
+    );
+    world.tool("t/js/tool.mjs", &tool);
+    let run = |params: &str| {
+        let execute = world.ryectl("execute tool t/js/tool --json --params");
+        execute.arg(params).run()
+    };
+    let out = run(r#"{"n": 1}"#).code(0).json();
+    let project = world.project().display().to_string();
+    let expected =
+        json!({"word": "of the module", "params": {"n": 1}, "argv": ["--project-path", project]});
+    assert_eq!(out["data"], expected);
+    let _refused = run(r#"{"n": "x"}"#).code(2).tells(&["`n`"]);
+    world.write(".ai/tools/t/js/unsigned.js", "1\n");
+    let _refused = run("{}").code(4).tells(&["unsigned.js", "not signed"]);
+}
+
+/// Writes a tool in `t/multi` that reads `words.json`, which nobody can sign.
+fn with_data(world: &World) {
+    multi(world);
+    world.write(".ai/tools/t/multi/words.json", r#"{"word": "of the data"}"#);
+    world.python(
+        "t/multi/reader",
+        "import json, os\nwith open(os.path.join(os.path.dirname(__file__), 'words.json')) as f:\n    return json.load(f)",
+    );
+}
+
+fn lock(world: &World, words: &str) -> Outcome {
+    world.ryectl(&format!("lock {words}")).run()
+}
+
+#[test]
+fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed() {
+    let world = World::new();
+    with_data(&world);
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["words.json", "lock create t/multi/reader"]);
+    let _covered = lock(&world, "create t/multi/reader")
+        .code(0)
+        .tells(&["words.json", "nobody signed"]);
+    let out = execute(&world, "t/multi/reader").code(0).json();
+    assert_eq!(out["data"]["word"], "of the data");
+    let listed = lock(&world, "ls --json").code(0).json();
+    let path = ".ai/lockfiles/t/multi/reader@1.0.0.lock.json";
+    let whole = world.project().join(path);
+    assert_eq!(
+        listed,
+        json!([{"tool": "t/multi/reader", "version": "1.0.0", "space": "project", "path": whole}])
+    );
+    let _as_locked = lock(&world, "verify").code(0);
+    let words = ".ai/tools/t/multi/words.json";
+    let before = world.read(words);
+    world.write(words, before.replace("data", "dada"));
+    let told = [
+        "verified_deps.files.words.json",
+        path,
+        "lock create t/multi/reader",
+    ];
+    let _refused = execute(&world, "t/multi/reader").code(4).tells(&told);
+    let _refused = lock(&world, "verify t/multi/reader").code(1).tells(&told);
+    world.write(words, before);
+    let _same = execute(&world, "t/multi/reader").code(0);
+}
+
+#[test]
+fn every_part_of_a_tool_is_what_it_was_locked_as_or_it_does_not_run() {
+    let world = World::new();
+    with_data(&world);
+    let helper = world.read(".ai/tools/t/multi/helper.py");
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    // Signed by the same user, and still not what was locked.
+    world.tool(
+        "t/multi/helper.py",
+        &helper.replace("of the helper", "another"),
+    );
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["verified_deps.files.helper.py"]);
+    world.tool("t/multi/helper.py", &helper);
+    world.write(".ai/tools/t/multi/more.json", "{}");
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["more.json", "no lock covers it"]);
+    fs::remove_file(world.project().join(".ai/tools/t/multi/more.json")).unwrap();
+    fs::remove_file(world.project().join(".ai/tools/t/multi/__init__.py")).unwrap();
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["verified_deps", "lock create"]);
+}
+
+#[test]
+fn what_is_changed_while_a_graph_runs_fails_the_node_that_would_run_it() {
+    let world = World::new();
+    with_data(&world);
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    let change = "a: {action: {item_id: rye/bash, params: {command: \"echo >> .ai/tools/t/multi/words.json\"}}, next: b}";
+    world.graph(
+        "t/g",
+        &format!("start: a\nnodes:\n  {change}\n  b: {{action: {{item_id: t/multi/reader}}, next: c}}\n  c: {{type: return}}"),
+    );
+    let run = world.start_run("t/g");
+    let ended = world.settled(&run);
+    assert_eq!(ended["error"]["code"], "lock_mismatch", "{ended}");
+}
+
+#[test]
+fn a_lock_that_nobody_signed_holds_nothing_and_one_of_a_foreign_hand_refuses() {
+    let world = World::new();
+    with_data(&world);
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    let path = ".ai/lockfiles/t/multi/reader@1.0.0.lock.json";
+    let signed = world.read(path);
+    world.write(
+        path,
+        signed.replace("\"lockfile_version\": 1", "\"lockfile_version\": 2"),
+    );
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["reader@1.0.0.lock.json", "changed after"]);
+    let mut unsigned: serde_json::Value = serde_json::from_str(&signed).unwrap();
+    unsigned.as_object_mut().unwrap().remove("_signature");
+    world.write(path, unsigned.to_string());
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .tells(&["words.json", "no lock covers it"]);
+    let standing = lock(&world, "verify --json").code(1).json();
+    assert_eq!(standing[0]["standing"], "not signed");
+    fs::remove_file(world.project().join(".ai/tools/t/multi/words.json")).unwrap();
+    let out = world
+        .ryectl("execute tool t/multi/tool --json --trace")
+        .run();
+    let out = out.code(0).json();
+    assert_eq!(out["data"]["word"], "of the helper");
+    assert!(!out["trace"].to_string().contains("\"lock\""));
+}
+
+#[test]
+fn what_is_wrong_with_an_anchor_is_told_with_its_line() {
+    let world = World::new();
+    for (name, anchor, told) in [
+        (
+            "key",
+            "{enabled: true, mod: always}",
+            "did you mean `mode`?",
+        ),
+        (
+            "mode",
+            "{enabled: true, mode: sometimes}",
+            "`auto`, `always` or `never`",
+        ),
+        (
+            "root",
+            "{enabled: true, mode: always, root: home}",
+            "`tool_parent`",
+        ),
+        (
+            "links",
+            "{enabled: true, mode: always, links: [../..]}",
+            "names of directories",
+        ),
+    ] {
+        let text = format!(
+            "version: \"1.0.0\"\nexecutor_id: rye/core/runtimes/bash\ncategory: t\nname: {name}\n\
+             anchor: {anchor}\nconfig: {{script: cat}}\n"
+        );
+        world.tool(&format!("t/{name}.yaml"), &text);
+        let id = format!("t/{name}");
+        let file = format!("{name}.yaml");
+        let _refused = execute(&world, &id).code(2).tells(&[&file, "line 6", told]);
+    }
+}
+
+#[test]
+fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    // Stands for uv: tells how it was called, and what it was given to run.
+    let uv = world.write("uv", "#!/bin/sh\nprintf '{\"args\": \"%s\", \"file\": \"%s\"}' \"$*\" \"$(grep -c requires-python \"$5\")\"\n");
+    fs::set_permissions(&uv, fs::Permissions::from_mode(0o755)).unwrap();
+    let _daemon = world.start(&format!("interpreters: {{RYE_UV: {}}}\n", uv.display()));
+    world.tool(
+        "t/needs.py",
+        "# /// script\n# requires-python = \">=3.11\"\n# ///\n__version__ = \"1.0.0\"\n\
+         __executor_id__ = \"rye/core/runtimes/python/uv\"\n__category__ = \"t\"\n__tool_name__ = \"needs\"\n",
+    );
+    let out = execute(&world, "t/needs").code(0).json();
+    let project = world.project().display().to_string();
+    let args =
+        format!("run --quiet --no-project --script /proc/self/fd/3 --project-path {project}");
+    assert_eq!(out["data"]["args"], args);
+    // It was handed what was signed.
+    assert_eq!(out["data"]["file"], "1");
+}
