@@ -3,6 +3,7 @@
 mod budget;
 mod capability;
 mod graph;
+mod logs;
 mod new;
 mod thread;
 mod values;
@@ -18,6 +19,7 @@ use rye_core::model::Status;
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
+pub(crate) use self::logs::Logs;
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
@@ -195,6 +197,13 @@ pub(crate) enum Verb {
     /// Shows what `run` shows: a line per step, or what the model of a thread says; then the result. Ctrl-C leaves; the run continues.
     #[command(after_help = "Example:\n  ryectl attach app-deploy-1767225600-abcdefghij")]
     Attach(Watch),
+    /// Print what the tools of a run print, as it comes
+    ///
+    /// Both streams, in the order in which they were read. The last eight to sixteen megabytes are kept.
+    #[command(
+        after_help = "Examples:\n  ryectl logs app-deploy-1767225600-abcdefghij -f\n  ryectl logs app-deploy-1767225600-abcdefghij --node build --item 3 --tail 50"
+    )]
+    Logs(Logs),
     /// Print what has happened in a run
     #[command(
         after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"

@@ -429,7 +429,7 @@ impl Client {
         Ok(Transcript::new(self.clone(), stream))
     }
 
-    fn runs(&self) -> RunsClient<Channel> {
+    pub(crate) fn runs(&self) -> RunsClient<Channel> {
         RunsClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
@@ -476,7 +476,7 @@ impl Client {
         }
     }
 
-    fn answer<T>(&self, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
+    pub(crate) fn answer<T>(&self, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
         match result {
             Ok(response) => Ok(response.into_inner()),
             Err(status) => Err(Error::from_status(&self.socket, status)),

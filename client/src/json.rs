@@ -8,7 +8,7 @@ mod transcript;
 
 use std::collections::{HashMap, HashSet};
 
-use rye_core::model::{Object, RunKind, Status};
+use rye_core::model::{Object, Printed, RunKind, Status};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde::{Serialize, Serializer};
@@ -81,8 +81,13 @@ pub struct RunError {
     pub node: Option<String>,
     /// For programs.
     pub code: String,
+    /// What kind of failure it is, if that was asked.
+    pub class: Option<String>,
     /// Whether the same may succeed later.
     pub retryable: bool,
+    /// How the process ended that failed, if one did.
+    #[serde(flatten)]
+    pub process: Option<Printed>,
 }
 
 /// A suppressed error: the run continued after it.
@@ -171,6 +176,9 @@ pub struct Step {
     pub cache_hit: bool,
     /// Its error.
     pub error: Option<String>,
+    /// How the process ended that failed, if one did.
+    #[serde(flatten)]
+    pub process: Option<Printed>,
 }
 
 /// A run with its child runs: `tree --json`, and the elements of `ps --tree --json`.
@@ -414,8 +422,19 @@ impl RunError {
             message: error.message.clone(),
             node: some(&error.node),
             code: error.code.clone(),
+            class: some(&error.class),
             retryable: error.retryable,
+            process: error.process.clone().map(printed),
         }
+    }
+}
+
+fn printed(end: v1::ProcessEnd) -> Printed {
+    Printed {
+        exit_code: end.exit_code,
+        signal: end.signal,
+        stdout_tail: end.stdout_tail,
+        stderr_tail: end.stderr_tail,
     }
 }
 
@@ -479,6 +498,7 @@ impl From<v1::Step> for Step {
             elapsed_ms: step.elapsed_ms,
             cache_hit: step.cache_hit,
             error: step.error,
+            process: step.process.map(printed),
         }
     }
 }

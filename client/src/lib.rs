@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod events;
 pub mod exit;
 pub mod json;
+pub mod logs;
 pub mod transcript;
 
 pub use client::Client;

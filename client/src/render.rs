@@ -12,7 +12,7 @@ pub(crate) mod transcript;
 pub(crate) mod turns;
 
 use rye_client::json;
-use rye_core::model::Raisable;
+use rye_core::model::{Printed, Raisable};
 use serde_json::Value;
 
 /// Whether text may be coloured.
@@ -173,6 +173,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("continues", run.continuation_of.clone()),
         ("continued by", run.continued_by.clone()),
     ]);
+    let process = run.error.as_ref().and_then(|error| error.process.as_ref());
     let errors = run.errors.iter().map(|error| {
         format!(
             "suppressed at step {} ({}): {}",
@@ -182,6 +183,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         )
     });
     let parts: Vec<String> = std::iter::once(head)
+        .chain(process.map(printed))
         .chain(errors)
         .chain(body(run))
         .collect();
@@ -215,6 +217,11 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
 pub(crate) fn failure(error: &json::RunError) -> String {
     let place = error.node.as_ref().map(|node| format!("node {node}: "));
     format!("{}{}", place.unwrap_or_default(), error.message)
+}
+
+/// How a process ended that failed and what it printed last.
+pub(crate) fn printed(end: &Printed) -> String {
+    end.lines().join("\n")
 }
 
 /// The command that resumes a suspended run.

@@ -10,6 +10,7 @@ mod graph;
 mod init;
 mod keys;
 mod local;
+mod logs;
 mod models;
 mod new;
 mod objects;
@@ -138,6 +139,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Steps(one) => runs::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Attach(watch) => run::watch(&watch, session).await,
+        Verb::Logs(asked) => logs::logs(asked, session).await,
         Verb::Events(events) => runs::events(&events, session).await,
         Verb::Transcript(asked) => transcript::transcript(&asked, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,

@@ -16,6 +16,7 @@ use rye_core::model::{Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 use serde_json::Value;
 
+use crate::async_log::{self, Wanted};
 use crate::index::Asked;
 use crate::inspect::Inspector;
 use crate::journal::{
@@ -212,6 +213,13 @@ impl Visible {
     /// Resolves when it has ended or is suspended.
     pub async fn settled(&self) -> Result<(), Error> {
         self.supervisor.settled(&self.id).await
+    }
+
+    /// What its tools print, as far as it is wanted.
+    pub fn logs(&self, wanted: Wanted) -> async_log::Reader {
+        let services = self.supervisor.services();
+        let gate = services.projects.gate_of(Path::new(&self.spec.project));
+        async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
     }
 
     /// The run as it is now.

@@ -8,12 +8,13 @@
 //! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`Envelope`]; there is no
 //! error type.
 
+mod live;
 mod outcome;
 mod primaries;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
@@ -22,13 +23,14 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::Certainty;
-use rye_core::model::{Failure, KillReceipt, Object, RunKind, Spec};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, RunKind, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use serde_json::Value;
 use tracing::Instrument as _;
 
-use self::outcome::{declared_failure, judge, reported_failure};
+use self::live::Live;
+use self::outcome::{declared_failure, judge, printed, reported_failure};
 use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal};
 use crate::config::Config;
 use crate::memo::Memo;
@@ -44,6 +46,9 @@ use crate::task;
 
 /// Compiled schemas that are kept; more tools than this in use at once are compiled again.
 const MOST_SCHEMAS: usize = 1000;
+
+/// How long a run that is to stop waits until what its tools printed is written.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The code of an action that a layer of the run does not allow.
 const DENIED: &str = "permission_denied";
@@ -238,6 +243,7 @@ impl Dispatcher {
             is_ready: _,
         } = prepared;
         let mut work = Work::default();
+        let is_native = matches!(&plan, Ok(Plan::Native(_)));
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
         let done = match plan {
             Ok(Plan::Native(call)) => native_call(call, cx, &mut work).await,
@@ -274,6 +280,18 @@ impl Dispatcher {
                 (Value::Null, Some(failure))
             }
         };
+        // What a tool of ours answers is known; the words of others are theirs.
+        let failure = failure.map(|failure| {
+            let failure = if is_native {
+                failure.decided()
+            } else {
+                failure
+            };
+            Failure {
+                printed: work.printed.take().map(Box::new),
+                ..failure
+            }
+        });
         Reply {
             envelope: Envelope {
                 item,
@@ -286,7 +304,6 @@ impl Dispatcher {
             stopped: work.stopped,
             receipt: work.receipt,
             certainty: work.certainty,
-            stderr: work.stderr,
         }
     }
 
@@ -296,7 +313,9 @@ impl Dispatcher {
         cx: &AttemptCtx,
         work: &mut Work,
     ) -> Result<Value, Box<Unsuccessful>> {
-        let timeout = plan.process.timeout;
+        let seconds = plan.process.timeout.as_secs_f64();
+        let limit = format!("{seconds} s (more with {})", plan.time_set_by);
+        let program = plan.process.program.clone();
         let running = self
             .spawner
             .start(plan.process, &plan.tag)
@@ -305,21 +324,27 @@ impl Dispatcher {
         work.certainty = Certainty::Unknown;
         cx.note_process(running.identity().clone());
         let stopper = Stopper::new();
+        let live = Live::new(&cx.voice, plan.answer);
         let exited = tokio::select! {
-            exited = running.finish(stopper.listen()) => exited,
+            exited = running.telling(live.tap()).finish(stopper.listen()) => exited,
             never = forward_stop(&cx.stop, &stopper) => match never {},
+            never = cx.voice.write() => match never {},
         };
+        tokio::select! {
+            () = live.close() => {}
+            () = out_of_patience(&cx.stop) => {}
+        }
         let exited = exited.map_err(|error| refused(&error))?;
         work.stopped = matches!(
             exited.ended_by,
             Some(StopReason::Cancel | StopReason::Kill { .. })
         );
         work.receipt.merge(exited.receipt.clone());
-        work.stderr.clone_from(&exited.stderr.bytes);
+        work.printed = Some(printed(plan.answer, &exited));
         if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
             work.certainty = Certainty::Known;
         }
-        judge(plan.answer, &exited, timeout)
+        judge(plan.answer, &program, &exited, &limit)
     }
 }
 
@@ -342,7 +367,9 @@ async fn native_call(
     let called = tokio::select! {
         called = native::call(call.tool, call.params, &session) => called,
         () = task::sleep(call.timeout) => {
-            return Err(timed_out(call.timeout.unwrap_or_default()).into());
+            let mut failure = timed_out(call.timeout.unwrap_or_default());
+            failure.message.push_str(" (more with `timeout` of the node)");
+            return Err(failure.into());
         }
         () = cx.stop.due() => {
             work.stopped = true;
@@ -360,6 +387,12 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
         && item.kind == ItemKind::Tool
         && order.primary == Primary::Execute
         && order.origin.spec.kind == RunKind::Graph
+}
+
+/// Resolves when a run that is to stop has waited long enough for the files of its project.
+async fn out_of_patience(stop: &Stop) {
+    stop.due().await;
+    task::sleep(Some(LOG_PATIENCE)).await;
 }
 
 /// Carries the run's stop signal to the process of its call, as it grows more urgent.
@@ -380,7 +413,8 @@ struct Work {
     stopped: bool,
     receipt: KillReceipt,
     certainty: Certainty,
-    stderr: Vec<u8>,
+    /// How its process ended, if it had one.
+    printed: Option<Printed>,
 }
 
 impl Default for Work {
@@ -389,7 +423,7 @@ impl Default for Work {
             stopped: false,
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverStarted,
-            stderr: Vec::new(),
+            printed: None,
         }
     }
 }

@@ -29,6 +29,7 @@ mod model_server;
 mod native;
 mod nested;
 mod policy;
+mod printed;
 mod tool;
 mod trust;
 

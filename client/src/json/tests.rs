@@ -85,6 +85,7 @@ fn the_result_of_a_run_has_every_member_on_every_outcome() {
             node: "n".to_owned(),
             code: "node_error".to_owned(),
             retryable: false,
+            ..v1::RunError::default()
         }),
         ..run()
     };

@@ -89,6 +89,7 @@ impl Steps {
             node,
             retries,
             due,
+            by,
             ..
         }) = event
         {
@@ -97,7 +98,15 @@ impl Steps {
             // The failure behind which a run was suspended was shown when it was suspended.
             let why = self.failed.take();
             let why = why.map_or_else(String::new, |why| format!("{icon} ({why}) "));
-            return Some(Line::Done(format!("{head} {why}retry {retries} in {wait}")));
+            let by = in_line(by);
+            let asked = match &*by {
+                "node" => "by `retry` of the node".to_owned(),
+                "resume" => "by `resume`".to_owned(),
+                _ => format!("by hook {by}"),
+            };
+            return Some(Line::Done(format!(
+                "{head} {why}retry {retries} in {wait} ({asked})"
+            )));
         }
         let Event::Graph(GraphEvent::StepCompleted {
             step,

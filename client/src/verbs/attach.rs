@@ -314,9 +314,22 @@ pub(super) async fn tell_suspended(
     };
     output.note(&format!("suspended: {}", render::suspension(why)));
     if let Some(error) = &run.error {
-        output.note(&format!("it failed: {}", render::failure(error)));
+        tell_failure(error, output);
     }
     tell_way_on(client, run, output).await
+}
+
+/// Notes behind which failure a run is suspended.
+fn tell_failure(error: &json::RunError, output: &mut Output) {
+    output.note(&format!("it failed: {}", render::failure(error)));
+    tell_printed(error, output);
+}
+
+/// Notes how the process ended that failed, and what it printed last.
+pub(super) fn tell_printed(error: &json::RunError, output: &mut Output) {
+    if let Some(process) = &error.process {
+        output.note(&render::printed(process));
+    }
 }
 
 /// Notes which suspended child run a suspended run waits for, and how it is resumed.
@@ -340,7 +353,7 @@ pub(super) async fn tell_way_on(
         let reason = render::suspension(why);
         output.note(&format!("{} is suspended: {reason}", child.run_id));
         if let Some(error) = &child.error {
-            output.note(&format!("it failed: {}", render::failure(error)));
+            tell_failure(error, output);
         }
         needed = why;
     }
@@ -410,6 +423,7 @@ async fn end(
         | Status::Completed => {
             if let Some(error) = &record.error {
                 output.error(&render::failure(error));
+                tell_printed(error, output);
             }
         }
     }

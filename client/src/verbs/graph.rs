@@ -74,7 +74,10 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
         attach::tell_suspended(&client, &record, output).await?;
     }
     match (&record.error, result["error"].as_str()) {
-        (Some(error), _) => output.error(&render::failure(error)),
+        (Some(error), _) => {
+            output.error(&render::failure(error));
+            attach::tell_printed(error, output);
+        }
         (None, Some(error)) => output.error(error),
         (None, None) => {}
     }

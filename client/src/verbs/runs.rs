@@ -135,6 +135,11 @@ pub(super) async fn steps(run: &RunId, session: &mut Session) -> Result<Exit, Fa
     match output.format() {
         Format::Json => output.json(&steps)?,
         Format::Text => {
+            let failed = steps.iter().filter_map(|step| {
+                let printed = render::printed(step.process.as_ref()?);
+                Some(format!("\nstep {} {}\n{printed}", step.step, step.node))
+            });
+            let failed: Vec<String> = failed.collect();
             let rows: Vec<[String; 5]> = steps
                 .into_iter()
                 .map(|step| {
@@ -152,6 +157,9 @@ pub(super) async fn steps(run: &RunId, session: &mut Session) -> Result<Exit, Fa
                 ["STEP", "NODE", "STATUS", "TIME", "ERROR"],
                 &rows,
             ))?;
+            for printed in failed {
+                output.line(&printed)?;
+            }
         }
     }
     Ok(Exit::Done)

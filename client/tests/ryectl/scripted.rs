@@ -225,6 +225,15 @@ impl Runs for Answers {
         Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
 
+    type LogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogsResponse, Status>> + Send>>;
+
+    async fn logs(
+        &self,
+        _request: Request<v1::LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        Ok(Response::new(Box::pin(tokio_stream::empty())))
+    }
+
     async fn start(
         &self,
         request: Request<v1::StartRequest>,

@@ -41,7 +41,7 @@ use serde_json::Value;
 use crate::capability::Primary;
 use crate::expr::{self, Condition};
 use crate::id::{ItemKind, ItemRef};
-use crate::model::{Durability, Effect, Failure, Object, Recovery};
+use crate::model::{Durability, Effect, Failure, Object, Recovery, Slot, attempt_name};
 use crate::money::Usd;
 use crate::yaml;
 
@@ -177,6 +177,11 @@ impl Graph {
     /// inputs the graph does not declare. A failure has the code `input_validation_failed` and names each input.
     pub fn inputs(&self, given: Object) -> Result<(Object, Vec<String>), Failure> {
         self.inputs.resolve(given)
+    }
+
+    /// What people call the attempt `slot` of a node: `build`, `build[3]`.
+    pub fn attempt_name(&self, node: &str, slot: Slot) -> String {
+        attempt_name(node, slot)
     }
 
     /// Every use of an item: of nodes in the order of the file, then of hooks.

@@ -20,7 +20,7 @@
 //! before each node and before each item. A walker made from a record with attempts in flight repeats those first,
 //! with the same `_now` and the same keys; an at-most-once one suspends the run as `uncertain`, one that is a
 //! child run is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
-//! follows a failure is decided in this order: the node's `retry`, the hooks of the `error` event, the node's
+//! follows a failure is decided in this order: the node's `retry`, beyond which nobody tries it again, the hooks of the `error` event, the node's
 //! `on_error` edge, the graph's `on_error`.
 
 mod ending;

@@ -295,7 +295,8 @@ impl Page {
             self.head(*step, &plain(node));
         }
         if let Some(text) = entry(event) {
-            self.push(format!("- {at} {text}"));
+            let printed = printed(event);
+            self.push(format!("- {at} {text}{printed}"));
         }
     }
 
@@ -389,6 +390,16 @@ impl Page {
         lines.push_str("```\n\n");
         lines
     }
+}
+
+/// What the process of a failed step printed last, as a quotation below its entry.
+fn printed(event: &Event) -> String {
+    let Event::Graph(GraphEvent::StepFailed { error, .. }) = event else {
+        return String::new();
+    };
+    let lines = error.printed.iter().flat_map(|end| end.lines());
+    let lines = lines.map(|line| format!("\n  > {}  ", plain(line.trim())));
+    lines.collect()
 }
 
 /// What the history says of an event, if it says anything.

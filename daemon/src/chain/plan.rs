@@ -65,6 +65,8 @@ pub struct ProcessPlan {
     pub tag: String,
     /// How to read what it prints.
     pub answer: Answer,
+    /// What sets its time, for whoever needs more of it.
+    pub time_set_by: &'static str,
 }
 
 /// The plan of `chain` with `params`, which have been checked against the tool's schema. It may take no longer than
@@ -93,8 +95,9 @@ pub fn plan(
         }
         Terminal::Process => {
             let mut plan = process(chain, &params, origin, config, offer)?;
-            if let Some(timeout) = timeout {
-                plan.process.timeout = plan.process.timeout.min(timeout);
+            if let Some(timeout) = timeout.filter(|timeout| *timeout < plan.process.timeout) {
+                plan.process.timeout = timeout;
+                plan.time_set_by = "`timeout` of the node";
             }
             Ok(Plan::Process(Box::new(plan)))
         }
@@ -157,6 +160,7 @@ fn process(
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
         answer: Answer::Json,
+        time_set_by: "`config.timeout` of the tool, else the setting `limits.tool_timeout_seconds`",
     })
 }
 
@@ -235,6 +239,7 @@ fn shell(
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
         answer: Answer::Shell,
+        time_set_by: "`timeout` in the params of `rye/bash`",
     })
 }
 

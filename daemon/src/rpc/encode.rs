@@ -6,7 +6,7 @@ use rye_core::error::beginning;
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Chunks, Failure, KillReceipt, Run, RunKind, Status, Suspension};
+use rye_core::model::{Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -149,6 +149,17 @@ fn failure(error: &Failure) -> v1::RunError {
         node: error.node.clone().unwrap_or_default(),
         code: error.code.clone(),
         retryable: error.retryable,
+        class: error.class.as_deref().unwrap_or_default().to_owned(),
+        process: error.printed.as_deref().map(printed),
+    }
+}
+
+fn printed(printed: &Printed) -> v1::ProcessEnd {
+    v1::ProcessEnd {
+        exit_code: printed.exit_code,
+        signal: printed.signal,
+        stdout_tail: printed.stdout_tail.clone(),
+        stderr_tail: printed.stderr_tail.clone(),
     }
 }
 
@@ -253,6 +264,7 @@ pub(super) fn step(step: StepLine) -> v1::Step {
         status: step.status.as_str().to_owned(),
         elapsed_ms: step.elapsed_ms,
         cache_hit: step.cache_hit,
+        process: step.printed.as_deref().map(printed),
         error: step.error,
     }
 }

@@ -12,8 +12,9 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
-use super::{decode, encode, stream, visible};
+use super::{decode, encode, logs, stream, visible};
 use crate::access::{Access, Actionable, Visible};
+use crate::async_log::Wanted;
 use crate::journal::{Extract, Filter};
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
@@ -361,6 +362,21 @@ impl Runs for RunsService {
         };
         let reader = run.transcript(extract).await?;
         Ok(Response::new(Box::pin(stream::transcript(reader))))
+    }
+
+    type LogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogsResponse, Status>> + Send>>;
+
+    async fn logs(&self, request: Request<v1::LogsRequest>) -> Answer<Self::LogsStream> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.access.visible(&caller, &id).await?;
+        let wanted = Wanted {
+            node: decode::given(&request.node),
+            item: decode::given(&request.item),
+        };
+        let reader = run.logs(wanted);
+        let lines = logs::Lines::new(run, reader, request.tail, request.follow);
+        Ok(Response::new(Box::pin(lines.into_stream())))
     }
 
     type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;

@@ -410,6 +410,9 @@ pub struct Step {
     /// Why it failed.
     #[prost(string, optional, tag = "6")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
+    /// How the process ended that failed; absent if none did.
+    #[prost(message, optional, tag = "7")]
+    pub process: ::core::option::Option<ProcessEnd>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateRequest {
@@ -491,6 +494,33 @@ pub struct TranscriptVerdict {
     /// Bytes of both.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Only of this node, or of this tool of a thread; empty means all.
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    /// Only of this item of it: what stands in the brackets, the position of an item or the name of a branch; empty means all.
+    #[prost(string, tag = "3")]
+    pub item: ::prost::alloc::string::String,
+    /// Only so many of the last lines; absent means all that are kept, which are the last eight to sixteen megabytes.
+    #[prost(uint32, optional, tag = "4")]
+    pub tail: ::core::option::Option<u32>,
+    /// Whether to stay until the run has ended or is suspended.
+    #[prost(bool, tag = "5")]
+    pub follow: bool,
+}
+/// Lines that one attempt printed, one after the other.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsResponse {
+    /// The attempt, such as `step 3 build\[1\]`; empty for a remark of the daemon's own, such as that lines were lost.
+    #[prost(string, tag = "1")]
+    pub heading: ::prost::alloc::string::String,
+    /// Whole lines, of both streams in the order in which they were read. A line of more than 16 KiB stands as several.
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
 }
 /// More of what the model of a thread says, as it comes. It is the one thing that leaves the daemon before it is on disk: it has no
 /// cursor, comes to nobody twice, and may be taken back by a reset. It comes behind the `step_start` of its try and before the
@@ -641,6 +671,26 @@ pub struct RunError {
     /// Whether another try may succeed.
     #[prost(bool, tag = "4")]
     pub retryable: bool,
+    /// What kind of failure it is: `transient`, `permanent`, `rate_limited`, `cancelled`, `graph_failed`; empty if nobody asked.
+    #[prost(string, tag = "5")]
+    pub class: ::prost::alloc::string::String,
+    /// How the process ended that failed; absent if none did.
+    #[prost(message, optional, tag = "6")]
+    pub process: ::core::option::Option<ProcessEnd>,
+}
+/// How a process ended that failed, and what it printed last: of each stream at most twenty lines and four kilobytes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessEnd {
+    /// Its exit code, if it exited.
+    #[prost(int32, optional, tag = "1")]
+    pub exit_code: ::core::option::Option<i32>,
+    /// The signal that ended it, if one did.
+    #[prost(int32, optional, tag = "2")]
+    pub signal: ::core::option::Option<i32>,
+    #[prost(string, tag = "3")]
+    pub stdout_tail: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub stderr_tail: ::prost::alloc::string::String,
 }
 /// An error that the graph went past.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1939,6 +1989,28 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Transcript"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What the tools of a run print; with `follow`, as it comes, until the run has ended or is suspended.
+        pub async fn logs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LogsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LogsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Logs");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Logs"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2057,6 +2129,17 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::TranscriptRequest>,
         ) -> std::result::Result<tonic::Response<Self::TranscriptStream>, tonic::Status>;
+        /// Server streaming response type for the Logs method.
+        type LogsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LogsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What the tools of a run print; with `follow`, as it comes, until the run has ended or is suspended.
+        async fn logs(
+            &self,
+            request: tonic::Request<super::LogsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::LogsStream>, tonic::Status>;
     }
     /// Runs: starting, watching and ending them.
     #[derive(Debug)]
@@ -2857,6 +2940,52 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = TranscriptSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Logs" => {
+                    #[allow(non_camel_case_types)]
+                    struct LogsSvc<T: Runs>(pub Arc<T>);
+                    impl<
+                        T: Runs,
+                    > tonic::server::ServerStreamingService<super::LogsRequest>
+                    for LogsSvc<T> {
+                        type Response = super::LogsResponse;
+                        type ResponseStream = T::LogsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LogsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::logs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LogsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -130,6 +130,16 @@ impl HookAction {
     }
 }
 
+impl Hook {
+    /// Whether trying a failed node again is all that it ever answers.
+    pub fn only_retries(&self) -> bool {
+        let HookAction::Control(answer) = &self.action else {
+            return false;
+        };
+        matches!(Control::parse(answer), Ok(Some(Control::Retry { .. })))
+    }
+}
+
 /// Whose grant the action of a hook needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authority {

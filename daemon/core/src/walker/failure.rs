@@ -8,6 +8,7 @@ use super::evaluate::Assigned;
 use super::items::ITEM_FAILED;
 use super::step::Done;
 use super::{Turn, Walker, jitter};
+use crate::bounds;
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::expr::Vars;
@@ -18,6 +19,15 @@ use crate::model::{
     Suspension,
 };
 use crate::policy::Classification;
+
+/// Who asks for the tries that a node grants itself.
+const BY_NODE: &str = "node";
+
+/// The state key that tells of the last failure.
+const LAST_ERROR: &str = "_last_error";
+
+/// Bytes of the result of what failed that are kept beside its error; a longer one is in the record of its step.
+const MOST_RESULT: usize = 64 * 1024;
 
 /// Where the walk goes after a failure that is not tried again.
 enum Onward {
@@ -75,8 +85,10 @@ impl Walker {
         repeat: Repeat,
         events: &mut Vec<Event>,
     ) {
-        let failure = failure.at(&step.node);
         let class = self.classify(&failure, result);
+        let mut failure = failure.at(&step.node);
+        let category = || class.category.as_str().into();
+        failure.class.get_or_insert_with(category);
         let event = Event::Graph(GraphEvent::StepFailed {
             step: step.number,
             node: step.node.to_string(),
@@ -95,7 +107,7 @@ impl Walker {
         if let Some(retry) = retry
             && self.may_retry(&step.node, retry.max)
         {
-            self.retry(now, step, retry.backoff, "node", events);
+            self.retry(now, step, retry.backoff, BY_NODE, events);
         } else if !self.ask_about_failure(now, step, events) {
             self.give_up(now, step, None, Onward::AsDeclared, events);
         }
@@ -122,6 +134,12 @@ impl Walker {
             ("step_count", json!(step.number)),
         ]);
         self.open_round(now, HookEvent::Error, context, events)
+    }
+
+    /// Whether the node says itself how often it is tried again: then nobody else tries it.
+    pub(super) fn bounds_retries(&self, node: &str) -> bool {
+        let node = self.graph.nodes.get(node);
+        node.is_some_and(|node| node.retry.is_some())
     }
 
     fn may_retry(&self, node: &str, max: u32) -> bool {
@@ -164,7 +182,9 @@ impl Walker {
             return Turn::Again;
         };
         match control {
-            Control::Retry { max_retries } if self.may_retry(&step.node, max_retries) => {
+            Control::Retry { max_retries }
+                if !self.bounds_retries(&step.node) && self.may_retry(&step.node, max_retries) =>
+            {
                 let backoff = self.failed().map_or(Backoff::None, |failed| {
                     self.classify(&failed.error, &failed.result).backoff
                 });
@@ -236,10 +256,7 @@ impl Walker {
         let mut error = failed.error.clone();
         error.message = message.unwrap_or(error.message);
         let mut assigned = Assigned::nothing(&self.walk().vars);
-        assigned.set(
-            "_last_error",
-            json!({"node": node.name, "error": error.message}),
-        );
+        assigned.set(LAST_ERROR, last_error(node, &error, &failed.result));
         let next_node = match &onward {
             Onward::AsDeclared => node.on_error.clone(),
             Onward::Suppressed | Onward::Skipped => {
@@ -274,6 +291,16 @@ impl Walker {
         };
         self.edge(node, vars, result, now)
     }
+}
+
+/// What the state tells of a failure. Which items had ended when one failed is chance, so theirs are no part of it.
+fn last_error(node: &Node, error: &Failure, result: &Value) -> Value {
+    let mut told = error.in_state();
+    let told_of = matches!(node.work, Work::Action(_));
+    if told_of && !result.is_null() && bounds::size(result) <= MOST_RESULT {
+        told["result"] = result.clone();
+    }
+    told
 }
 
 /// What hooks see as `error`, and what a failed item collects as: the result of the action, with `status`, `error` and

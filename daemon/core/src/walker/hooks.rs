@@ -118,6 +118,9 @@ impl Walker {
         }
         let cost = (self.cost.0)().numbers();
         context.insert("cost".to_owned(), Value::Object(cost));
+        // Where the node says how often it is tried again, hooks that would try it have no say.
+        let bounded =
+            matches!(&self.walk().at, At::Failed { step, .. } if self.bounds_retries(&step.node));
         let mut notes = Vec::new();
         let hooks: Vec<u32> = {
             let view = View::new(&self.walk().vars, None, now);
@@ -126,7 +129,7 @@ impl Walker {
                 names = names.with(key, value);
             }
             self.all_hooks()
-                .filter(|(_, hook)| hook.event == event)
+                .filter(|(_, hook)| hook.event == event && !(bounded && hook.only_retries()))
                 .filter(|(_, hook)| {
                     let condition = hook.condition.as_ref();
                     condition.is_none_or(|condition| condition.holds(&names, &mut notes))

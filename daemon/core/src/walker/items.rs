@@ -416,6 +416,7 @@ fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certain
         error.code
     );
     failure.retryable = error.retryable;
+    failure.printed.clone_from(&error.printed);
     let (mut unknown_below, mut none_started) = (first.unknown_below, first.never_started);
     for (_, done, _) in failed {
         unknown_below |= done.unknown_below;

@@ -58,8 +58,7 @@ impl WorkState for State {
 
     fn suspend(&mut self, _at: Timestamp, why: &Suspension) {
         if let Some(failure) = &why.failure {
-            let error = json!({"node": failure.node, "error": failure.message});
-            self.vars.set("_last_error", error);
+            self.vars.set("_last_error", failure.in_state());
         }
         // The round that asked for it has had its will; any other resumes later.
         if let Some(round) = self.at.round_mut()
