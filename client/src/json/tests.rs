@@ -62,7 +62,7 @@ fn errors_and_suspensions_name_every_field() {
     let value = serde_json::to_value(&record).unwrap();
     assert_eq!(
         value["error"].to_string(),
-        r#"{"message":"no","node":null,"code":"node_error","retryable":false}"#
+        r#"{"message":"no","node":null,"code":"node_error","class":null,"retryable":false}"#
     );
     assert_eq!(
         value["suspend"].to_string(),

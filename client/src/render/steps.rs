@@ -269,7 +269,8 @@ mod tests {
         assert_eq!(
             steps.line(&retry, Some(Timestamp::from_ms(1_500))),
             Some(Line::Done(
-                "[graph:g] step 2/2 scrape ✗ (no route) retry 1 in 2.0s".to_owned()
+                "[graph:g] step 2/2 scrape ✗ (no route) retry 1 in 2.0s (by `retry` of the node)"
+                    .to_owned()
             ))
         );
     }
@@ -282,7 +283,7 @@ mod tests {
         );
         assert_eq!(
             done(&mut Steps::new("g", 2, Style::Plain), &retry),
-            "[graph:g] step 2/2 scrape retry 1 in 0.0s"
+            "[graph:g] step 2/2 scrape retry 1 in 0.0s (by `resume`)"
         );
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 57] = [
+const VERBS: [&str; 58] = [
     "",
     "init",
     "key",
@@ -40,6 +40,7 @@ const VERBS: [&str; 57] = [
     "steps",
     "state",
     "attach",
+    "logs",
     "events",
     "transcript",
     "wait",

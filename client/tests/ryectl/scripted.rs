@@ -416,6 +416,7 @@ impl Runs for Answers {
             elapsed_ms: 1200,
             cache_hit: false,
             error: None,
+            process: None,
         };
         Ok(Response::new(v1::StepsResponse { steps: vec![step] }))
     }
