@@ -1,5 +1,6 @@
 //! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
 
+mod approvals;
 mod budget;
 mod capability;
 mod graph;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::Status;
 
+pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
@@ -245,6 +247,21 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl resume app-deploy-1767225600-abcdefghij --raise steps=200\n  ryectl resume app-deploy-1767225600-abcdefghij --uncertain charge=done"
     )]
     Resume(Resume),
+    /// List what runs ask people and nobody has answered
+    #[command(after_help = "Example:\n  ryectl approvals --json")]
+    Approvals(Approvals),
+    /// Approve what a run asks: it goes on
+    ///
+    /// Whoever may act on a run may answer it; a run never may. The answer is checked by the schema of the question.
+    #[command(
+        after_help = "Examples:\n  ryectl approve app-deploy-1767225600-abcdefghij --comment 'looks good'\n  ryectl approve app-deploy-1767225600-abcdefghij a12 --answer '{\"replicas\": 3}'"
+    )]
+    Approve(Approve),
+    /// Deny what a run asks: its node fails
+    #[command(
+        after_help = "Example:\n  ryectl deny app-deploy-1767225600-abcdefghij --comment 'not on a Friday'"
+    )]
+    Deny(Deny),
     /// Show a run and all its child runs
     #[command(after_help = "Example:\n  ryectl tree app-deploy-1767225600-abcdefghij")]
     Tree(OneRun),

@@ -1,5 +1,6 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
+mod approvals;
 pub mod budget;
 pub mod capability;
 mod deltas;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{Error, wire};
 
+pub use self::approvals::Approval;
 pub use self::deltas::{Delta, Told};
 pub use self::transcript::{Checked, Verdict};
 
@@ -52,6 +54,9 @@ pub struct Run {
     pub errors_suppressed: usize,
     /// These errors.
     pub errors: Vec<SuppressedError>,
+    /// What it asks people and nobody has answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
     /// Why it is suspended.
     pub suspend: Option<Suspension>,
     /// What it has cost.
@@ -358,6 +363,11 @@ impl Run {
             error: run.error.as_ref().map(RunError::new),
             errors_suppressed: run.errors.len(),
             errors: suppressed(run),
+            approvals: run
+                .approvals
+                .iter()
+                .map(Approval::new)
+                .collect::<Result<_, _>>()?,
             suspend: run.suspend.as_ref().map(Suspension::new),
             cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
             spawn_count: run.spawn_count,

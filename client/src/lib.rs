@@ -9,6 +9,7 @@ pub mod environment;
 pub mod error;
 pub mod wire;
 
+mod approvals;
 pub mod client;
 pub mod endpoint;
 pub mod events;

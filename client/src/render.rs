@@ -152,6 +152,12 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         Some(node) => format!("{} (node {node}, {})", error.message, error.code),
         None => format!("{} ({})", error.message, error.code),
     });
+    let asks: Vec<String> = run
+        .approvals
+        .iter()
+        .map(|asked| format!("{} ({})", asked.message, asked.id))
+        .collect();
+    let asks = (!asks.is_empty()).then(|| asks.join("\n"));
     let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
     // A thread takes turns, which its cost counts.
     let is_walked = run.kind != "thread";
@@ -161,6 +167,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("kind", Some(run.kind.to_owned())),
         ("status", Some(style.status(run.status))),
         ("suspended", run.suspend.as_ref().map(suspension)),
+        ("asks", asks),
         ("error", error),
         ("model", model(run)),
         ("steps", is_walked.then(|| run.steps.to_string())),
@@ -235,6 +242,9 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
         answers.join(" ")
     };
     match (suspension.reason.as_str(), suspension.uncertain.is_empty()) {
+        ("approval", _) => format!(
+            "ryectl approve {run_id} lets it go on, `ryectl deny {run_id}` does not; --comment says why"
+        ),
         ("uncertain", false) => {
             let answers = answers("retry|done|fail");
             format!("find out what became of it, then say so: {resume} {answers}")

@@ -1,5 +1,6 @@
 //! One function per verb: take the arguments, make the calls, print.
 
+mod approvals;
 mod attach;
 mod budget;
 mod capability;
@@ -147,6 +148,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Kill(kill) => runs::kill(&kill, session).await,
         Verb::Suspend(one) => runs::suspend(&one.run, session).await,
         Verb::Resume(resume) => run::resume(resume, session).await,
+        Verb::Approvals(asked) => approvals::list(&asked, session).await,
+        Verb::Approve(given) => approvals::approve(given, session).await,
+        Verb::Deny(given) => approvals::deny(given, session).await,
         Verb::Tree(one) => runs::tree(&one.run, session).await,
         Verb::Chain(one) => runs::chain(&one.run, session).await,
         Verb::Budget(BudgetVerb::Show(one)) => budget::show(&one.run, session).await,

@@ -12,7 +12,7 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Kill, KillReceipt, Run};
+use rye_core::model::{Approval, ApprovalAnswer, Kill, KillReceipt, Run};
 use rye_core::money::Usd;
 use serde_json::Value;
 
@@ -105,6 +105,22 @@ impl Access {
             runs.push((run, beside));
         }
         Ok((runs, page.next))
+    }
+
+    /// The questions that are open of the runs that `caller` sees, of a project or of all, the newest run first.
+    pub fn approvals(&self, caller: &Layer, project: Option<&str>) -> Vec<(RunId, Approval)> {
+        let seen = |run: &Arc<Run>| {
+            let wanted = project.is_none_or(|project| run.spec.project == project);
+            wanted && Caller::User(caller).sees(&run.spec)
+        };
+        let mut live = self.journal().cancellable();
+        live.retain(seen);
+        live.sort_by(|one, other| other.created_at.cmp(&one.created_at));
+        let asked = live.iter().flat_map(|run| {
+            let open = run.approvals.open();
+            open.map(|approval| (run.id.clone(), approval.clone()))
+        });
+        asked.collect()
     }
 
     /// Accepts a run; answers when it is durable.
@@ -319,6 +335,16 @@ impl Actionable {
     /// Resumes it if it is suspended, or continues it if it ended without success; answers with the one that runs.
     pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
         let run = self.supervisor.resume(&self.id, resume).await?;
+        Ok(self.at(run))
+    }
+
+    /// Answers what it asks: what `asked` names, or the only thing.
+    pub async fn answer(
+        &self,
+        asked: Option<&str>,
+        answer: ApprovalAnswer,
+    ) -> Result<Visible, Error> {
+        let run = self.supervisor.answer(&self.id, asked, answer).await?;
         Ok(self.at(run))
     }
 

@@ -15,6 +15,7 @@
 //! natural end may race: the journal accepts one terminal event, the other is refused and dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
+mod approvals;
 mod asked;
 mod budget;
 mod cancel_file;

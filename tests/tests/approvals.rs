@@ -27,10 +27,7 @@ fn an_approval_is_asked_shown_and_answered_after_a_restart_of_the_daemon() {
     let world = World::new();
     world.graph("t/ship", SHIP);
     let daemon = world.start("");
-    let run = world
-        .ryectl("run t/ship --detach")
-        .ok()
-        .line();
+    let run = world.ryectl("run t/ship --detach").ok().line();
     let record = world.settled(&run);
     assert_eq!(record["suspend"]["reason"], "approval", "{record}");
     let asked = &record["approvals"][0];
@@ -96,10 +93,7 @@ fn what_is_denied_or_too_late_fails_its_node() {
     world.graph("t/ship", SHIP);
     let run = world.ryectl("run t/ship --detach").ok().line();
     world.settled(&run);
-    let _denied = world
-        .ryectl("deny --comment friday")
-        .arg(&run)
-        .ok();
+    let _denied = world.ryectl("deny --comment friday").arg(&run).ok();
     let record = until("the end of the run", || {
         let record = world.record(&run);
         (record["status"] == "error").then_some(record)
@@ -107,7 +101,10 @@ fn what_is_denied_or_too_late_fails_its_node() {
     assert_eq!(record["error"]["code"], "not_shipped", "{record}");
     assert_eq!(record["error"]["class"], "graph_failed", "{record}");
     let message = record["error"]["message"].as_str().unwrap();
-    assert!(message.starts_with("not shipped: denied by uid:"), "{message}");
+    assert!(
+        message.starts_with("not shipped: denied by uid:"),
+        "{message}"
+    );
     assert!(message.ends_with(": friday"), "{message}");
     world.graph(
         "t/late",
@@ -156,7 +153,10 @@ nodes:
         let record = world.record(&run);
         (record["status"] == "completed").then_some(record)
     });
-    assert_eq!(record["output"], json!({"lint": "clean\n", "test": "passed\n"}));
+    assert_eq!(
+        record["output"],
+        json!({"lint": "clean\n", "test": "passed\n"})
+    );
     // What had ended is not done again; what was cut off is.
     assert_eq!(world.read("ran").matches("lint").count(), 1);
     let steps = world.ryectl("steps --json").arg(&run).ok().json();
@@ -203,6 +203,15 @@ nodes:
         .iter()
         .map(|finding| finding["code"].as_str().unwrap())
         .collect();
-    assert_eq!(codes, ["control_at_node", "wrong_type", "wrong_type"], "{found}");
-    assert!(found["errors"][0]["message"].as_str().unwrap().contains("type: approval"));
+    assert_eq!(
+        codes,
+        ["control_at_node", "wrong_type", "wrong_type"],
+        "{found}"
+    );
+    assert!(
+        found["errors"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("type: approval")
+    );
 }

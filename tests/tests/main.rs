@@ -15,6 +15,7 @@ mod project;
 mod readme;
 
 mod apart;
+mod approvals;
 mod bad_input;
 mod bounds;
 mod budget;

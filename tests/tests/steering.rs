@@ -290,7 +290,7 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
         (
             "action: suspend, suspend_reason: approval",
             "approval",
-            "resumes it",
+            "lets it go on",
         ),
     ] {
         let world = World::new();
@@ -322,6 +322,11 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
             .json();
         assert_eq!(status["data"]["error"], error["message"], "{status}");
         world.write("ok", "");
+        if reason == "approval" {
+            let _approved = world.ryectl("approve").arg(run).ok();
+            let _done = world.ryectl("wait").arg(run).ok();
+            continue;
+        }
         let _resumed = world
             .ryectl("resume")
             .arg(run)

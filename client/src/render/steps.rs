@@ -81,7 +81,21 @@ impl Steps {
         if let Event::Graph(GraphEvent::StepFailed { error, .. }) = event {
             self.failed = Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
-        if let Event::Graph(GraphEvent::ForeachCompleted { items, failed, .. }) = event {
+        if let Event::Graph(GraphEvent::StepWaiting { step, node, .. }) = event {
+            return Some(Line::Started(format!(
+                "{} waits ...",
+                self.head(*step, node)
+            )));
+        }
+        if let Event::Graph(
+            GraphEvent::ForeachCompleted { items, failed, .. }
+            | GraphEvent::ParallelCompleted {
+                branches: items,
+                failed,
+                ..
+            },
+        ) = event
+        {
             self.items = Some((*items, *failed));
         }
         if let Event::Graph(GraphEvent::RetryScheduled {
@@ -138,9 +152,13 @@ impl Steps {
 
     fn icon(&self, status: StepStatus) -> String {
         match status {
-            StepStatus::Ok | StepStatus::Gate | StepStatus::Foreach | StepStatus::Cached => {
-                self.style.green("✓")
-            }
+            StepStatus::Ok
+            | StepStatus::Gate
+            | StepStatus::Foreach
+            | StepStatus::Parallel
+            | StepStatus::Wait
+            | StepStatus::Approval
+            | StepStatus::Cached => self.style.green("✓"),
             StepStatus::Error => self.style.red("✗"),
             StepStatus::Return => "⏹".to_owned(),
         }
@@ -160,13 +178,15 @@ impl Steps {
             return Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
         match status {
-            StepStatus::Foreach => Some(match self.items.take() {
+            StepStatus::Foreach | StepStatus::Parallel => Some(match self.items.take() {
                 Some((items, failed)) if failed > 0 => {
-                    format!("foreach, {failed} of {items} failed")
+                    format!("{}, {failed} of {items} failed", status.as_str())
                 }
                 Some(_) | None => status.as_str().to_owned(),
             }),
-            StepStatus::Gate | StepStatus::Cached => Some(status.as_str().to_owned()),
+            StepStatus::Gate | StepStatus::Cached | StepStatus::Wait | StepStatus::Approval => {
+                Some(status.as_str().to_owned())
+            }
             StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
                 (!new.is_empty()).then(|| in_line(&format!("+{}", new.join(", "))))
             }

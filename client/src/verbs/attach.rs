@@ -313,6 +313,9 @@ pub(super) async fn tell_suspended(
         return Ok(());
     };
     output.note(&format!("suspended: {}", render::suspension(why)));
+    for asked in &run.approvals {
+        output.note(&format!("it asks: {}", asked.message));
+    }
     if let Some(error) = &run.error {
         tell_failure(error, output);
     }

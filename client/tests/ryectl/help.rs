@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 58] = [
+const VERBS: [&str; 61] = [
     "",
     "init",
     "key",
@@ -40,6 +40,9 @@ const VERBS: [&str; 58] = [
     "steps",
     "state",
     "attach",
+    "approvals",
+    "approve",
+    "deny",
     "logs",
     "events",
     "transcript",

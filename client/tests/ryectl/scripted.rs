@@ -234,6 +234,20 @@ impl Runs for Answers {
         Ok(Response::new(Box::pin(tokio_stream::empty())))
     }
 
+    async fn approvals(
+        &self,
+        _request: Request<v1::ApprovalsRequest>,
+    ) -> Result<Response<v1::ApprovalsResponse>, Status> {
+        Ok(Response::new(v1::ApprovalsResponse::default()))
+    }
+
+    async fn answer(
+        &self,
+        _request: Request<v1::AnswerRequest>,
+    ) -> Result<Response<v1::AnswerResponse>, Status> {
+        Err(Status::unimplemented("nothing is asked here"))
+    }
+
     async fn start(
         &self,
         request: Request<v1::StartRequest>,

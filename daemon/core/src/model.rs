@@ -18,6 +18,7 @@
 //! [`Seq`](crate::id::Seq).
 //! **Failure.** An event that the run cannot take where it stands is [`Illegal`]; nothing of its commit is applied.
 
+mod approval;
 mod attempt;
 mod budget;
 mod chunks;
@@ -45,6 +46,7 @@ use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 use crate::money::Usd;
 
+pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Requested};
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
 pub use self::budget::{Because, Budget, Funding, OpenCall};
@@ -361,6 +363,12 @@ pub enum StepStatus {
     Gate,
     /// The items of a foreach node are done.
     Foreach,
+    /// The branches of a parallel node are done.
+    Parallel,
+    /// A time is over.
+    Wait,
+    /// A person approved.
+    Approval,
     /// The result of an earlier run was used.
     Cached,
 }
@@ -374,6 +382,9 @@ impl StepStatus {
             Self::Return => "return",
             Self::Gate => "gate",
             Self::Foreach => "foreach",
+            Self::Parallel => "parallel",
+            Self::Wait => "wait",
+            Self::Approval => "approval",
             Self::Cached => "cached",
         }
     }

@@ -29,6 +29,7 @@ mod failure;
 mod hooks;
 mod items;
 mod step;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::convert::Infallible;
@@ -141,6 +142,7 @@ impl Walker {
                 next: Some(node), ..
             } => self
                 .ask_hooks(now, events)
+                .or_else(|| self.heed_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
                 .unwrap_or_else(|| self.before(now, &node, events)),
             At::Between { next: None, .. } => self.ask_hooks(now, events).unwrap_or_else(|| {
@@ -150,6 +152,7 @@ impl Walker {
             At::Step(step) => self.in_step(now, &step, events),
             At::Failed { step, .. } => self
                 .ask_hooks(now, events)
+                .or_else(|| self.heed_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
                 .unwrap_or_else(|| self.try_again_as_asked(now, &step, events)),
             At::Backoff { step, due } => self
@@ -186,6 +189,7 @@ impl Walker {
                 key: call.key.clone(),
                 now: call.now,
                 items: None,
+                branches: Vec::new(),
                 child,
                 node_input_hash,
             }),

@@ -6,7 +6,9 @@ use rye_core::error::beginning;
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension};
+use rye_core::model::{
+    Approval, Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension,
+};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -78,6 +80,11 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
             })
             .collect(),
         suspend,
+        approvals: run
+            .approvals
+            .open()
+            .map(|asked| approval(&run.id, asked))
+            .collect(),
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run
@@ -160,6 +167,24 @@ fn printed(printed: &Printed) -> v1::ProcessEnd {
         signal: printed.signal,
         stdout_tail: printed.stdout_tail.clone(),
         stderr_tail: printed.stderr_tail.clone(),
+    }
+}
+
+/// What `run` asks a person.
+pub(super) fn approval(run: &RunId, asked: &Approval) -> v1::Approval {
+    v1::Approval {
+        run_id: run.to_string(),
+        id: asked.id.to_string(),
+        kind: asked.kind.as_str().to_owned(),
+        message: asked.message.clone(),
+        schema_json: asked
+            .schema
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        node: asked.node.clone().unwrap_or_default(),
+        created_at: Some(timestamp(asked.created_at)),
+        expires_at: asked.expires_at.map(timestamp),
     }
 }
 

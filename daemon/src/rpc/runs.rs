@@ -192,6 +192,7 @@ impl Runs for RunsService {
                 .into_iter()
                 .map(decode::answer)
                 .collect::<Result<_, _>>()?,
+            approval: None,
             message: decode::given(&request.message),
             layers: vec![caller.clone()],
         };
@@ -201,6 +202,37 @@ impl Runs for RunsService {
         let cursor = resumed_at(&before, &run);
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::ResumeResponse { run, cursor }))
+    }
+
+    async fn approvals(
+        &self,
+        request: Request<v1::ApprovalsRequest>,
+    ) -> Answer<v1::ApprovalsResponse> {
+        let (caller, request) = decode::open(request)?;
+        let of_run = decode::optional_run_id("run_id", &request.run_id)?;
+        if let Some(id) = &of_run {
+            let _seen = self.access.visible(&caller, id).await?;
+        }
+        let project = decode::given(&request.project);
+        let mut asked = self.access.approvals(&caller, project.as_deref());
+        asked.retain(|(run, _)| of_run.as_ref().is_none_or(|id| id == run));
+        let approvals = asked.iter();
+        Ok(Response::new(v1::ApprovalsResponse {
+            approvals: approvals
+                .map(|(run, asked)| encode::approval(run, asked))
+                .collect(),
+        }))
+    }
+
+    async fn answer(&self, request: Request<v1::AnswerRequest>) -> Answer<v1::AnswerResponse> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let asked = decode::given(&request.approval_id);
+        let answer = decode::approval_answer(&caller, &request)?;
+        let run = self.access.actionable(&caller, &id).await?;
+        let run = run.answer(asked.as_deref(), answer).await?;
+        let run = Some(encoded(&run).await?);
+        Ok(Response::new(v1::AnswerResponse { run }))
     }
 
     async fn say(&self, request: Request<v1::SayRequest>) -> Answer<v1::SayResponse> {

@@ -27,7 +27,7 @@ use rye_core::model::{
 use super::asked::brings_other_inputs;
 use super::say::{self, said};
 use super::unknown::check_answers;
-use super::{CONTINUES, Error, Start, StartAt, Supervisor};
+use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
 use crate::journal::{self, Change, Refused, Summary, Why};
 use crate::port::{Resume, reach};
 
@@ -106,6 +106,7 @@ impl Supervisor {
             raised: Raised::of(&request.limits),
             spend: request.limits.spend,
             verdicts: Vec::new(),
+            approval: None,
             message: None,
             layers: vec![request.caller],
         };
@@ -372,6 +373,7 @@ impl Supervisor {
 fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
     check_raise(run, &request.raised)?;
     let mut events = verdicts(run, request)?;
+    events.extend(approvals::settled(run, request.approval.as_ref())?);
     events.extend(request.spend.map(|to| {
         Event::Run(RunEvent::BudgetRaised {
             account: run.spec.budget.account.clone(),

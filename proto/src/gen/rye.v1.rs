@@ -206,6 +206,69 @@ pub struct ResumeResponse {
     #[prost(string, tag = "2")]
     pub cursor: ::prost::alloc::string::String,
 }
+/// What a run asks a person.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Approval {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// What it is called in its run.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// What asks: `node` (a graph), `call` (a call of a tool by a model), `limit`, `question` (a model); more words may come.
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// What is asked.
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+    /// JSON schema of what an answer may hold; empty if it may hold anything.
+    #[prost(string, tag = "5")]
+    pub schema_json: ::prost::alloc::string::String,
+    /// The node at hand; empty if none.
+    #[prost(string, tag = "6")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "7")]
+    pub created_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Until when it may be answered; absent means without end.
+    #[prost(message, optional, tag = "8")]
+    pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApprovalsRequest {
+    /// Only of this run; empty means all that the caller sees.
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Only of runs of this project, as an absolute path; empty means all.
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApprovalsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub approvals: ::prost::alloc::vec::Vec<Approval>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnswerRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Which of its questions; empty means the only one that is open.
+    #[prost(string, tag = "2")]
+    pub approval_id: ::prost::alloc::string::String,
+    /// Whether it may go on.
+    #[prost(bool, tag = "3")]
+    pub approved: bool,
+    /// More than yes or no, as JSON; checked by the schema of the question. Empty means nothing.
+    #[prost(string, tag = "4")]
+    pub answer_json: ::prost::alloc::string::String,
+    /// Why, for people. At most 1000 bytes.
+    #[prost(string, tag = "5")]
+    pub comment: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AnswerResponse {
+    /// The run, right behind the answer.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SayRequest {
     /// A thread that has not ended.
@@ -645,6 +708,9 @@ pub struct Run {
     pub provider: ::prost::alloc::string::String,
     #[prost(string, tag = "28")]
     pub model: ::prost::alloc::string::String,
+    /// What it asks people and nobody has answered; empty in lists.
+    #[prost(message, repeated, tag = "29")]
+    pub approvals: ::prost::alloc::vec::Vec<Approval>,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1768,6 +1834,47 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Resume"));
             self.inner.unary(req, path, codec).await
         }
+        /// What runs ask people and nobody has answered, of the newest run first.
+        pub async fn approvals(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ApprovalsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApprovalsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Approvals");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Approvals"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers what a run asks; answers when that is durable. A run that is suspended for it resumes.
+        pub async fn answer(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AnswerRequest>,
+        ) -> std::result::Result<tonic::Response<super::AnswerResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Answer");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Answer"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Says something to a thread, which its model is told before its next call; answers when that is durable.
         pub async fn say(
             &mut self,
@@ -2056,6 +2163,19 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status>;
+        /// What runs ask people and nobody has answered, of the newest run first.
+        async fn approvals(
+            &self,
+            request: tonic::Request<super::ApprovalsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApprovalsResponse>,
+            tonic::Status,
+        >;
+        /// Answers what a run asks; answers when that is durable. A run that is suspended for it resumes.
+        async fn answer(
+            &self,
+            request: tonic::Request<super::AnswerRequest>,
+        ) -> std::result::Result<tonic::Response<super::AnswerResponse>, tonic::Status>;
         /// Says something to a thread, which its model is told before its next call; answers when that is durable.
         async fn say(
             &self,
@@ -2461,6 +2581,92 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Approvals" => {
+                    #[allow(non_camel_case_types)]
+                    struct ApprovalsSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::ApprovalsRequest>
+                    for ApprovalsSvc<T> {
+                        type Response = super::ApprovalsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ApprovalsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::approvals(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ApprovalsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Answer" => {
+                    #[allow(non_camel_case_types)]
+                    struct AnswerSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::AnswerRequest>
+                    for AnswerSvc<T> {
+                        type Response = super::AnswerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AnswerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::answer(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AnswerSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -13,7 +13,7 @@ pub(super) const GRAPH_LAYER: u8 = 1;
 /// The layer with the highest number, that of the infrastructure.
 const LAST_LAYER: u8 = 3;
 /// The tool whose parameters are the answer of a hook.
-const CONTROL: &str = "rye/agent/threads/internal/control";
+pub(super) const CONTROL: &str = "rye/agent/threads/internal/control";
 
 /// Something to do at an event, if a condition holds.
 #[derive(Debug, Clone)]

@@ -151,6 +151,11 @@ impl Approvals {
         self.0.is_empty()
     }
 
+    /// Whether there are some, and each has its answer.
+    pub fn is_answered(&self) -> bool {
+        !self.is_empty() && self.open().next().is_none()
+    }
+
     /// Those that nobody has answered, the oldest first.
     pub fn open(&self) -> impl Iterator<Item = &Approval> {
         let open = self.0.iter().filter(|asked| asked.answer.is_none());
@@ -163,11 +168,11 @@ impl Approvals {
         asked.find(|asked| asked.approval.step == Some(step))
     }
 
-    /// What was said to the hook that asked.
-    pub fn of_hook(&self) -> Option<&ApprovalAnswer> {
+    /// What a hook asked, and what was said to that.
+    pub fn of_hook(&self) -> Option<(&Approval, &ApprovalAnswer)> {
         let of_hooks = |asked: &&Requested| asked.approval.step.is_none();
         let mut answers = self.0.iter().filter(of_hooks);
-        answers.find_map(|asked| Some(&asked.answer.as_ref()?.0))
+        answers.find_map(|asked| Some((&asked.approval, &asked.answer.as_ref()?.0)))
     }
 
     /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
@@ -185,7 +190,8 @@ impl Approvals {
         let RunEvent::ApprovalAnswered(answer) = event else {
             return false;
         };
-        let open = |asked: &&mut Requested| asked.approval.id == answer.id && asked.answer.is_none();
+        let open =
+            |asked: &&mut Requested| asked.approval.id == answer.id && asked.answer.is_none();
         if !self.open().any(|approval| approval.id == answer.id) {
             return false;
         }
@@ -201,16 +207,22 @@ impl Approvals {
         if self.0.is_empty() {
             return;
         }
-        let goes_on = match event {
-            Event::Graph(GraphEvent::StepWaiting { .. }) => false,
-            Event::Graph(_) | Event::Run(RunEvent::StepStarted { .. }) => true,
-            Event::Run(_) | Event::Thread(_) | Event::Tool(_) => false,
-        };
         if ended {
             self.0 = Arc::default();
-        } else if goes_on {
-            Arc::make_mut(&mut self.0).retain(|asked| asked.answer.is_none());
+            return;
         }
+        let over = match event {
+            Event::Graph(GraphEvent::StepWaiting { .. }) => return,
+            Event::Graph(
+                GraphEvent::StepFailed { step, .. } | GraphEvent::StepCompleted { step, .. },
+            ) => Some(*step),
+            Event::Graph(_) | Event::Run(RunEvent::StepStarted { .. }) => None,
+            Event::Run(_) | Event::Thread(_) | Event::Tool(_) => return,
+        };
+        let waits = |asked: &Requested| {
+            asked.answer.is_none() && (over.is_none() || asked.approval.step != over)
+        };
+        Arc::make_mut(&mut self.0).retain(waits);
     }
 }
 

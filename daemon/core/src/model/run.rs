@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal, Kill, KillReceipt,
-    Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError,
-    Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero, thread,
+    Approvals, Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal, Kill,
+    KillReceipt, Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status,
+    SuppressedError, SuspendReason, Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero,
+    thread,
 };
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -52,6 +53,9 @@ pub struct Run {
     /// Who asked for it to be ended by force, if somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
+    /// What it asks people, and what they answered that is not heeded yet.
+    #[serde(default, skip_serializing_if = "Approvals::is_empty")]
+    pub approvals: Approvals,
     /// Its paid call in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_call: Option<OpenCall>,
@@ -78,6 +82,7 @@ impl Run {
             below: Below::of(&spec.limits),
             cancel: None,
             kill: None,
+            approvals: Approvals::default(),
             open_call: None,
             life: Life::Created,
             work: Work::create(&spec),
@@ -222,8 +227,14 @@ impl Run {
             attempt.is_unknown() && attempt.verdict.is_none() && attempt.child.is_none()
         });
         uncertain
-            .map(|attempt| (attempt_name(node, attempt.id.slot), attempt.id))
+            .map(|attempt| (self.name_of(node, attempt.id.slot), attempt.id))
             .collect()
+    }
+
+    /// What people call the attempt `slot` of the node at hand.
+    fn name_of(&self, node: &str, slot: Slot) -> String {
+        let items = self.graph().and_then(|state| state.at.items());
+        items.map_or_else(|| attempt_name(node, slot), |items| items.name(node, slot))
     }
 
     /// The attempts at the place where it stands or ended whose outcome this record does not know: at-most-once ones that are in
@@ -359,6 +370,10 @@ impl Run {
             self.life = Life::Ended(Arc::new(outcome));
             self.ended_at = Some(at);
         }
+        if taken {
+            let ended = event.outcome().is_some();
+            self.approvals.heed(event, ended);
+        }
         taken
     }
 
@@ -376,6 +391,10 @@ impl Run {
                 self.life = Life::Running;
             }
             RunEvent::RunSuspended(why) => {
+                // The answer came before the run was suspended for it, which nobody would end.
+                if why.reason == SuspendReason::Approval && self.approvals.is_answered() {
+                    return false;
+                }
                 self.work.state_mut().suspend(at, why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
             }
@@ -416,6 +435,9 @@ impl Run {
                     return false;
                 };
                 attempt.verdict = Some(*verdict);
+            }
+            RunEvent::ApprovalRequested(_) | RunEvent::ApprovalAnswered(_) => {
+                return self.approvals.take(at, event);
             }
             RunEvent::HooksBegun { .. }
             | RunEvent::HookStarted { .. }

@@ -15,8 +15,8 @@ use crate::expr::Vars;
 use crate::machine::Certainty;
 use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
-    Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus, SuspendReason,
-    Suspension,
+    ApprovalKind, Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus,
+    SuspendReason, Suspension,
 };
 use crate::policy::Classification;
 
@@ -206,7 +206,8 @@ impl Walker {
                     failure: failure.map(Box::new),
                     ..Suspension::new(reason.unwrap_or(SuspendReason::Error))
                 };
-                return self.suspend(now, why, events);
+                let message = control.message();
+                return self.suspend_by_hook(now, why, message, ApprovalKind::Node, events);
             }
             Control::Continue { .. } => self.give_up(now, step, None, Onward::Suppressed, events),
             Control::Skip => self.give_up(now, step, None, Onward::Skipped, events),
@@ -232,6 +233,19 @@ impl Walker {
                 None
             }
         }
+    }
+
+    /// The failure at hand stands, if there is one.
+    pub(super) fn let_failure_stand(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) -> Option<Turn> {
+        let At::Failed { step, .. } = self.walk().at.clone() else {
+            return None;
+        };
+        self.give_up(now, &step, None, Onward::AsDeclared, events);
+        Some(Turn::Again)
     }
 
     /// The failure stands, with `message` if a hook gave one: it becomes the end of the step, and where it leads is decided.
@@ -286,8 +300,10 @@ impl Walker {
         now: Timestamp,
     ) -> Option<String> {
         let result = match &node.work {
-            Work::Action(_) | Work::Foreach(_) => Some(result),
-            Work::Gate | Work::Return { .. } => None,
+            Work::Action(_) | Work::Foreach(_) | Work::Parallel(_) | Work::Approval(_) => {
+                Some(result)
+            }
+            Work::Gate | Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => None,
         };
         self.edge(node, vars, result, now)
     }

@@ -19,7 +19,8 @@ use crate::ledger::Cost;
 use crate::machine::{Call, CallOutcome};
 use crate::model::graph::At;
 use crate::model::{
-    Control, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot, SuspendReason, Suspension,
+    ApprovalKind, Control, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot,
+    SuspendReason, Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
@@ -326,8 +327,9 @@ impl Walker {
                 Some(self.finish(now, Outcome::Error { error }, events))
             }
             Control::Suspend { .. } | Control::Escalate => {
-                let reason = control.suspends(HookEvent::AfterStep.as_str())?;
-                Some(self.suspend(now, Suspension::new(reason), events))
+                let why = Suspension::new(control.suspends(HookEvent::AfterStep.as_str())?);
+                let message = control.message();
+                Some(self.suspend_by_hook(now, why, message, ApprovalKind::Node, events))
             }
             Control::Retry { .. } | Control::Continue { .. } | Control::Skip => None,
         }
@@ -359,9 +361,9 @@ impl Walker {
                 };
                 self.suspend(now, why, events)
             }
-            Control::Suspend { reason } => {
+            Control::Suspend { reason, message } => {
                 let why = Suspension::new(reason.unwrap_or(SuspendReason::User));
-                self.suspend(now, why, events)
+                self.suspend_by_hook(now, why, message, ApprovalKind::Limit, events)
             }
             Control::Fail { error } => {
                 let mut failure = self.limit_failure();

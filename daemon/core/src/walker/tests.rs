@@ -8,6 +8,7 @@ mod properties;
 mod retry;
 mod steps;
 mod uncertain;
+mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -101,7 +101,10 @@ fn a_hook_that_suspends_for_an_approval_asks_a_person() {
         assert_eq!(stage.asked().message, "Go on to b?");
         stage.answer(approved, None);
         assert_eq!(stage.play(), Rest::Ended);
-        assert_eq!((stage.path().as_str(), stage.run().status()), (path, status));
+        assert_eq!(
+            (stage.path().as_str(), stage.run().status()),
+            (path, status)
+        );
         assert!(stage.run().approvals.is_empty());
     }
 }
@@ -163,7 +166,11 @@ fn a_wait_until_a_time_follows_the_wall_clock() {
         "\n  start: rest\n  nodes:\n    rest: {{type: wait, until: '{until}', next: done}}\n    done: {{type: return}}\n"
     );
     let mut stage = Stage::of(&config, run(json!({}), None));
-    assert_eq!(stage.settle(), Rest::Waits(Some(up(60_000))), "it looks every minute");
+    assert_eq!(
+        stage.settle(),
+        Rest::Waits(Some(up(60_000))),
+        "it looks every minute"
+    );
     stage.clock += 60_000;
     stage.wall_is_ahead = 240_000;
     assert_eq!(stage.settle(), Rest::Ended);
@@ -203,7 +210,11 @@ fn a_fail_node_ends_the_run_as_its_author_says() {
     let failure = stage.run().failure().unwrap();
     assert_eq!(failure.message, "coverage 91 is below 95");
     assert_eq!(
-        (failure.code.as_str(), failure.class.as_deref(), failure.node.as_deref()),
+        (
+            failure.code.as_str(),
+            failure.class.as_deref(),
+            failure.node.as_deref()
+        ),
         ("coverage_too_low", Some("graph_failed"), Some("reject"))
     );
     assert_eq!(stage.path(), "check:gate reject:error");
@@ -250,7 +261,10 @@ fn a_branch_that_fails_fails_the_node_by_name_or_is_collected() {
     let mut stage = Stage::of(&failing, run(json!({}), None));
     assert_eq!(stage.play(), Rest::Ended);
     let failure = stage.run().failure().unwrap();
-    assert!(failure.message.starts_with("checks[test] failed: boom"), "{failure:?}");
+    assert!(
+        failure.message.starts_with("checks[test] failed: boom"),
+        "{failure:?}"
+    );
     let collecting = failing.replace("branches:", "on_item_error: collect\n      branches:");
     let mut stage = Stage::of(&collecting, run(json!({}), None));
     assert_eq!(stage.play(), Rest::Ended);
@@ -263,7 +277,10 @@ fn a_branch_that_fails_fails_the_node_by_name_or_is_collected() {
 
 #[test]
 fn an_at_most_once_branch_that_died_is_uncertain_under_its_name() {
-    let once = BRANCHES.replace("type: parallel", "type: parallel\n      effect: at_most_once");
+    let once = BRANCHES.replace(
+        "type: parallel",
+        "type: parallel\n      effect: at_most_once",
+    );
     let mut stage = Stage::of(&once, run(json!({}), None));
     stage.settle();
     stage.end_one(echo);
