@@ -408,6 +408,8 @@ pub struct Foreach {
     pub action: Action,
     /// The state key that receives the results, in the order of the list.
     pub collect: Option<String>,
+    /// The template of what is collected of an item; its whole result if there is none.
+    pub collect_value: Option<Value>,
     /// How the values take turns.
     pub order: ItemOrder,
     /// What a failed item means for the node.

@@ -70,6 +70,7 @@ pub(super) const NODE: Keys = Keys {
         "over",
         "as",
         "collect",
+        "collect_value",
         "parallel",
         "max_concurrency",
         "on_item_error",

@@ -18,10 +18,11 @@ const TYPES: [&str; 7] = [
 /// Keys that say how an action is treated.
 const HANDLING: [&str; 4] = ["effect", "retry", "cache_result", "env_requires"];
 /// Keys that only some kinds of nodes read.
-const SPECIAL: [&str; 15] = [
+const SPECIAL: [&str; 16] = [
     "over",
     "as",
     "collect",
+    "collect_value",
     "parallel",
     "max_concurrency",
     "on_item_error",
@@ -60,6 +61,7 @@ impl Kind {
                 "over",
                 "as",
                 "collect",
+                "collect_value",
                 "parallel",
                 "max_concurrency",
                 "on_item_error",
@@ -136,9 +138,7 @@ impl<'d> Reader<'d> {
             },
             Kind::Gate | Kind::Return | Kind::Fail | Kind::Wait => Handling::default(),
         };
-        let (assign, next, on_error) = if !kind.goes_on() {
-            (Vec::new(), Next::End, None)
-        } else {
+        let (assign, next, on_error) = if kind.goes_on() {
             let assign = self.assign(at);
             let next = self.next(at);
             let on_error = match at.given("on_error") {
@@ -146,6 +146,8 @@ impl<'d> Reader<'d> {
                 None => Some(None),
             };
             (assign?, next?, on_error?)
+        } else {
+            (Vec::new(), Next::End, None)
         };
         Some(Node {
             name: name.to_owned(),

@@ -92,6 +92,9 @@ fn of_node(node: &Node) -> Vec<Read> {
         Work::Action(action) => of_action(Part::Action, "/action", action, &mut reads),
         Work::Foreach(foreach) => {
             of_action(Part::Action, "/action", &foreach.action, &mut reads);
+            if let Some(value) = &foreach.collect_value {
+                of_template(Part::Assign, "/collect_value", value, &mut reads);
+            }
             let variable = foreach.variable.as_str();
             reads.retain(|read| read.root() != variable && read.state_key() != Some(variable));
             of_template(Part::Over, "/over", &foreach.over, &mut reads);

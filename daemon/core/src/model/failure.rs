@@ -141,9 +141,13 @@ mod tests {
         assert_eq!(tail(b""), "");
         assert_eq!(tail(b"one\n"), "one");
         assert_eq!(tail(b"\n\n"), "");
-        let whole: String = (1..=20).map(|n| format!("line {n}\n")).collect();
+        let lines = |most: u32| {
+            let lines: Vec<String> = (1..=most).map(|n| format!("line {n}\n")).collect();
+            lines.concat()
+        };
+        let whole = lines(20);
         assert_eq!(tail(whole.as_bytes()), whole.trim_end());
-        let long: String = (1..=21).map(|n| format!("line {n}\n")).collect();
+        let long = lines(21);
         let kept = tail(long.as_bytes());
         assert!(kept.starts_with("… line 2\n"), "{kept}");
         assert!(kept.ends_with("line 21"), "{kept}");

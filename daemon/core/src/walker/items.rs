@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::evaluate::{View, resolve};
+use super::evaluate::{View, lost, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
 use super::{Turn, Walker, interpolation_failure};
@@ -18,7 +18,7 @@ use crate::bounds::{Excess, MOST_BYTES};
 use crate::capability::Primary;
 use crate::clock::Timestamp;
 use crate::definition::{Action, Authority, Foreach, ItemOrder, Node, OnItemError, Parallel, Work};
-use crate::expr::{self, Vars, parse_json};
+use crate::expr::{self, Vars};
 use crate::id::{ItemRef, Name, RunId};
 use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
@@ -82,7 +82,7 @@ impl<'g> Parts<'g> {
         said.or(usual).map_or(AT_ONCE, NonZeroU32::get)
     }
 
-    fn action(self, item: u32) -> Option<&'g Action> {
+    pub(super) fn action(self, item: u32) -> Option<&'g Action> {
         match self {
             Self::Items(foreach) => Some(&foreach.action),
             Self::Branches(parallel) => {
@@ -154,7 +154,7 @@ impl Walker {
         {
             let vars = self.walk().vars.clone();
             let values = match parts {
-                Parts::Items(foreach) => self.values(foreach, &vars, step)?,
+                Parts::Items(foreach) => values(foreach, &vars, step, &mut self.notes)?,
                 Parts::Branches(_) => {
                     let names = parts.names().into_iter();
                     names.map(|name| Value::from(&*name)).collect()
@@ -167,27 +167,6 @@ impl Walker {
             });
         }
         Ok(self.items.as_mut().expect("it was filled just now"))
-    }
-
-    /// The values that a foreach node goes over.
-    fn values(
-        &mut self,
-        foreach: &Foreach,
-        vars: &Vars,
-        step: &Step,
-    ) -> Result<Vec<Value>, Failure> {
-        let over = {
-            let view = View::new(vars, None, step.now);
-            expr::interpolate(&foreach.over, &view.names(), &mut self.notes)
-                .map_err(|error| interpolation_failure(&error))?
-        };
-        if over.is_null() {
-            self.notes.push(format!(
-                "node `{}`: `over` is null, so there are no items",
-                step.node
-            ));
-        }
-        list(over)
     }
 
     /// A foreach node is in flight: start items, wait for some, or close the node.
@@ -360,12 +339,9 @@ impl Walker {
         step: &Step,
         item: u32,
     ) -> Result<(Primary, ItemRef, Object), Failure> {
-        let lost = || Failure::permanent("item_gone", "the list of the node changed under it");
         let scope = self.items.as_mut().ok_or_else(lost)?;
-        let value = usize::try_from(item)
-            .ok()
-            .and_then(|item| scope.list.get(item))
-            .ok_or_else(lost)?;
+        let list = Arc::clone(&scope.list);
+        let value = value_of(&list, item)?;
         let action = parts.action(item).ok_or_else(lost)?;
         let view = match parts {
             Parts::Items(foreach) => {
@@ -395,7 +371,14 @@ impl Walker {
         }
         let parts = Parts::of(&node.work);
         let collects = parts.is_some_and(|parts| parts.on_item_error() == OnItemError::Collect);
-        let status = match (&answer.failure, answer.cached) {
+        let (collected, failure) = match self.collected(parts, &step, item, answer) {
+            Ok(collected) => (collected, answer.failure.clone()),
+            Err(failure) => {
+                let document = error_document(&failure, &answer.result);
+                (Some(document), Some(failure))
+            }
+        };
+        let status = match (&failure, answer.cached) {
             (Some(_), _) => StepStatus::Error,
             (None, true) => StepStatus::Cached,
             (None, false) => StepStatus::Ok,
@@ -407,14 +390,45 @@ impl Walker {
             status,
             elapsed_ms,
             result: Arc::clone(&answer.result),
-            collected: collected(answer).map(Arc::new),
-            error: answer.failure.clone(),
+            collected: collected.map(Arc::new),
+            suppressed: failure.is_some() && collects,
+            error: failure,
             never_started: answer.certainty == Certainty::NeverStarted,
             unknown_below: answer.certainty == Certainty::UnknownBelow,
-            suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
         });
         self.record(now, event, events);
+    }
+
+    /// What stands for an item in the list of results, if it is not its result.
+    fn collected(
+        &mut self,
+        parts: Option<Parts<'_>>,
+        step: &Step,
+        item: u32,
+        answer: &CallOutcome,
+    ) -> Result<Option<Value>, Failure> {
+        let template = match parts {
+            Some(Parts::Items(foreach)) => foreach.collect_value.as_ref().zip(Some(foreach)),
+            Some(Parts::Branches(_)) | None => None,
+        };
+        let thread = answer.result.get("thread_id").filter(|id| id.is_string());
+        match (template, thread, &answer.failure) {
+            (Some((template, foreach)), _, None) => {
+                let scope = self.items.as_mut().ok_or_else(lost)?;
+                let list = Arc::clone(&scope.list);
+                let value = value_of(&list, item)?;
+                scope.vars.set(&foreach.variable, value.clone());
+                let view = View::item(&scope.vars, &foreach.variable, value, step.now);
+                let view = view.with_result(&answer.result);
+                let told = expr::interpolate(template, &view.names(), &mut self.notes);
+                told.map(Some)
+                    .map_err(|error| interpolation_failure(&error).decided())
+            }
+            (_, Some(id), _) => Ok(Some(id.clone())),
+            (_, None, Some(error)) => Ok(Some(error_document(error, &answer.result))),
+            (None, None, None) => Ok(None),
+        }
     }
 
     /// All items that were to run have ended: the node fails, or assigns and chooses its edge.
@@ -439,7 +453,7 @@ impl Walker {
             .then(|| item_failure(items, step, node.effect));
         let result = match parts {
             Parts::Items(_) => {
-                json!({"results": collected.clone(), "count": count, "failed": failed})
+                json!({"results": collected, "count": count, "failed": failed})
             }
             Parts::Branches(_) => {
                 let names = parts.names().into_iter().map(|name| name.to_string());
@@ -496,16 +510,6 @@ impl Walker {
     }
 }
 
-/// What stands for an item in the list of results, if it is not its result.
-fn collected(answer: &CallOutcome) -> Option<Value> {
-    let thread = answer.result.get("thread_id").filter(|id| id.is_string());
-    match (thread, &answer.failure) {
-        (Some(id), _) => Some(id.clone()),
-        (None, Some(error)) => Some(error_document(error, &answer.result)),
-        (None, None) => None,
-    }
-}
-
 /// The failure of a node whose items failed: that of the first of them, whatever was begun beside it. What must not happen
 /// twice never started only if none of the failed items did.
 fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certainty) {
@@ -547,23 +551,4 @@ fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certain
         (false, false) => Certainty::Known,
     };
     (failure, certainty)
-}
-
-/// The items of `over`: a list, the text of a JSON list, or nothing.
-fn list(over: Value) -> Result<Vec<Value>, Failure> {
-    let not_a_list = |what: &str| {
-        let text = format!("`over` is {what}; a foreach node goes over a list");
-        Failure::permanent("over_not_a_list", text)
-    };
-    match over {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(list) => Ok(list),
-        Value::String(text) => match parse_json(&text) {
-            Ok(Value::Array(list)) => Ok(list),
-            Ok(_) | Err(_) => Err(not_a_list("a text that is not a JSON list")),
-        },
-        Value::Bool(_) => Err(not_a_list("a boolean")),
-        Value::Number(_) => Err(not_a_list("a number")),
-        Value::Object(_) => Err(not_a_list("a map")),
-    }
 }

@@ -129,12 +129,11 @@ impl Walker {
         if let Some(turn) = self.stop_if_requested(now, events) {
             return turn;
         }
-        let until = match delay_ms {
-            Some(delay_ms) => self.retry_at(now, step, &Due { at, delay_ms }),
-            None => {
-                let left = Duration::from_millis(at.ms_since(now));
-                self.up.plus(left.min(LOOK))
-            }
+        let until = if let Some(delay_ms) = delay_ms {
+            self.retry_at(now, step, &Due { at, delay_ms })
+        } else {
+            let left = Duration::from_millis(at.ms_since(now));
+            self.up.plus(left.min(LOOK))
         };
         if self.up < until {
             let deadline = self.deadline;

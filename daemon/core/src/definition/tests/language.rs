@@ -17,10 +17,12 @@ fn node(keys: &str) -> Node {
 }
 
 fn foreach(keys: &str) -> Foreach {
-    match node(&format!("type: foreach, action: {{item_id: x}}, {keys}")).work {
-        Work::Foreach(foreach) => foreach,
-        other => panic!("not a foreach: {other:?}"),
-    }
+    let Work::Foreach(foreach) =
+        node(&format!("type: foreach, action: {{item_id: x}}, {keys}")).work
+    else {
+        panic!("not a foreach")
+    };
+    foreach
 }
 
 fn hooks(list: &str) -> String {

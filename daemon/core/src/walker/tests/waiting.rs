@@ -50,8 +50,8 @@ fn an_approval_suspends_the_run_until_somebody_answers_and_the_answer_is_its_res
     stage.answer(true, Some(json!({"n": 3})));
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "ask:approval yes:gate");
-    let state = stage.state();
-    assert_eq!((&state["by"], &state["n"]), (&json!("ada"), &json!(3)));
+    let kept = stage.state();
+    assert_eq!((&kept["by"], &kept["n"]), (&json!("ada"), &json!(3)));
     assert!(stage.run().approvals.is_empty());
 }
 
