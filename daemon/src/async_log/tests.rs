@@ -1,5 +1,8 @@
 use std::fs;
+use std::future::Future as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 use super::*;
 use crate::gate::Gate;
@@ -62,6 +65,27 @@ async fn lines_stand_below_the_attempt_that_printed_them() {
     let second = reader(&log, Some("a"), Some("1")).next().await.unwrap();
     assert_eq!(told(&second), [("step 1 a[1]", "without an end\n")]);
     assert_eq!(reader(&log, Some("b"), None).next().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_being_written_when_a_tool_ends_is_waited_for() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    voice.hear(Source::Stdout, b"one\n");
+    let mut looking = Context::from_waker(Waker::noop());
+    let busy = log.at();
+    {
+        let write = pin!(voice.write());
+        assert!(write.poll(&mut looking).is_pending());
+        // It is let go when the tool ends, whether its work has begun or not.
+    }
+    let mut close = pin!(voice.close());
+    assert!(close.as_mut().poll(&mut looking).is_pending());
+    drop(busy);
+    close.await;
+    let path = files.path().join("state/threads/r-1/async.log");
+    assert_eq!(fs::read_to_string(path).unwrap(), "== step 1 a ==\none\n");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! What one attempt prints, made into lines and written.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tokio::sync::Notify;
 
@@ -25,11 +26,19 @@ pub enum Source {
 /// One attempt on its way into the log.
 #[derive(Debug)]
 pub struct Voice {
-    log: Arc<Log>,
     gate: Gate,
+    said: Arc<Said>,
+    more: Notify,
+}
+
+/// What an attempt says, shared with the work that writes it.
+#[derive(Debug)]
+struct Said {
+    log: Arc<Log>,
     heading: Arc<str>,
     heard: Mutex<Heard>,
-    more: Notify,
+    /// Held from before lines are taken until they are in the file.
+    writing: Mutex<()>,
 }
 
 /// What was printed and not written.
@@ -46,27 +55,26 @@ impl Voice {
     /// What an attempt says whose lines stand below `heading`; it goes through `gate`.
     pub fn new(log: Arc<Log>, gate: Gate, heading: &str) -> Self {
         Self {
-            log,
             gate,
-            // A heading is one line.
-            heading: heading.replace(char::is_control, " ").into(),
-            heard: Mutex::default(),
+            said: Arc::new(Said {
+                log,
+                // A heading is one line.
+                heading: heading.replace(char::is_control, " ").into(),
+                heard: Mutex::default(),
+                writing: Mutex::default(),
+            }),
             more: Notify::new(),
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes in what was printed. Neither waits nor blocks.
     pub fn hear(&self, source: Source, bytes: &[u8]) {
-        if self.heard().take(source, bytes) {
+        if self.said.heard().take(source, bytes) {
             self.more.notify_one();
         }
     }
 
-    /// Writes lines as they come. Nothing is lost when this is dropped midway but what is being written, which is written.
+    /// Writes lines as they come. Nothing is lost when this is dropped midway: what is being written is written, and the rest stays.
     pub async fn write(&self) -> Infallible {
         loop {
             self.more.notified().await;
@@ -74,28 +82,54 @@ impl Voice {
         }
     }
 
-    /// Writes the rest, with lines that have no end.
+    /// Writes the rest, with lines that have no end. All that was heard is in the file when this returns.
     pub async fn close(&self) {
-        self.heard().end();
+        self.said.heard().end();
         self.flush().await;
     }
 
     async fn flush(&self) {
-        let lines = self.heard().lines();
-        if lines.is_empty() {
+        if self.said.is_written() {
             return;
         }
-        let (log, heading) = (Arc::clone(&self.log), Arc::clone(&self.heading));
-        let written = self
-            .gate
-            .pass("append to async.log", move || log.append(&heading, &lines));
+        let said = Arc::clone(&self.said);
+        let written = self.gate.pass("append to async.log", move || said.write());
         if let Err(error) = written.await {
-            tracing::warn!(run = %self.log.run, %error, "what a tool printed was not kept");
+            let run = &self.said.log.run;
+            tracing::warn!(%run, %error, "what a tool printed was not kept");
         }
     }
 }
 
+impl Said {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is nothing to write, and nobody is about it.
+    fn is_written(&self) -> bool {
+        // In this order: whoever took the lines has been writing since before.
+        let is_empty = self.heard().is_empty();
+        is_empty && !matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Writes what was heard, behind what is being written. Blocks.
+    fn write(&self) -> io::Result<()> {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.heard().lines();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.log.append(&self.heading, &lines)
+    }
+}
+
 impl Heard {
+    /// Whether there are no lines to write, and none were dropped.
+    const fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.dropped == 0
+    }
+
     /// Whether there are lines to write.
     fn take(&mut self, source: Source, bytes: &[u8]) -> bool {
         let place = match source {
