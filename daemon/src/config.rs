@@ -158,6 +158,8 @@ pub struct Config {
     pub durability: Durability,
     /// What happens to live runs at the next start, where a run does not say.
     pub recovery: Recovery,
+    /// How often in a minute the daemon is started again after it died.
+    pub restarts: u32,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// How long runs may take to stop when the daemon is asked to.
@@ -383,6 +385,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         recovery: stack
             .pick("recovery", |layer| layer.recovery)
             .unwrap_or_default(),
+        restarts: stack.pick("restarts", |layer| layer.restarts).unwrap_or(5),
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack

@@ -47,7 +47,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 17] = [
+pub(super) const SETTINGS: [Setting; 18] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -77,6 +77,12 @@ pub(super) const SETTINGS: [Setting; 17] = [
         "RYE_RECOVERY",
         Shape::Text,
         "What a restart does to live runs: resume or suspend.",
+    ),
+    setting(
+        "restarts",
+        "RYE_RESTARTS",
+        Shape::Number,
+        "How often in a minute the daemon is started again after it died; 0: never.",
     ),
     setting(
         "shutdown_grace_seconds",
@@ -161,6 +167,7 @@ pub(super) struct Layer {
     pub(super) user_space: Option<PathBuf>,
     pub(super) durability: Option<Durability>,
     pub(super) recovery: Option<Recovery>,
+    pub(super) restarts: Option<u32>,
     pub(super) shutdown_grace_seconds: Option<u64>,
     pub(super) journal: JournalLayer,
     pub(super) log: LogLayer,
