@@ -6,6 +6,8 @@ mod capability;
 mod graph;
 mod logs;
 mod new;
+mod ps;
+mod run_name;
 mod thread;
 mod values;
 
@@ -14,8 +16,7 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
-use rye_core::id::{ItemId, ItemKind, RunId};
-use rye_core::model::Status;
+use rye_core::id::{ItemId, ItemKind};
 
 pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
@@ -23,9 +24,11 @@ pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
 pub(crate) use self::logs::Logs;
 pub(crate) use self::new::NewVerb;
+pub(crate) use self::ps::Ps;
+pub(crate) use self::run_name::RunName;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
-use self::values::{executable, item_id, seconds, status};
+use self::values::{executable, item_id, seconds};
 use crate::input::Source;
 use crate::output::Format;
 
@@ -430,18 +433,50 @@ pub(crate) struct Execute {
     pub(crate) trace: bool,
 }
 
-/// Which runs to list.
-#[derive(Debug, Args)]
-pub(crate) struct Ps {
-    /// Also runs that have ended.
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Only runs with this status, ended or not; may be given several times.
-    #[arg(long = "status", value_name = "STATUS", value_parser = status)]
-    pub(crate) statuses: Vec<Status>,
-    /// Show runs below the run that started them.
-    #[arg(long)]
-    pub(crate) tree: bool,
+impl Verb {
+    /// The runs that it names.
+    pub(crate) fn runs(&mut self) -> Vec<&mut RunName> {
+        match self {
+            Self::Run(run) | Self::Graph(GraphVerb::Run(run)) => run.resume.iter_mut().collect(),
+            Self::Graph(GraphVerb::Step(step)) => step.resume_from.iter_mut().collect(),
+            Self::Graph(GraphVerb::Show(show)) => show.run.iter_mut().collect(),
+            Self::Thread(ThreadVerb::Say(say)) => vec![&mut say.run],
+            Self::Get(get) => vec![&mut get.run],
+            Self::Can(can) => vec![&mut can.run],
+            Self::Steps(one)
+            | Self::State(one)
+            | Self::Suspend(one)
+            | Self::Tree(one)
+            | Self::Chain(one)
+            | Self::Budget(BudgetVerb::Show(one) | BudgetVerb::Tree(one)) => vec![&mut one.run],
+            Self::Attach(watch) => vec![&mut watch.run],
+            Self::Logs(asked) => vec![&mut asked.run],
+            Self::Events(events) => vec![&mut events.run],
+            Self::Transcript(asked) => vec![&mut asked.run],
+            Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
+            Self::Cancel(runs) => runs.runs.iter_mut().collect(),
+            Self::Kill(kill) => kill.runs.runs.iter_mut().collect(),
+            Self::Resume(resume) => vec![&mut resume.run],
+            Self::Approvals(asked) => asked.run.iter_mut().collect(),
+            Self::Approve(given) => vec![&mut given.run],
+            Self::Deny(given) => vec![&mut given.run],
+            Self::Budget(BudgetVerb::Raise(raise)) => vec![&mut raise.run],
+            Self::Init
+            | Self::Key(_)
+            | Self::Sign(_)
+            | Self::Verify(_)
+            | Self::New(_)
+            | Self::Models
+            | Self::Thread(_)
+            | Self::Graph(GraphVerb::Validate(_))
+            | Self::Execute(_)
+            | Self::Fetch(_)
+            | Self::Ps(_)
+            | Self::Cache(_)
+            | Self::Objects(_)
+            | Self::Daemon(_) => Vec::new(),
+        }
+    }
 }
 
 /// One run.
@@ -449,7 +484,7 @@ pub(crate) struct Ps {
 pub(crate) struct OneRun {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
 }
 
 /// Several runs.
@@ -457,7 +492,7 @@ pub(crate) struct OneRun {
 pub(crate) struct Runs {
     /// The runs.
     #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<RunId>,
+    pub(crate) runs: Vec<RunName>,
 }
 
 /// A run to resume.
@@ -465,7 +500,7 @@ pub(crate) struct Runs {
 pub(crate) struct Resume {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Give it a new limit: `steps=N`, `turns=N`, `tokens=N`, `duration=TIME`, `spawns=N`, `depth=N`, `spend=USD`.
     #[arg(long = "raise", value_name = "KEY=VALUE")]
     pub(crate) raises: Vec<Limit>,
@@ -475,6 +510,12 @@ pub(crate) struct Resume {
     /// Say what became of an attempt whose outcome nobody knows: retry it, it is done, or it failed.
     #[arg(long = "uncertain", value_name = "ITEM=retry|done|fail")]
     pub(crate) answers: Vec<Answer>,
+    /// What the one attempt came to that `--uncertain ITEM=done` says is done; `-` reads stdin.
+    #[arg(long, value_name = "JSON|@FILE|-", requires = "answers")]
+    pub(crate) result: Option<Source>,
+    /// Why, for those who read about the run.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) attach: Attach,
 }
@@ -484,7 +525,7 @@ pub(crate) struct Resume {
 pub(crate) struct Events {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Stay until the run has ended.
     #[arg(long)]
     pub(crate) follow: bool,
@@ -506,7 +547,7 @@ pub(crate) struct Events {
 pub(crate) struct Transcript {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Only so many of the last events.
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<u32>,

@@ -126,6 +126,24 @@ pub struct Suspension {
     pub child: Option<String>,
     /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
     pub uncertain: Vec<String>,
+    /// What is known of these attempts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<InDoubt>,
+}
+
+/// An attempt whose outcome nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InDoubt {
+    /// As `resume --uncertain` names it.
+    pub name: String,
+    /// Its `RYE_IDEMPOTENCY_KEY`.
+    pub key: String,
+    /// RFC 3339; when its step began.
+    pub started_at: Option<String>,
+    /// What it calls.
+    pub item: Option<String>,
+    /// With what.
+    pub params: Option<Value>,
 }
 
 /// What a run has cost.
@@ -368,7 +386,7 @@ impl Run {
                 .iter()
                 .map(Approval::new)
                 .collect::<Result<_, _>>()?,
-            suspend: run.suspend.as_ref().map(Suspension::new),
+            suspend: run.suspend.as_ref().map(Suspension::new).transpose()?,
             cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
             spawn_count: run.spawn_count,
             started_at: time(run.started_at.as_ref()),
@@ -449,8 +467,18 @@ fn printed(end: v1::ProcessEnd) -> Printed {
 }
 
 impl Suspension {
-    fn new(suspension: &v1::Suspension) -> Self {
-        Self {
+    fn new(suspension: &v1::Suspension) -> Result<Self, Error> {
+        let in_doubt = |attempt: &v1::UncertainAttempt| {
+            Ok(InDoubt {
+                name: attempt.name.clone(),
+                key: attempt.key.clone(),
+                started_at: time(attempt.started_at.as_ref()),
+                item: some(&attempt.item),
+                params: wire::json("params_json", &attempt.params_json)?,
+            })
+        };
+        let attempts = suspension.attempts.iter().map(in_doubt);
+        Ok(Self {
             reason: suspension.reason.clone(),
             code: some(&suspension.code),
             current: some(&suspension.current),
@@ -459,7 +487,8 @@ impl Suspension {
             begun: suspension.begun,
             child: some(&suspension.child),
             uncertain: suspension.uncertain.clone(),
-        }
+            attempts: attempts.collect::<Result<_, Error>>()?,
+        })
     }
 }
 

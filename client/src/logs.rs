@@ -28,6 +28,6 @@ impl Logs {
     /// The next lines; none if there are no more.
     pub async fn next(&mut self) -> Result<Option<v1::LogsResponse>, Error> {
         let message = self.stream.message().await;
-        message.map_err(|status| self.client.error(status))
+        message.map_err(|status| self.client.error(&status))
     }
 }

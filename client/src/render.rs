@@ -158,6 +158,9 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         .map(|asked| format!("{} ({})", asked.message, asked.id))
         .collect();
     let asks = (!asks.is_empty()).then(|| asks.join("\n"));
+    let in_doubt = run.suspend.iter().flat_map(|why| &why.attempts);
+    let in_doubt: Vec<String> = in_doubt.map(attempt).collect();
+    let uncertain = (!in_doubt.is_empty()).then(|| in_doubt.join("\n"));
     let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
     // A thread takes turns, which its cost counts.
     let is_walked = run.kind != "thread";
@@ -168,6 +171,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("status", Some(style.status(run.status))),
         ("suspended", run.suspend.as_ref().map(suspension)),
         ("asks", asks),
+        ("uncertain", uncertain),
         ("error", error),
         ("model", model(run)),
         ("steps", is_walked.then(|| run.steps.to_string())),
@@ -218,6 +222,23 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     let node = node.map(|node| format!(", {place} node {node}"));
     let parts = [Some(suspension.reason.clone()), code, reached, node];
     parts.into_iter().flatten().collect()
+}
+
+/// What is known of an attempt whose outcome is not: `charge: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
+fn attempt(attempt: &json::InDoubt) -> String {
+    let call = attempt.item.as_ref().map(|item| {
+        let params = attempt.params.as_ref().map(ToString::to_string);
+        format!(" {item} {},", params.unwrap_or_default())
+    });
+    let since = attempt.started_at.as_ref();
+    let since = since.map(|since| format!(" since {since},"));
+    format!(
+        "{}:{}{} RYE_IDEMPOTENCY_KEY={}",
+        attempt.name,
+        call.unwrap_or_default(),
+        since.unwrap_or_default(),
+        attempt.key
+    )
 }
 
 /// Why a run failed: `node x: the message`.
@@ -343,6 +364,7 @@ mod tests {
             begun: false,
             child: None,
             uncertain: uncertain.iter().map(ToString::to_string).collect(),
+            attempts: Vec::new(),
         };
         let at = |code: &str| json::Suspension {
             code: Some(code.to_owned()),

@@ -7,6 +7,7 @@ mod capability;
 mod daemon;
 mod execute;
 mod fetch;
+mod find;
 mod graph;
 mod init;
 mod keys;
@@ -24,6 +25,7 @@ mod verify;
 use std::path::PathBuf;
 
 use rye_client::Client;
+use rye_client::client::{Revival, Reviver};
 use rye_client::endpoint::{Autostart, Choice, Endpoint};
 use rye_client::environment::Environment;
 use rye_client::error::NotStarted;
@@ -87,14 +89,22 @@ impl Session {
             Autostart::On if self.environment.inside_run => Autostart::Off(NotStarted::InsideRun),
             Autostart::On | Autostart::Off(_) => autostart,
         };
-        let (client, started) = self.endpoint()?.connect(autostart).await?;
+        let endpoint = self.endpoint()?;
+        let (client, started) = endpoint.connect(autostart).await?;
         if let Some(started) = started {
             self.output.note(&format!(
                 "started ryed in the background; its state is in {}",
                 started.state_dir.display()
             ));
         }
-        Ok(client)
+        if autostart != Autostart::On || !endpoint.is_own(&client) {
+            return Ok(client);
+        }
+        let revive = move || -> Revival {
+            let endpoint = endpoint.clone();
+            Box::pin(async move { endpoint.connect(Autostart::On).await.map(drop) })
+        };
+        Ok(client.reviving(Reviver::new(revive)))
     }
 }
 
@@ -115,7 +125,8 @@ fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
 }
 
 /// Does what the user asked for.
-pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
+pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
+    find::runs(verb.runs(), session).await?;
     match verb {
         Verb::Init => init::init(session),
         Verb::Key(verb) => keys::key(verb, session),

@@ -12,8 +12,9 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Approval, ApprovalAnswer, Kill, KillReceipt, Run};
+use rye_core::model::{Approval, ApprovalAnswer, Kill, KillReceipt, Run, SuspendReason};
 use rye_core::money::Usd;
+use rye_core::walker::{InDoubt, in_doubt};
 use serde_json::Value;
 
 use crate::async_log::{self, Wanted};
@@ -56,6 +57,8 @@ pub struct Beside {
     pub continued_by: Option<RunId>,
     /// What its chain and all below it have cost.
     pub cost: Cost,
+    /// Its attempts whose outcome nobody knows; none are looked for in lists.
+    pub in_doubt: Vec<InDoubt>,
 }
 
 impl Access {
@@ -115,7 +118,7 @@ impl Access {
         };
         let mut live = self.journal().cancellable();
         live.retain(seen);
-        live.sort_by(|one, other| other.created_at.cmp(&one.created_at));
+        live.sort_by_key(|run| std::cmp::Reverse(run.created_at));
         let asked = live.iter().flat_map(|run| {
             let open = run.approvals.open();
             open.map(|approval| (run.id.clone(), approval.clone()))
@@ -203,6 +206,7 @@ async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<Beside, Error>
     Ok(Beside {
         continued_by: supervisor.continued_by(run).await?,
         cost: supervisor.journal().cost(&run.account).await?,
+        in_doubt: Vec::new(),
     })
 }
 
@@ -245,7 +249,22 @@ impl Visible {
 
     /// What is told of it beside its record.
     pub async fn beside(&self) -> Result<Beside, Error> {
-        beside(&self.supervisor, &Summary::of(self)).await
+        let found = beside(&self.supervisor, &Summary::of(self)).await?;
+        let why = self.suspension().map(|why| why.reason);
+        if why != Some(SuspendReason::Uncertain) {
+            return Ok(found);
+        }
+        let graph = self
+            .supervisor
+            .services()
+            .graphs
+            .of_run(&self.spec)
+            .await
+            .ok();
+        Ok(Beside {
+            in_doubt: in_doubt(graph.as_deref(), &self.run),
+            ..found
+        })
     }
 
     /// The last of its chain of continuations.

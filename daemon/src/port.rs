@@ -239,12 +239,25 @@ pub struct Resume {
     pub spend: Option<Usd>,
     /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
     pub verdicts: Vec<(String, Verdict)>,
+    /// What the one attempt came to that is done.
+    pub result: Option<Arc<Value>>,
     /// What becomes of the question that it is suspended for, if it is.
     pub approval: Option<Settled>,
     /// What the model of the run, which is a thread then, is told first.
     pub message: Option<String>,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,
+}
+
+impl Resume {
+    /// Whether it brings nothing that the run has to take in.
+    pub fn asks_nothing(&self) -> bool {
+        self.raised == Raised::default()
+            && self.spend.is_none()
+            && self.verdicts.is_empty()
+            && self.approval.is_none()
+            && self.message.is_none()
+    }
 }
 
 /// What becomes of a question that a run is suspended for.

@@ -125,7 +125,10 @@ impl fmt::Debug for Plan {
 
 /// Who is told what a process prints, as it comes. It must neither wait nor block.
 #[derive(Clone)]
-pub struct Tap(Arc<dyn Fn(Source, &[u8]) + Send + Sync>);
+pub struct Tap(Arc<Told>);
+
+/// What is called with each piece that is printed.
+type Told = dyn Fn(Source, &[u8]) + Send + Sync;
 
 impl Tap {
     /// `told` is called with each piece, in the order of its stream.

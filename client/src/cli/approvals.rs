@@ -1,8 +1,8 @@
 //! The arguments of `approvals`, `approve` and `deny`.
 
 use clap::Args;
-use rye_core::id::RunId;
 
+use super::RunName;
 use crate::input::Source;
 
 /// Whose questions to list.
@@ -10,7 +10,7 @@ use crate::input::Source;
 pub(crate) struct Approvals {
     /// Only those of this run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: Option<RunId>,
+    pub(crate) run: Option<RunName>,
 }
 
 /// A question that is approved.
@@ -18,7 +18,7 @@ pub(crate) struct Approvals {
 pub(crate) struct Approve {
     /// The run that asks.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Which of its questions, as `approvals` lists it; not needed for the only one.
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Approve {
 pub(crate) struct Deny {
     /// The run that asks.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Which of its questions, as `approvals` lists it; not needed for the only one.
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,

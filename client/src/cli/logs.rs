@@ -1,14 +1,15 @@
 //! The arguments of `logs`.
 
 use clap::Args;
-use rye_core::id::RunId;
+
+use super::RunName;
 
 /// What of the output of a run's tools to print.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Only what this node printed, or this tool of a thread.
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,

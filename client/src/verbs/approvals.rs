@@ -2,7 +2,6 @@
 
 use rye_client::exit::Exit;
 use rye_client::json;
-use rye_core::id::RunId;
 use rye_proto::v1;
 
 use super::Session;
@@ -75,7 +74,7 @@ pub(super) async fn deny(given: cli::Deny, session: &mut Session) -> Result<Exit
 }
 
 async fn answer_it(
-    run: &RunId,
+    run: &cli::RunName,
     request: v1::AnswerRequest,
     session: &mut Session,
 ) -> Result<Exit, Failure> {

@@ -12,7 +12,6 @@ use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _};
-use rye_core::id::RunId;
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::v1;
 use serde_json::Value;
@@ -26,7 +25,7 @@ use crate::render::steps::{Line, Steps};
 use crate::render::turns::Turns;
 
 /// Notes that another run continues one that had ended.
-pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
+pub(super) fn tell_continuation(old: &cli::RunName, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
         output.note(&format!("{old} has ended; {run_id} continues it"));
     }

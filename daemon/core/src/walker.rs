@@ -23,6 +23,7 @@
 //! follows a failure is decided in this order: the node's `retry`, beyond which nobody tries it again, the hooks of the `error` event, the node's
 //! `on_error` edge, the graph's `on_error`.
 
+mod doubt;
 mod ending;
 mod evaluate;
 mod failure;
@@ -38,6 +39,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+pub use self::doubt::{InDoubt, in_doubt};
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
 use crate::clock::{Tick, Timestamp, Uptime};

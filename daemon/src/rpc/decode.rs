@@ -193,6 +193,15 @@ pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), R
     Ok((answer.item, verdict))
 }
 
+/// The JSON of a field; an empty text is none.
+pub(super) fn json(field: &'static str, text: &str) -> Result<Option<Arc<Value>>, Refusal> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let read = parse_json(text).map_err(|error| invalid(field, error))?;
+    Ok(Some(Arc::new(read)))
+}
+
 /// What a person answers; the question gives it its id.
 pub(super) fn approval_answer(
     caller: &Layer,
@@ -202,13 +211,7 @@ pub(super) fn approval_answer(
         let problem = format!("it is longer than {REASON_BYTES} bytes");
         return Err(invalid("comment", problem));
     }
-    let answer = match request.answer_json.as_str() {
-        "" => None,
-        text => {
-            let read = parse_json(text).map_err(|error| invalid("answer_json", error))?;
-            Some(Arc::new(read))
-        }
-    };
+    let answer = json("answer_json", &request.answer_json)?;
     Ok(ApprovalAnswer {
         id: Arc::default(),
         approved: request.approved,

@@ -10,6 +10,7 @@ use rye_core::model::{
     Approval, Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension,
 };
 use rye_core::money::Usd;
+use rye_core::walker::InDoubt;
 use rye_proto::v1;
 use serde_json::Value;
 
@@ -60,7 +61,9 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
 
 /// A record, whole.
 pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
-    let suspend = run.suspension().map(|why| suspension(why, run));
+    let suspend = run
+        .suspension()
+        .map(|why| suspension(why, run, &beside.in_doubt));
     let origin = models::origin(run);
     let (provider, model) = origin.map_or_else(Default::default, |one| (one.provider, one.id));
     v1::Run {
@@ -188,7 +191,7 @@ pub(super) fn approval(run: &RunId, asked: &Approval) -> v1::Approval {
     }
 }
 
-fn suspension(why: &Suspension, run: &Run) -> v1::Suspension {
+fn suspension(why: &Suspension, run: &Run, in_doubt: &[InDoubt]) -> v1::Suspension {
     v1::Suspension {
         reason: why.reason.as_str().to_owned(),
         code: why.code.clone().unwrap_or_default(),
@@ -198,6 +201,21 @@ fn suspension(why: &Suspension, run: &Run) -> v1::Suspension {
         child: text(why.child.as_ref()),
         uncertain: why.uncertain.clone(),
         begun: run.step().is_some(),
+        attempts: in_doubt.iter().map(attempt).collect(),
+    }
+}
+
+fn attempt(doubt: &InDoubt) -> v1::UncertainAttempt {
+    let call = doubt.call.as_ref();
+    let call =
+        call.map(|(item, params)| (item.to_string(), Value::from(params.clone()).to_string()));
+    let (item, params_json) = call.unwrap_or_default();
+    v1::UncertainAttempt {
+        name: doubt.name.clone(),
+        key: doubt.key.to_string(),
+        started_at: doubt.since.map(timestamp),
+        item,
+        params_json,
     }
 }
 

@@ -192,6 +192,7 @@ impl Runs for RunsService {
                 .into_iter()
                 .map(decode::answer)
                 .collect::<Result<_, _>>()?,
+            result: decode::json("result_json", &request.result_json)?,
             approval: None,
             message: decode::given(&request.message),
             layers: vec![caller.clone()],

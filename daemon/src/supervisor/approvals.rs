@@ -117,7 +117,6 @@ pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>
         Some(Settled::Answered(answer)) => {
             Ok(vec![RunEvent::ApprovalAnswered(answer.clone()).into()])
         }
-        Some(Settled::Expired) => Ok(Vec::new()),
         None if asks => Err(Error::Unfit {
             run: run.id.clone(),
             problem: format!(
@@ -125,6 +124,6 @@ pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>
                 id = run.id
             ),
         }),
-        None => Ok(Vec::new()),
+        Some(Settled::Expired) | None => Ok(Vec::new()),
     }
 }

@@ -196,10 +196,13 @@ pub struct ResumeRequest {
     /// What a thread is told as it continues, as `SayRequest.message`; empty for nothing. One that has completed continues only for this.
     #[prost(string, tag = "5")]
     pub message: ::prost::alloc::string::String,
+    /// What the attempt came to that the one answer in `answers` says is done, as JSON; empty if that is not known.
+    #[prost(string, tag = "6")]
+    pub result_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
-    /// The run that continues. Its id is another one if the run asked for had ended.
+    /// The run that continues. Its id is another one if the run asked for had ended; asked again, it is the same, which may have ended by now.
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
     /// The cursor from which `Stream` tells what happens after this call.
@@ -770,7 +773,7 @@ pub struct SuppressedError {
     pub error: ::prost::alloc::string::String,
 }
 /// Why a run is suspended.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Suspension {
     /// `limit budget error approval restart uncertain storage child crash_loop user`.
     #[prost(string, tag = "1")]
@@ -796,6 +799,28 @@ pub struct Suspension {
     /// Whether the run is suspended in the step of its node, not before it.
     #[prost(bool, tag = "8")]
     pub begun: bool,
+    /// What is known of the attempts in `uncertain`, in the same order; empty in lists.
+    #[prost(message, repeated, tag = "9")]
+    pub attempts: ::prost::alloc::vec::Vec<UncertainAttempt>,
+}
+/// An attempt whose outcome nobody knows.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UncertainAttempt {
+    /// As `ResumeRequest` answers it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// `RYE_IDEMPOTENCY_KEY` of it.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// When its step began.
+    #[prost(message, optional, tag = "3")]
+    pub started_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// What it calls; empty if that cannot be told any more.
+    #[prost(string, tag = "4")]
+    pub item: ::prost::alloc::string::String,
+    /// The parameters of that, as JSON; empty if they cannot be told any more.
+    #[prost(string, tag = "5")]
+    pub params_json: ::prost::alloc::string::String,
 }
 /// What a run and those below it have used of models.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -400,6 +400,9 @@ pub enum RunEvent {
         slot: Slot,
         /// What became of it.
         verdict: Verdict,
+        /// Its result, of one that is done, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Arc<Value>>,
         /// Who said so.
         by: String,
     },

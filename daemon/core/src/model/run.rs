@@ -346,6 +346,12 @@ impl Run {
         child.is_some() && self.work.state().child(slot).is_none()
     }
 
+    /// Whether `event` suspends it for an answer that came meanwhile: nobody would end that.
+    fn has_answer_for(&self, event: &Event) -> bool {
+        matches!(event, Event::Run(RunEvent::RunSuspended(why)) if why.reason == SuspendReason::Approval)
+            && self.approvals.is_answered()
+    }
+
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
         let allowed = match (event.facets().allowed, &self.life) {
             (_, Life::Ended(_)) => false,
@@ -360,6 +366,7 @@ impl Run {
             event.outcome().is_some() || matches!(event, Event::Run(RunEvent::RunSuspended(_)));
         let taken = allowed
             && !(rests && self.open_call.is_some())
+            && !self.has_answer_for(event)
             && if let Event::Run(event) = event {
                 self.take_in(at, event)
             } else {
@@ -391,10 +398,6 @@ impl Run {
                 self.life = Life::Running;
             }
             RunEvent::RunSuspended(why) => {
-                // The answer came before the run was suspended for it, which nobody would end.
-                if why.reason == SuspendReason::Approval && self.approvals.is_answered() {
-                    return false;
-                }
                 self.work.state_mut().suspend(at, why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
             }
@@ -429,12 +432,14 @@ impl Run {
                 step,
                 slot,
                 verdict,
+                result,
                 ..
             } => {
                 let Some(attempt) = self.work.state_mut().attempt_mut(*step, *slot) else {
                     return false;
                 };
                 attempt.verdict = Some(*verdict);
+                attempt.declared.clone_from(result);
             }
             RunEvent::ApprovalRequested(_) | RunEvent::ApprovalAnswered(_) => {
                 return self.approvals.take(at, event);

@@ -176,6 +176,7 @@ fn verdict_on(slot: Slot) -> Event {
         step: 1,
         slot,
         verdict: Verdict::Done,
+        result: None,
         by: "ada".into(),
     })
 }
@@ -254,6 +255,7 @@ fn of_kill_and_money() -> [(&'static str, Event); 3] {
 }
 
 /// Every kind of event, some in several forms, under a word of its own.
+#[expect(clippy::too_many_lines, reason = "a list, one entry for each event")]
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
     let mut all = vec![

@@ -368,7 +368,7 @@ impl Revival {
     pub(super) fn of(attempt: &Attempt) -> Self {
         let settled = |failure| {
             Self::Settled(CallOutcome {
-                result: Arc::default(),
+                result: attempt.declared.clone().unwrap_or_default(),
                 failure,
                 certainty: Certainty::Known,
                 cached: false,
