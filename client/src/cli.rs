@@ -1,10 +1,14 @@
 //! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
 
+mod approvals;
 mod budget;
 mod capability;
 mod graph;
 mod lock;
+mod logs;
 mod new;
+mod ps;
+mod run_name;
 mod thread;
 mod values;
 
@@ -13,17 +17,20 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
-use rye_core::id::{ItemId, ItemKind, RunId};
-use rye_core::model::Status;
+use rye_core::id::{ItemId, ItemKind};
 
+pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
 pub(crate) use self::lock::LockVerb;
+pub(crate) use self::logs::Logs;
 pub(crate) use self::new::NewVerb;
+pub(crate) use self::ps::Ps;
+pub(crate) use self::run_name::RunName;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
-use self::values::{executable, item_id, seconds, status};
+use self::values::{executable, item_id, seconds};
 use crate::input::Source;
 use crate::output::Format;
 
@@ -200,6 +207,13 @@ pub(crate) enum Verb {
     /// Shows what `run` shows: a line per step, or what the model of a thread says; then the result. Ctrl-C leaves; the run continues.
     #[command(after_help = "Example:\n  ryectl attach app-deploy-1767225600-abcdefghij")]
     Attach(Watch),
+    /// Print what the tools of a run print, as it comes
+    ///
+    /// Both streams, in the order in which they were read. The last eight to sixteen megabytes are kept.
+    #[command(
+        after_help = "Examples:\n  ryectl logs app-deploy-1767225600-abcdefghij -f\n  ryectl logs app-deploy-1767225600-abcdefghij --node build --item 3 --tail 50"
+    )]
+    Logs(Logs),
     /// Print what has happened in a run
     #[command(
         after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
@@ -241,6 +255,21 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl resume app-deploy-1767225600-abcdefghij --raise steps=200\n  ryectl resume app-deploy-1767225600-abcdefghij --uncertain charge=done"
     )]
     Resume(Resume),
+    /// List what runs ask people and nobody has answered
+    #[command(after_help = "Example:\n  ryectl approvals --json")]
+    Approvals(Approvals),
+    /// Approve what a run asks: it goes on
+    ///
+    /// Whoever may act on a run may answer it; a run never may. The answer is checked by the schema of the question.
+    #[command(
+        after_help = "Examples:\n  ryectl approve app-deploy-1767225600-abcdefghij --comment 'looks good'\n  ryectl approve app-deploy-1767225600-abcdefghij a12 --answer '{\"replicas\": 3}'"
+    )]
+    Approve(Approve),
+    /// Deny what a run asks: its node fails
+    #[command(
+        after_help = "Example:\n  ryectl deny app-deploy-1767225600-abcdefghij --comment 'not on a Friday'"
+    )]
+    Deny(Deny),
     /// Show a run and all its child runs
     #[command(after_help = "Example:\n  ryectl tree app-deploy-1767225600-abcdefghij")]
     Tree(OneRun),
@@ -412,18 +441,51 @@ pub(crate) struct Execute {
     pub(crate) dry_run: bool,
 }
 
-/// Which runs to list.
-#[derive(Debug, Args)]
-pub(crate) struct Ps {
-    /// Also runs that have ended.
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Only runs with this status, ended or not; may be given several times.
-    #[arg(long = "status", value_name = "STATUS", value_parser = status)]
-    pub(crate) statuses: Vec<Status>,
-    /// Show runs below the run that started them.
-    #[arg(long)]
-    pub(crate) tree: bool,
+impl Verb {
+    /// The runs that it names.
+    pub(crate) fn runs(&mut self) -> Vec<&mut RunName> {
+        match self {
+            Self::Run(run) | Self::Graph(GraphVerb::Run(run)) => run.resume.iter_mut().collect(),
+            Self::Graph(GraphVerb::Step(step)) => step.resume_from.iter_mut().collect(),
+            Self::Graph(GraphVerb::Show(show)) => show.run.iter_mut().collect(),
+            Self::Thread(ThreadVerb::Say(say)) => vec![&mut say.run],
+            Self::Get(get) => vec![&mut get.run],
+            Self::Can(can) => vec![&mut can.run],
+            Self::Steps(one)
+            | Self::State(one)
+            | Self::Suspend(one)
+            | Self::Tree(one)
+            | Self::Chain(one)
+            | Self::Budget(BudgetVerb::Show(one) | BudgetVerb::Tree(one)) => vec![&mut one.run],
+            Self::Attach(watch) => vec![&mut watch.run],
+            Self::Logs(asked) => vec![&mut asked.run],
+            Self::Events(events) => vec![&mut events.run],
+            Self::Transcript(asked) => vec![&mut asked.run],
+            Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
+            Self::Cancel(runs) => runs.runs.iter_mut().collect(),
+            Self::Kill(kill) => kill.runs.runs.iter_mut().collect(),
+            Self::Resume(resume) => vec![&mut resume.run],
+            Self::Approvals(asked) => asked.run.iter_mut().collect(),
+            Self::Approve(given) => vec![&mut given.run],
+            Self::Deny(given) => vec![&mut given.run],
+            Self::Budget(BudgetVerb::Raise(raise)) => vec![&mut raise.run],
+            Self::Init
+            | Self::Key(_)
+            | Self::Sign(_)
+            | Self::Verify(_)
+            | Self::Lock(_)
+            | Self::New(_)
+            | Self::Models
+            | Self::Thread(_)
+            | Self::Graph(GraphVerb::Validate(_))
+            | Self::Execute(_)
+            | Self::Fetch(_)
+            | Self::Ps(_)
+            | Self::Cache(_)
+            | Self::Objects(_)
+            | Self::Daemon(_) => Vec::new(),
+        }
+    }
 }
 
 /// One run.
@@ -431,7 +493,7 @@ pub(crate) struct Ps {
 pub(crate) struct OneRun {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
 }
 
 /// Several runs.
@@ -439,7 +501,7 @@ pub(crate) struct OneRun {
 pub(crate) struct Runs {
     /// The runs.
     #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<RunId>,
+    pub(crate) runs: Vec<RunName>,
 }
 
 /// A run to resume.
@@ -447,7 +509,7 @@ pub(crate) struct Runs {
 pub(crate) struct Resume {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Give it a new limit: `steps=N`, `turns=N`, `tokens=N`, `duration=TIME`, `spawns=N`, `depth=N`, `spend=USD`.
     #[arg(long = "raise", value_name = "KEY=VALUE")]
     pub(crate) raises: Vec<Limit>,
@@ -457,6 +519,12 @@ pub(crate) struct Resume {
     /// Say what became of an attempt whose outcome nobody knows: retry it, it is done, or it failed.
     #[arg(long = "uncertain", value_name = "ITEM=retry|done|fail")]
     pub(crate) answers: Vec<Answer>,
+    /// What the one attempt came to that `--uncertain ITEM=done` says is done; `-` reads stdin.
+    #[arg(long, value_name = "JSON|@FILE|-", requires = "answers")]
+    pub(crate) result: Option<Source>,
+    /// Why, for those who read about the run.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) attach: Attach,
 }
@@ -466,7 +534,7 @@ pub(crate) struct Resume {
 pub(crate) struct Events {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Stay until the run has ended.
     #[arg(long)]
     pub(crate) follow: bool,
@@ -488,7 +556,7 @@ pub(crate) struct Events {
 pub(crate) struct Transcript {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Only so many of the last events.
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<u32>,

@@ -5,15 +5,16 @@
 //! stream, which only look and therefore continue when the daemon is back.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use rye_core::model::Status;
 use rye_proto::v1;
 use rye_proto::v1::budgets_client::BudgetsClient;
 use rye_proto::v1::items_client::ItemsClient;
@@ -35,14 +36,15 @@ use crate::wire;
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Largest answer taken: a state of 64 MiB as JSON inside a message, with room for what JSON escapes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
-/// Records asked for per call of a listing: the most the daemon gives.
-const PAGE: u32 = 1000;
 /// How long a call that only looks waits for the daemon to come back, and any call that waits for nothing else for its
 /// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a daemon is away before that is reported: a restart takes less.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a daemon that died is given to be started again by its parent, or by a service manager.
+const REVIVED_AFTER: Duration = Duration::from_secs(3);
 
 /// Who is notified, once per outage, that a call keeps waiting for a daemon that is away.
 #[derive(Clone, Default)]
@@ -61,6 +63,26 @@ impl Teller {
     }
 }
 
+/// A daemon on its way back.
+pub type Revival = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+/// Starts the daemon again that died while a call waits for it, where that is allowed.
+#[derive(Clone, Default)]
+pub struct Reviver(Option<Arc<dyn Fn() -> Revival + Send + Sync>>);
+
+impl Reviver {
+    /// Has `revive` called, at most once in an outage.
+    pub fn new(revive: impl Fn() -> Revival + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(revive)))
+    }
+}
+
+impl fmt::Debug for Reviver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reviver").field(&self.0.is_some()).finish()
+    }
+}
+
 impl fmt::Debug for Teller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Teller").field(&self.0.is_some()).finish()
@@ -75,6 +97,7 @@ pub struct Client {
     /// How long a call that waits for nothing else waits for its answer.
     patience: Duration,
     teller: Teller,
+    reviver: Reviver,
 }
 
 impl Client {
@@ -108,7 +131,14 @@ impl Client {
             channel,
             patience: PATIENCE,
             teller: Teller::default(),
+            reviver: Reviver::default(),
         })
+    }
+
+    /// The same connection; a call that continues over outages has `reviver` start a daemon that died and does not come back.
+    #[must_use]
+    pub fn reviving(self, reviver: Reviver) -> Self {
+        Self { reviver, ..self }
     }
 
     /// The same connection; `teller` is notified when [`Self::wait`] or [`Self::events`] continues over an outage.
@@ -124,6 +154,8 @@ impl Client {
             pause: Outage::FIRST_PAUSE,
             told: Told::NotYet,
             teller: self.teller.clone(),
+            reviver: self.reviver.clone(),
+            revived: false,
         }
     }
 
@@ -336,27 +368,6 @@ impl Client {
         self.prompt(self.runs().list(request)).await
     }
 
-    /// The records of all runs that have one of `statuses` (empty: any), newest first, without their state.
-    pub async fn list_all(&self, statuses: &[Status]) -> Result<Vec<v1::Run>, Error> {
-        let mut request = v1::ListRequest {
-            statuses: statuses
-                .iter()
-                .map(|status| wire::run_status(*status).into())
-                .collect(),
-            page_size: PAGE,
-            ..v1::ListRequest::default()
-        };
-        let mut runs = Vec::new();
-        loop {
-            let page = self.list(request.clone()).await?;
-            runs.extend(page.runs);
-            if page.next_page_token.is_empty() {
-                return Ok(runs);
-            }
-            request.page_token = page.next_page_token;
-        }
-    }
-
     /// The steps a graph run has taken.
     pub async fn steps(&self, run_id: &str) -> Result<Vec<v1::Step>, Error> {
         let request = v1::StepsRequest {
@@ -434,7 +445,7 @@ impl Client {
         Ok(Transcript::new(self.clone(), stream))
     }
 
-    fn runs(&self) -> RunsClient<Channel> {
+    pub(crate) fn runs(&self) -> RunsClient<Channel> {
         RunsClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
@@ -481,15 +492,15 @@ impl Client {
         }
     }
 
-    fn answer<T>(&self, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
+    pub(crate) fn answer<T>(&self, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
         match result {
             Ok(response) => Ok(response.into_inner()),
-            Err(status) => Err(Error::from_status(&self.socket, status)),
+            Err(status) => Err(Error::from_status(&self.socket, &status)),
         }
     }
 
     /// What a status on one of this client's streams means.
-    pub(crate) fn error(&self, status: tonic::Status) -> Error {
+    pub(crate) fn error(&self, status: &tonic::Status) -> Error {
         Error::from_status(&self.socket, status)
     }
 }
@@ -530,6 +541,9 @@ pub(crate) struct Outage {
     pause: Duration,
     told: Told,
     teller: Teller,
+    reviver: Reviver,
+    /// Whether that was asked in this outage.
+    revived: bool,
 }
 
 /// Whether the user knows of an outage.
@@ -548,6 +562,7 @@ impl Outage {
         self.since = None;
         self.pause = Self::FIRST_PAUSE;
         self.told = Told::NotYet;
+        self.revived = false;
     }
 
     /// A call that was made at `asked` was held open for a while before it broke: the daemon was back in between.
@@ -567,6 +582,15 @@ impl Outage {
         if self.told == Told::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
             self.told = Told::Already;
             self.teller.tell();
+        }
+        let died = matches!(error, Error::Lost { died: true, .. });
+        if died
+            && !self.revived
+            && since.elapsed() >= REVIVED_AFTER
+            && let Reviver(Some(revive)) = &self.reviver
+        {
+            self.revived = true;
+            return revive().await;
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);

@@ -105,6 +105,11 @@ impl Endpoint {
         &self.socket
     }
 
+    /// Whether `client` talks to a daemon that this program may start.
+    pub fn is_own(&self, client: &Client) -> bool {
+        client.socket() == self.socket
+    }
+
     /// Connects, and starts the daemon first if none runs and `autostart` allows it.
     pub async fn connect(&self, autostart: Autostart) -> Result<(Client, Option<Started>), Error> {
         match Client::connect(&self.socket).await {

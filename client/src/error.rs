@@ -67,12 +67,14 @@ pub enum Error {
         log: PathBuf,
     },
     /// The connection broke and did not come back.
-    #[error("lost the connection to the daemon on `{}`", socket.display())]
+    #[error("lost the connection to the daemon on `{}`: {why}", socket.display())]
     Lost {
         /// The socket.
         socket: PathBuf,
-        /// What the transport reported.
-        source: Box<Status>,
+        /// What broke it, in the words of the system where it has some.
+        why: String,
+        /// Whether nothing listens where a daemon did: one that died leaves its socket behind, one that stopped does not.
+        died: bool,
     },
     /// The daemon takes calls and answers none.
     #[error("the daemon on `{}` has not answered within {seconds} s", socket.display())]
@@ -129,11 +131,13 @@ pub enum NotStarted {
 
 impl Error {
     /// What a status from a call means. A status with a source was made on this side: the transport broke.
-    pub(crate) fn from_status(socket: &std::path::Path, status: Status) -> Self {
-        if std::error::Error::source(&status).is_some() {
+    pub(crate) fn from_status(socket: &std::path::Path, status: &Status) -> Self {
+        if std::error::Error::source(status).is_some() {
+            let kind = broken_by(status);
             return Self::Lost {
                 socket: socket.to_owned(),
-                source: Box::new(status),
+                why: kind.map_or_else(|| "it was closed".to_owned(), |kind| kind.to_string()),
+                died: kind == Some(io::ErrorKind::ConnectionRefused),
             };
         }
         let reason = status.metadata().get(REASON);
@@ -143,6 +147,17 @@ impl Error {
             message: status.message().to_owned(),
             reason: reason.map(str::to_owned),
         }
+    }
+
+    /// The word for it, for programs: the daemon's own, where it gave one.
+    pub fn reason(&self) -> &str {
+        if let Self::Refused {
+            reason: Some(word), ..
+        } = self
+        {
+            return word;
+        }
+        self.kind().word()
     }
 
     /// The fix, where there is one.
@@ -241,6 +256,13 @@ impl Kinded for Error {
     }
 }
 
+/// What the system says broke the connection under a call.
+fn broken_by(status: &Status) -> Option<io::ErrorKind> {
+    let mut causes =
+        std::iter::successors(std::error::Error::source(status), |cause| cause.source());
+    causes.find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()))
+}
+
 /// The kind of failure a gRPC code stands for.
 fn kind_of(code: Code) -> ErrorKind {
     match code {
@@ -266,7 +288,7 @@ mod tests {
         status
             .metadata_mut()
             .insert(REASON, "unsigned".parse().unwrap());
-        let error = Error::from_status("/s".as_ref(), status);
+        let error = Error::from_status("/s".as_ref(), &status);
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert_eq!(error.to_string(), "the tool `a/b` is unsigned");
         assert_eq!(error.hint(), None);
@@ -275,7 +297,7 @@ mod tests {
 
     #[test]
     fn damage_from_outside_is_told_as_such() {
-        let error = Error::from_status("/s".as_ref(), Status::data_loss("`x` was changed"));
+        let error = Error::from_status("/s".as_ref(), &Status::data_loss("`x` was changed"));
         assert_eq!(error.kind(), ErrorKind::DataLoss);
         assert!(error.hint().unwrap().contains("outside of Rye"));
     }
@@ -283,8 +305,14 @@ mod tests {
     #[test]
     fn a_broken_transport_is_an_outage_and_a_refusal_is_not() {
         let broken = Status::from_error(Box::new(io::Error::from(io::ErrorKind::ConnectionReset)));
-        assert!(Error::from_status("/s".as_ref(), broken).is_outage());
-        assert!(!Error::from_status("/s".as_ref(), Status::internal("x")).is_outage());
-        assert!(Error::from_status("/s".as_ref(), Status::unavailable("draining")).is_outage());
+        let error = Error::from_status("/s".as_ref(), &broken);
+        assert!(error.is_outage());
+        let told = rye_core::error::with_sources(&error);
+        assert_eq!(
+            told,
+            "lost the connection to the daemon on `/s`: connection reset"
+        );
+        assert!(!Error::from_status("/s".as_ref(), &Status::internal("x")).is_outage());
+        assert!(Error::from_status("/s".as_ref(), &Status::unavailable("draining")).is_outage());
     }
 }

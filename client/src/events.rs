@@ -140,7 +140,7 @@ impl Events {
                     }
                 }
                 Ok(None) => return Ok(None),
-                Err(status) => return Err(self.client.error(status)),
+                Err(status) => return Err(self.client.error(&status)),
             }
         }
     }

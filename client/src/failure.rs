@@ -72,6 +72,24 @@ pub(crate) enum Failure {
         /// The attempt.
         item: String,
     },
+    /// A run that is named by its age, and there are not so many.
+    #[error("there is no run `{name}`{}", if project.is_empty() { String::new() } else { format!(" of the project `{project}`") })]
+    NoSuchRun {
+        /// As it was named.
+        name: String,
+        /// Where it was looked for; anywhere if empty.
+        project: String,
+    },
+    /// A beginning that several runs share.
+    #[error("`{name}` begins the ids of {count} runs: {some}; give more of it")]
+    SeveralRuns {
+        /// As it was named.
+        name: String,
+        /// How many there are.
+        count: usize,
+        /// The first of them.
+        some: String,
+    },
     /// A target that names no file.
     #[error("there is no file `{target}`")]
     NoFile {
@@ -125,12 +143,34 @@ impl Failure {
             | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
+            | Self::SeveralRuns { .. }
             | Self::Unreadable { .. } => Exit::Usage,
-            Self::NoFile { .. } => Exit::NotFound,
+            Self::NoFile { .. } | Self::NoSuchRun { .. } => Exit::NotFound,
             // Not 1: that says how a run ended.
             Self::Output(_) => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
+    }
+
+    /// The word for it, for programs.
+    pub(crate) fn reason(&self) -> &str {
+        if let Self::Client(error) = self {
+            return error.reason();
+        }
+        let kind = match self.exit() {
+            Exit::NotFound => ErrorKind::NotFound,
+            Exit::Refused => ErrorKind::Denied,
+            Exit::Precondition => ErrorKind::Precondition,
+            Exit::Unreachable => ErrorKind::Unavailable,
+            Exit::Internal => ErrorKind::Bug,
+            Exit::Done
+            | Exit::Failed
+            | Exit::Usage
+            | Exit::Suspended
+            | Exit::TimedOut
+            | Exit::Interrupted => ErrorKind::Invalid,
+        };
+        kind.word()
     }
 
     /// The fix, where there is one.
@@ -161,6 +201,8 @@ impl Failure {
             | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
+            | Self::NoSuchRun { .. }
+            | Self::SeveralRuns { .. }
             | Self::Unreadable { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,

@@ -89,8 +89,8 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// The JSON object that lies there. `flag` is where it was given.
-    pub(crate) fn object(self, flag: &'static str) -> Result<Object, Failure> {
+    /// The JSON that lies there, and where that is. `flag` is where it was given.
+    fn value(self, flag: &'static str) -> Result<(Value, String), Failure> {
         let (place, text) = match self {
             Self::Inline(text) => (format!("the value of {flag}"), Ok(text)),
             Self::File(path) => (
@@ -107,7 +107,18 @@ impl Source {
             place: place.clone(),
             source,
         })?;
-        match read(&text, flag, &place)? {
+        Ok((read(&text, flag, &place)?, place))
+    }
+
+    /// The JSON that lies there.
+    pub(crate) fn json(self, flag: &'static str) -> Result<Value, Failure> {
+        Ok(self.value(flag)?.0)
+    }
+
+    /// The JSON object that lies there.
+    pub(crate) fn object(self, flag: &'static str) -> Result<Object, Failure> {
+        let (value, place) = self.value(flag)?;
+        match value {
             Value::Object(object) => Ok(object),
             Value::Null
             | Value::Bool(_)

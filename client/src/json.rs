@@ -1,14 +1,16 @@
 //! The JSON that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
 
+mod approvals;
 pub mod budget;
 pub mod capability;
 mod deltas;
 pub mod models;
+mod suspension;
 mod transcript;
 
 use std::collections::{HashMap, HashSet};
 
-use rye_core::model::{Object, RunKind, Status};
+use rye_core::model::{Object, Printed, RunKind, Status};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde::{Serialize, Serializer};
@@ -16,7 +18,9 @@ use serde_json::{Value, json};
 
 use crate::{Error, wire};
 
+pub use self::approvals::Approval;
 pub use self::deltas::{Delta, Told};
+pub use self::suspension::{InDoubt, Suspension};
 pub use self::transcript::{Checked, Verdict};
 
 /// One run: `run --json`, `get --json`, the elements of `ps --json` and `wait --json`.
@@ -52,6 +56,9 @@ pub struct Run {
     pub errors_suppressed: usize,
     /// These errors.
     pub errors: Vec<SuppressedError>,
+    /// What it asks people and nobody has answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
     /// Why it is suspended.
     pub suspend: Option<Suspension>,
     /// What it has cost.
@@ -81,8 +88,13 @@ pub struct RunError {
     pub node: Option<String>,
     /// For programs.
     pub code: String,
+    /// What kind of failure it is, if that was asked.
+    pub class: Option<String>,
     /// Whether the same may succeed later.
     pub retryable: bool,
+    /// How the process ended that failed, if one did.
+    #[serde(flatten)]
+    pub process: Option<Printed>,
 }
 
 /// A suppressed error: the run continued after it.
@@ -94,28 +106,6 @@ pub struct SuppressedError {
     pub node: String,
     /// Its message.
     pub error: String,
-}
-
-/// Why a run is suspended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Suspension {
-    /// The reason, one word.
-    pub reason: String,
-    /// Which limit, where there are several.
-    pub code: Option<String>,
-    /// The value reached.
-    pub current: Option<String>,
-    /// The value allowed.
-    pub max: Option<String>,
-    /// The node it is suspended at.
-    pub node: Option<String>,
-    /// Whether it is suspended in the step of that node, not before it.
-    #[serde(skip)]
-    pub begun: bool,
-    /// The suspended child run that it waits for.
-    pub child: Option<String>,
-    /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
-    pub uncertain: Vec<String>,
 }
 
 /// What a run has cost.
@@ -171,6 +161,9 @@ pub struct Step {
     pub cache_hit: bool,
     /// Its error.
     pub error: Option<String>,
+    /// How the process ended that failed, if one did.
+    #[serde(flatten)]
+    pub process: Option<Printed>,
 }
 
 /// A run with its child runs: `tree --json`, and the elements of `ps --tree --json`.
@@ -350,7 +343,12 @@ impl Run {
             error: run.error.as_ref().map(RunError::new),
             errors_suppressed: run.errors.len(),
             errors: suppressed(run),
-            suspend: run.suspend.as_ref().map(Suspension::new),
+            approvals: run
+                .approvals
+                .iter()
+                .map(Approval::new)
+                .collect::<Result<_, _>>()?,
+            suspend: run.suspend.as_ref().map(Suspension::new).transpose()?,
             cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
             spawn_count: run.spawn_count,
             started_at: time(run.started_at.as_ref()),
@@ -414,23 +412,19 @@ impl RunError {
             message: error.message.clone(),
             node: some(&error.node),
             code: error.code.clone(),
+            class: some(&error.class),
             retryable: error.retryable,
+            process: error.process.clone().map(printed),
         }
     }
 }
 
-impl Suspension {
-    fn new(suspension: &v1::Suspension) -> Self {
-        Self {
-            reason: suspension.reason.clone(),
-            code: some(&suspension.code),
-            current: some(&suspension.current),
-            max: some(&suspension.max),
-            node: some(&suspension.node),
-            begun: suspension.begun,
-            child: some(&suspension.child),
-            uncertain: suspension.uncertain.clone(),
-        }
+fn printed(end: v1::ProcessEnd) -> Printed {
+    Printed {
+        exit_code: end.exit_code,
+        signal: end.signal,
+        stdout_tail: end.stdout_tail,
+        stderr_tail: end.stderr_tail,
     }
 }
 
@@ -479,6 +473,7 @@ impl From<v1::Step> for Step {
             elapsed_ms: step.elapsed_ms,
             cache_hit: step.cache_hit,
             error: step.error,
+            process: step.process.map(printed),
         }
     }
 }

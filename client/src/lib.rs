@@ -9,11 +9,13 @@ pub mod environment;
 pub mod error;
 pub mod wire;
 
+mod approvals;
 pub mod client;
 pub mod endpoint;
 pub mod events;
 pub mod exit;
 pub mod json;
+pub mod logs;
 pub mod transcript;
 
 pub use client::Client;

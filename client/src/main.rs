@@ -64,6 +64,12 @@ fn explain(usage: &clap::Error) -> ExitCode {
     // An argument that is printed back must not steer the terminal.
     let text = usage.render().to_string();
     let shown = render::screen::shown(&text, render::Style::Plain);
+    let wants_json = std::env::args_os().any(|arg| arg == "--json");
+    if exit == Exit::Usage && wants_json {
+        let error = serde_json::json!({"error": {"reason": "invalid", "message": text.trim_end()}});
+        // A reader that is gone is told by the exit code.
+        drop(writeln!(std::io::stdout(), "{error}"));
+    }
     let printed = if shown == text {
         usage.print()
     } else {

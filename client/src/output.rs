@@ -38,6 +38,20 @@ pub(crate) enum Reader {
     Gone,
 }
 
+/// An error as programs read it.
+#[derive(Debug, Serialize)]
+struct ErrorDocument<'a> {
+    error: Told<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    reason: &'a str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
 /// The two streams.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -211,8 +225,19 @@ impl Output {
         self.note(&format!("hint: {text}"));
     }
 
-    /// Prints why a verb failed, and the fix.
+    /// Tells why a verb failed, and the fix; programs read it on stdout.
     pub(crate) fn failure(&mut self, failure: &Failure) {
+        if self.format == Format::Json {
+            let told = ErrorDocument {
+                error: Told {
+                    reason: failure.reason(),
+                    message: with_sources(failure),
+                    hint: failure.hint(),
+                },
+            };
+            // A stdout that takes nothing is no reason to be silent on stderr.
+            drop(self.json_line(&told));
+        }
         self.error(&with_sources(failure));
         if let Some(hint) = failure.hint() {
             self.hint(&hint);

@@ -12,7 +12,7 @@ pub(crate) mod transcript;
 pub(crate) mod turns;
 
 use rye_client::json;
-use rye_core::model::Raisable;
+use rye_core::model::{Printed, Raisable};
 use serde_json::Value;
 
 /// Whether text may be coloured.
@@ -152,6 +152,15 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         Some(node) => format!("{} (node {node}, {})", error.message, error.code),
         None => format!("{} ({})", error.message, error.code),
     });
+    let asks: Vec<String> = run
+        .approvals
+        .iter()
+        .map(|asked| format!("{} ({})", asked.message, asked.id))
+        .collect();
+    let asks = (!asks.is_empty()).then(|| asks.join("\n"));
+    let in_doubt = run.suspend.iter().flat_map(|why| &why.attempts);
+    let in_doubt: Vec<String> = in_doubt.map(attempt).collect();
+    let uncertain = (!in_doubt.is_empty()).then(|| in_doubt.join("\n"));
     let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
     // A thread takes turns, which its cost counts.
     let is_walked = run.kind != "thread";
@@ -161,6 +170,8 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("kind", Some(run.kind.to_owned())),
         ("status", Some(style.status(run.status))),
         ("suspended", run.suspend.as_ref().map(suspension)),
+        ("asks", asks),
+        ("uncertain", uncertain),
         ("error", error),
         ("model", model(run)),
         ("steps", is_walked.then(|| run.steps.to_string())),
@@ -173,6 +184,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("continues", run.continuation_of.clone()),
         ("continued by", run.continued_by.clone()),
     ]);
+    let process = run.error.as_ref().and_then(|error| error.process.as_ref());
     let errors = run.errors.iter().map(|error| {
         format!(
             "suppressed at step {} ({}): {}",
@@ -182,6 +194,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         )
     });
     let parts: Vec<String> = std::iter::once(head)
+        .chain(process.map(printed))
         .chain(errors)
         .chain(body(run))
         .collect();
@@ -211,10 +224,32 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     parts.into_iter().flatten().collect()
 }
 
+/// What is known of an attempt whose outcome is not: `charge: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
+fn attempt(attempt: &json::InDoubt) -> String {
+    let call = attempt.item.as_ref().map(|item| {
+        let params = attempt.params.as_ref().map(ToString::to_string);
+        format!(" {item} {},", params.unwrap_or_default())
+    });
+    let since = attempt.started_at.as_ref();
+    let since = since.map(|since| format!(" since {since},"));
+    format!(
+        "{}:{}{} RYE_IDEMPOTENCY_KEY={}",
+        attempt.name,
+        call.unwrap_or_default(),
+        since.unwrap_or_default(),
+        attempt.key
+    )
+}
+
 /// Why a run failed: `node x: the message`.
 pub(crate) fn failure(error: &json::RunError) -> String {
     let place = error.node.as_ref().map(|node| format!("node {node}: "));
     format!("{}{}", place.unwrap_or_default(), error.message)
+}
+
+/// How a process ended that failed and what it printed last.
+pub(crate) fn printed(end: &Printed) -> String {
+    end.lines().join("\n")
 }
 
 /// The command that resumes a suspended run.
@@ -228,6 +263,9 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
         answers.join(" ")
     };
     match (suspension.reason.as_str(), suspension.uncertain.is_empty()) {
+        ("approval", _) => format!(
+            "ryectl approve {run_id} lets it go on, `ryectl deny {run_id}` does not; --comment says why"
+        ),
         ("uncertain", false) => {
             let answers = answers("retry|done|fail");
             format!("find out what became of it, then say so: {resume} {answers}")
@@ -326,6 +364,7 @@ mod tests {
             begun: false,
             child: None,
             uncertain: uncertain.iter().map(ToString::to_string).collect(),
+            attempts: Vec::new(),
         };
         let at = |code: &str| json::Suspension {
             code: Some(code.to_owned()),

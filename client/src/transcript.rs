@@ -31,7 +31,7 @@ impl Transcript {
     pub async fn next(&mut self) -> Result<Piece, Error> {
         loop {
             let message = self.stream.message().await;
-            let message = message.map_err(|status| self.client.error(status))?;
+            let message = message.map_err(|status| self.client.error(&status))?;
             let Some(v1::TranscriptResponse { line, verdict }) = message else {
                 return Err(Error::Malformed {
                     what: "a transcript without a verdict".to_owned(),

@@ -1,16 +1,19 @@
 //! One function per verb: take the arguments, make the calls, print.
 
+mod approvals;
 mod attach;
 mod budget;
 mod capability;
 mod daemon;
 mod execute;
 mod fetch;
+mod find;
 mod graph;
 mod init;
 mod keys;
 mod local;
 mod lock;
+mod logs;
 mod models;
 mod new;
 mod objects;
@@ -23,6 +26,7 @@ mod verify;
 use std::path::PathBuf;
 
 use rye_client::Client;
+use rye_client::client::{Revival, Reviver};
 use rye_client::endpoint::{Autostart, Choice, Endpoint};
 use rye_client::environment::Environment;
 use rye_client::error::NotStarted;
@@ -88,14 +92,22 @@ impl Session {
             Autostart::On if self.environment.inside_run => Autostart::Off(NotStarted::InsideRun),
             Autostart::On | Autostart::Off(_) => autostart,
         };
-        let (client, started) = self.endpoint()?.connect(autostart).await?;
+        let endpoint = self.endpoint()?;
+        let (client, started) = endpoint.connect(autostart).await?;
         if let Some(started) = started {
             self.output.note(&format!(
                 "started ryed in the background; its state is in {}",
                 started.state_dir.display()
             ));
         }
-        Ok(client)
+        if autostart != Autostart::On || !endpoint.is_own(&client) {
+            return Ok(client);
+        }
+        let revive = move || -> Revival {
+            let endpoint = endpoint.clone();
+            Box::pin(async move { endpoint.connect(Autostart::On).await.map(drop) })
+        };
+        Ok(client.reviving(Reviver::new(revive)))
     }
 }
 
@@ -116,7 +128,8 @@ fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
 }
 
 /// Does what the user asked for.
-pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
+pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
+    find::runs(verb.runs(), session).await?;
     match verb {
         Verb::Init => init::init(session),
         Verb::Key(verb) => keys::key(verb, session),
@@ -144,6 +157,7 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Steps(one) => runs::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Attach(watch) => run::watch(&watch, session).await,
+        Verb::Logs(asked) => logs::logs(asked, session).await,
         Verb::Events(events) => runs::events(&events, session).await,
         Verb::Transcript(asked) => transcript::transcript(&asked, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,
@@ -151,6 +165,9 @@ pub(crate) async fn run(verb: Verb, session: &mut Session) -> Result<Exit, Failu
         Verb::Kill(kill) => runs::kill(&kill, session).await,
         Verb::Suspend(one) => runs::suspend(&one.run, session).await,
         Verb::Resume(resume) => run::resume(resume, session).await,
+        Verb::Approvals(asked) => approvals::list(&asked, session).await,
+        Verb::Approve(given) => approvals::approve(given, session).await,
+        Verb::Deny(given) => approvals::deny(given, session).await,
         Verb::Tree(one) => runs::tree(&one.run, session).await,
         Verb::Chain(one) => runs::chain(&one.run, session).await,
         Verb::Budget(BudgetVerb::Show(one)) => budget::show(&one.run, session).await,

@@ -12,10 +12,12 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Kill, KillReceipt, Run};
+use rye_core::model::{Approval, ApprovalAnswer, Kill, KillReceipt, Run, SuspendReason};
 use rye_core::money::Usd;
+use rye_core::walker::{InDoubt, in_doubt};
 use serde_json::Value;
 
+use crate::async_log::{self, Wanted};
 use crate::chain;
 use crate::index::Asked;
 use crate::inspect::Inspector;
@@ -56,6 +58,8 @@ pub struct Beside {
     pub continued_by: Option<RunId>,
     /// What its chain and all below it have cost.
     pub cost: Cost,
+    /// Its attempts whose outcome nobody knows; none are looked for in lists.
+    pub in_doubt: Vec<InDoubt>,
 }
 
 impl Access {
@@ -105,6 +109,22 @@ impl Access {
             runs.push((run, beside));
         }
         Ok((runs, page.next))
+    }
+
+    /// The questions that are open of the runs that `caller` sees, of a project or of all, the newest run first.
+    pub fn approvals(&self, caller: &Layer, project: Option<&str>) -> Vec<(RunId, Approval)> {
+        let seen = |run: &Arc<Run>| {
+            let wanted = project.is_none_or(|project| run.spec.project == project);
+            wanted && Caller::User(caller).sees(&run.spec)
+        };
+        let mut live = self.journal().cancellable();
+        live.retain(seen);
+        live.sort_by_key(|run| std::cmp::Reverse(run.created_at));
+        let asked = live.iter().flat_map(|run| {
+            let open = run.approvals.open();
+            open.map(|approval| (run.id.clone(), approval.clone()))
+        });
+        asked.collect()
     }
 
     /// Accepts a run; answers when it is durable.
@@ -202,6 +222,7 @@ async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<Beside, Error>
     Ok(Beside {
         continued_by: supervisor.continued_by(run).await?,
         cost: supervisor.journal().cost(&run.account).await?,
+        in_doubt: Vec::new(),
     })
 }
 
@@ -230,6 +251,13 @@ impl Visible {
         self.supervisor.settled(&self.id).await
     }
 
+    /// What its tools print, as far as it is wanted.
+    pub fn logs(&self, wanted: Wanted) -> async_log::Reader {
+        let services = self.supervisor.services();
+        let gate = services.projects.gate_of(Path::new(&self.spec.project));
+        async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
+    }
+
     /// The run as it is now.
     pub async fn again(&self) -> Result<Self, Error> {
         Ok(self.at(self.supervisor.run_of(&self.id).await?))
@@ -237,7 +265,22 @@ impl Visible {
 
     /// What is told of it beside its record.
     pub async fn beside(&self) -> Result<Beside, Error> {
-        beside(&self.supervisor, &Summary::of(self)).await
+        let found = beside(&self.supervisor, &Summary::of(self)).await?;
+        let why = self.suspension().map(|why| why.reason);
+        if why != Some(SuspendReason::Uncertain) {
+            return Ok(found);
+        }
+        let graph = self
+            .supervisor
+            .services()
+            .graphs
+            .of_run(&self.spec)
+            .await
+            .ok();
+        Ok(Beside {
+            in_doubt: in_doubt(graph.as_deref(), &self.run),
+            ..found
+        })
     }
 
     /// The last of its chain of continuations.
@@ -327,6 +370,16 @@ impl Actionable {
     /// Resumes it if it is suspended, or continues it if it ended without success; answers with the one that runs.
     pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
         let run = self.supervisor.resume(&self.id, resume).await?;
+        Ok(self.at(run))
+    }
+
+    /// Answers what it asks: what `asked` names, or the only thing.
+    pub async fn answer(
+        &self,
+        asked: Option<&str>,
+        answer: ApprovalAnswer,
+    ) -> Result<Visible, Error> {
+        let run = self.supervisor.answer(&self.id, asked, answer).await?;
         Ok(self.at(run))
     }
 

@@ -1,81 +1,143 @@
-//! What the tools of a run write to stderr: it goes to `async.log` beside the transcript of the run.
+//! What the tools of a run print, as it comes: `async.log` beside the transcript of the run, and those who read it meanwhile.
 //!
 //! **Owns** `state/threads/<run>/async.log` below the run's `files` directory, which is there once a tool had something to say, and
-//! which its user alone may read. **Order**: through the gate of the project. **Failure**: what cannot be written is lost, with a warning; a run never waits for it.
+//! which its user alone may read. A [`Voice`] takes the bytes of one attempt and hands on whole lines; where the file goes over
+//! to another attempt stands a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it follows, waits for more.
+//! **Never** holds a tool up: what cannot be written as fast as it is printed is dropped and counted.
+//!
+//! **Order.** Through the gate of the project, one writer or reader of a run at a time; the lines of an attempt are in the file before
+//! what it came to is on record, unless its run is to stop and the project hangs. **Bounds.** The file grows to 8 MiB, then takes
+//! the place of `async.log.1`; a reader that follows reads from the files and keeps nothing, and one that is further behind is told how
+//! it lost its place. **Failure**: what cannot be written is lost, with a warning; a run never fails for it.
 
+mod read;
+mod voice;
+
+use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
 use rye_core::model::Spec;
+use tokio::sync::watch;
 
 use crate::beneath::Dir;
-use crate::gate::Gate;
 
-/// Longest file; what comes after is dropped.
+pub use self::read::{Piece, Reader, Wanted};
+pub use self::voice::{Source, Voice};
+
+/// Longest file; beyond it begins the next.
 const MOST_BYTES: u64 = 8 << 20;
+/// The file that grows.
+const NEW: &str = "async.log";
+/// The one before it.
+const OLD: &str = "async.log.1";
+/// Runs that are looked through for those that nobody has any more.
+const SWEEP: usize = 256;
 
-/// Appends what a tool of the run `run` wrote, below a line that says that `caller` had ended its call at `now`.
-pub async fn keep(
-    gate: &Gate,
-    run: &RunId,
-    spec: &Spec,
-    now: Timestamp,
-    caller: &str,
-    stderr: &[u8],
-) {
-    if stderr.is_empty() {
-        return;
-    }
-    let mut text = format!("[{now} {caller}]\n").into_bytes();
-    text.extend_from_slice(stderr);
-    if !stderr.ends_with(b"\n") {
-        text.push(b'\n');
-    }
-    let (files, id) = (spec.files.clone(), run.clone());
-    let appended = gate.pass("append to async.log", move || {
-        append(Path::new(&files), &id, &text)
-    });
-    if let Err(error) = appended.await {
-        tracing::warn!(%run, %error, "what a tool wrote to stderr was not kept");
+/// The logs that somebody writes or reads.
+#[derive(Debug, Default)]
+pub struct Logs {
+    open: Mutex<HashMap<RunId, Weak<Log>>>,
+}
+
+impl Logs {
+    /// The log of `run`; the same for all that have it at once.
+    pub fn of(&self, run: &RunId, spec: &Spec) -> Arc<Log> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = open.get(run).and_then(Weak::upgrade) {
+            return log;
+        }
+        if open.len() >= SWEEP {
+            open.retain(|_, log| log.strong_count() > 0);
+        }
+        let log = Arc::new(Log::new(run, &spec.files));
+        open.insert(run.clone(), Arc::downgrade(&log));
+        log
     }
 }
 
-fn append(files: &Path, run: &RunId, text: &[u8]) -> io::Result<()> {
-    let directory = Dir::root(files)?
-        .state()?
-        .make(&Path::new("threads").join(run.as_str()))?;
-    let mut file = directory.append("async.log")?;
-    let room = MOST_BYTES.saturating_sub(file.metadata()?.len());
-    let room = usize::try_from(room).unwrap_or(usize::MAX).min(text.len());
-    file.write_all(&text[..room])
+/// The log of one run.
+#[derive(Debug)]
+pub struct Log {
+    run: RunId,
+    files: PathBuf,
+    /// Held while somebody works on the files.
+    at: Mutex<At>,
+    /// Counts what was written, for those who wait for more.
+    written: watch::Sender<u64>,
+}
+
+/// Where the writing is.
+#[derive(Debug, Default)]
+struct At {
+    /// How many files of this life came before the one that grows.
+    file: u64,
+    /// Whose lines came last.
+    heading: Option<Arc<str>>,
+}
+
+impl Log {
+    fn new(run: &RunId, files: &str) -> Self {
+        Self {
+            run: run.clone(),
+            files: PathBuf::from(files),
+            at: Mutex::default(),
+            written: watch::Sender::new(0),
+        }
+    }
+
+    fn at(&self) -> MutexGuard<'_, At> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends whole lines of the attempt that `heading` names. Blocks.
+    fn append(&self, heading: &Arc<str>, lines: &[u8]) -> io::Result<()> {
+        let mut at = self.at();
+        let directory = Dir::root(&self.files)?
+            .state()?
+            .make(&Path::new("threads").join(self.run.as_str()))?;
+        let mut file = directory.append(NEW)?;
+        let length = file.metadata()?.len();
+        let more = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+        if length > 0 && length.saturating_add(more) > MOST_BYTES {
+            directory.rename(NEW, OLD)?;
+            *at = At {
+                file: at.file + 1,
+                heading: None,
+            };
+            file = directory.append(NEW)?;
+        }
+        let mut text = Vec::with_capacity(lines.len() + 64);
+        if at.heading.as_ref() != Some(heading) {
+            at.heading = Some(Arc::clone(heading));
+            text.extend_from_slice(format!("== {heading} ==\n").as_bytes());
+        }
+        text.extend_from_slice(lines);
+        file.write_all(&text)?;
+        drop(at);
+        self.written.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// One of the two files, if it is there. Blocks.
+    fn look(&self, name: &str) -> io::Result<Option<File>> {
+        let place = Path::new("state/threads").join(self.run.as_str());
+        let directory = Dir::root(&self.files).and_then(|root| root.enter(&place));
+        match directory {
+            Ok(directory) => directory.look(name),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The heading that a line of the file is, if it is one.
+fn heading(line: &str) -> Option<&str> {
+    line.strip_prefix("== ")?.strip_suffix(" ==")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
-    #[test]
-    fn the_file_grows_to_its_limit_and_no_further() {
-        let files = tempfile::tempdir().unwrap();
-        let run = RunId::new("r-1").unwrap();
-        let path = files.path().join("state/threads/r-1/async.log");
-        append(files.path(), &run, b"one\n").unwrap();
-        append(files.path(), &run, b"two\n").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\n");
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        for _ in 0..2 {
-            append(
-                files.path(),
-                &run,
-                &vec![b'x'; usize::try_from(MOST_BYTES).unwrap()],
-            )
-            .unwrap();
-        }
-        assert_eq!(fs::metadata(&path).unwrap().len(), MOST_BYTES);
-    }
-}
+mod tests;

@@ -291,7 +291,7 @@ async fn child_run(
         return Ended::Stopped(KillReceipt::default());
     }
     let failure = failure_of(&run).map(|failure| match call.timeout {
-        Some(timeout) if overdue => of_run(&run, timed_out(timeout)),
+        Some(timeout) if overdue => timed_out(timeout),
         Some(_) | None => failure,
     });
     let certainty = if failure.is_some() && runs.has_unknown(Arc::clone(&run)).await {
@@ -348,25 +348,16 @@ fn begun(run: &Run, call: &Call) -> Value {
     answer
 }
 
-/// `failure` as that of `run`. What a thread came to is paid for, and its words are those of a model: only who wrote the call decides
-/// whether it is made again.
-fn of_run(run: &Run, failure: Failure) -> Failure {
-    if run.spec.kind == RunKind::Thread {
-        Failure {
-            retryable: false,
-            ..failure.decided()
-        }
-    } else {
-        failure
-    }
-}
-
-/// Why a run that ended did not succeed.
+/// Why a run that ended did not succeed. What is known of it is its class: its words are those of its tools, or of a model, and
+/// nothing is tried again for them.
 pub fn failure_of(run: &Run) -> Option<Failure> {
     let failure = match run.outcome()? {
         Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => return None,
         Outcome::Error { error } if run.spec.kind == RunKind::Thread => error.clone().decided(),
-        Outcome::Error { error } => error.clone(),
+        Outcome::Error { error } => Failure {
+            retryable: false,
+            ..error.clone().decided()
+        },
         Outcome::Cancelled { cause } => Failure::permanent(
             "child_cancelled",
             format!("the run `{}` was cancelled by {cause}", run.id),

@@ -163,6 +163,8 @@ pub struct Config {
     pub recovery: Recovery,
     /// Programs by the variable under which a runtime calls them: these are used instead of looking for one.
     pub interpreters: BTreeMap<String, PathBuf>,
+    /// How often in a minute the daemon is started again after it died.
+    pub restarts: u32,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// How long runs may take to stop when the daemon is asked to.
@@ -400,6 +402,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
             .pick("recovery", |layer| layer.recovery)
             .unwrap_or_default(),
         interpreters: interpreters(&mut stack)?,
+        restarts: stack.pick("restarts", |layer| layer.restarts).unwrap_or(5),
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack

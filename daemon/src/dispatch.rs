@@ -8,6 +8,7 @@
 //! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`Envelope`]; there is no
 //! error type.
 
+mod live;
 mod outcome;
 mod primaries;
 mod request;
@@ -24,13 +25,14 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::Certainty;
-use rye_core::model::{Failure, KillReceipt, Object, RunKind, Spec};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, RunKind, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
-use self::outcome::{declared_failure, judge, reported_failure};
+use self::live::Live;
+use self::outcome::{declared_failure, judge, printed, reported_failure};
 use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal};
 use crate::config::Config;
 use crate::memo::Memo;
@@ -49,6 +51,8 @@ const MOST_SCHEMAS: usize = 1000;
 
 /// Tools of runs whose warnings are remembered; beyond it a warning may come a second time.
 const MOST_TOLD: usize = 1000;
+/// How long a run that is to stop waits until what its tools printed is written.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The code of an action that a layer of the run does not allow.
 const DENIED: &str = "permission_denied";
@@ -255,6 +259,7 @@ impl Dispatcher {
         let mut work = Work::default();
         let begun = Instant::now();
         self.tell_ignored(chain.as_ref(), cx);
+        let is_native = matches!(&plan, Ok(Plan::Native(_)));
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
         let done = match plan {
             Ok(Plan::Native(call)) => native_call(call, cx, &mut work).await,
@@ -295,6 +300,18 @@ impl Dispatcher {
         if let Some(timing) = trace.as_mut().and_then(|trace| trace.last_mut()) {
             timing["run_ms"] = json!(milliseconds(begun.elapsed()));
         }
+        // What a tool of ours answers is known; the words of others are theirs.
+        let failure = failure.map(|failure| {
+            let failure = if is_native {
+                failure.decided()
+            } else {
+                failure
+            };
+            Failure {
+                printed: work.printed.take().map(Box::new),
+                ..failure
+            }
+        });
         Reply {
             envelope: Envelope {
                 item,
@@ -307,7 +324,6 @@ impl Dispatcher {
             stopped: work.stopped,
             receipt: work.receipt,
             certainty: work.certainty,
-            stderr: work.stderr,
         }
     }
 
@@ -332,7 +348,9 @@ impl Dispatcher {
         cx: &AttemptCtx,
         work: &mut Work,
     ) -> Result<Value, Box<Unsuccessful>> {
-        let timeout = plan.process.timeout;
+        let seconds = plan.process.timeout.as_secs_f64();
+        let limit = format!("{seconds} s (more with {})", plan.time_set_by);
+        let program = plan.process.program.clone();
         let running = self
             .spawner
             .start(plan.process, &plan.tag)
@@ -341,21 +359,27 @@ impl Dispatcher {
         work.certainty = Certainty::Unknown;
         cx.note_process(running.identity().clone());
         let stopper = Stopper::new();
+        let live = Live::new(&cx.voice, plan.answer);
         let exited = tokio::select! {
-            exited = running.finish(stopper.listen()) => exited,
+            exited = running.telling(live.tap()).finish(stopper.listen()) => exited,
             never = forward_stop(&cx.stop, &stopper) => match never {},
+            never = cx.voice.write() => match never {},
         };
+        tokio::select! {
+            () = live.close() => {}
+            () = out_of_patience(&cx.stop) => {}
+        }
         let exited = exited.map_err(|error| refused(&error))?;
         work.stopped = matches!(
             exited.ended_by,
             Some(StopReason::Cancel | StopReason::Kill { .. })
         );
         work.receipt.merge(exited.receipt.clone());
-        work.stderr.clone_from(&exited.stderr.bytes);
+        work.printed = Some(printed(plan.answer, &exited));
         if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
             work.certainty = Certainty::Known;
         }
-        judge(plan.answer, &exited, timeout)
+        judge(plan.answer, &program, &exited, &limit)
     }
 }
 
@@ -378,7 +402,9 @@ async fn native_call(
     let called = tokio::select! {
         called = native::call(call.tool, call.params, &session) => called,
         () = task::sleep(call.timeout) => {
-            return Err(timed_out(call.timeout.unwrap_or_default()).into());
+            let mut failure = timed_out(call.timeout.unwrap_or_default());
+            failure.message.push_str(" (more with `timeout` of the node)");
+            return Err(failure.into());
         }
         () = cx.stop.due() => {
             work.stopped = true;
@@ -410,6 +436,12 @@ fn may_be_open(order: &Order, item: &ItemRef) -> bool {
         && order.origin.spec.kind == RunKind::Graph
 }
 
+/// Resolves when a run that is to stop has waited long enough for the files of its project.
+async fn out_of_patience(stop: &Stop) {
+    stop.due().await;
+    task::sleep(Some(LOG_PATIENCE)).await;
+}
+
 /// Carries the run's stop signal to the process of its call, as it grows more urgent.
 async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
     stop.due().await;
@@ -428,7 +460,8 @@ struct Work {
     stopped: bool,
     receipt: KillReceipt,
     certainty: Certainty,
-    stderr: Vec<u8>,
+    /// How its process ended, if it had one.
+    printed: Option<Printed>,
 }
 
 impl Default for Work {
@@ -437,7 +470,7 @@ impl Default for Work {
             stopped: false,
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverStarted,
-            stderr: Vec::new(),
+            printed: None,
         }
     }
 }

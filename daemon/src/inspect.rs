@@ -274,6 +274,9 @@ const fn node_status(status: StepStatus) -> NodeStatus {
         StepStatus::Return => NodeStatus::Return,
         StepStatus::Gate => NodeStatus::Gate,
         StepStatus::Foreach => NodeStatus::Foreach,
+        StepStatus::Parallel => NodeStatus::Parallel,
+        StepStatus::Wait => NodeStatus::Wait,
+        StepStatus::Approval => NodeStatus::Approval,
         StepStatus::Cached => NodeStatus::Cached,
     }
 }

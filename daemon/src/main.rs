@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
         return serve(loaded.config, parent, args.adopt_copy).into();
     }
-    match parent::run(parent::daemon_command()) {
+    match parent::run(parent::daemon_command, loaded.config.restarts) {
         Ok(exit) => exit.shell_code().into(),
         Err(error) => fail(&error),
     }

@@ -13,7 +13,9 @@ use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
-use rye_core::model::{Failure, Kill, KillReceipt, Object, Raised, Run, RunKind, Spec, Verdict};
+use rye_core::model::{
+    ApprovalAnswer, Failure, Kill, KillReceipt, Object, Raised, Run, RunKind, Spec, Verdict,
+};
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
@@ -237,10 +239,34 @@ pub struct Resume {
     pub spend: Option<Usd>,
     /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
     pub verdicts: Vec<(String, Verdict)>,
+    /// What the one attempt came to that is done.
+    pub result: Option<Arc<Value>>,
+    /// What becomes of the question that it is suspended for, if it is.
+    pub approval: Option<Settled>,
     /// What the model of the run, which is a thread then, is told first.
     pub message: Option<String>,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,
+}
+
+impl Resume {
+    /// Whether it brings nothing that the run has to take in.
+    pub fn asks_nothing(&self) -> bool {
+        self.raised == Raised::default()
+            && self.spend.is_none()
+            && self.verdicts.is_empty()
+            && self.approval.is_none()
+            && self.message.is_none()
+    }
+}
+
+/// What becomes of a question that a run is suspended for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Settled {
+    /// A person answered.
+    Answered(ApprovalAnswer),
+    /// Nobody did, and the time is over.
+    Expired,
 }
 
 /// Why the owner of all runs did not do what it was asked.

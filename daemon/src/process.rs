@@ -49,12 +49,15 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
+
+use crate::async_log::Source;
 
 pub use host::{OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
@@ -117,6 +120,30 @@ impl fmt::Debug for Plan {
             .field("grace", &self.grace)
             .field("output_limit", &self.output_limit)
             .finish()
+    }
+}
+
+/// Who is told what a process prints, as it comes. It must neither wait nor block.
+#[derive(Clone)]
+pub struct Tap(Arc<Told>);
+
+/// What is called with each piece that is printed.
+type Told = dyn Fn(Source, &[u8]) + Send + Sync;
+
+impl Tap {
+    /// `told` is called with each piece, in the order of its stream.
+    pub fn new(told: impl Fn(Source, &[u8]) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+
+    fn tell(&self, source: Source, piece: &[u8]) {
+        (self.0)(source, piece);
+    }
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
     }
 }
 

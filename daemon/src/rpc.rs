@@ -10,6 +10,7 @@ mod caller;
 mod decode;
 mod encode;
 mod items;
+mod logs;
 mod models;
 mod node;
 mod objects;

@@ -19,6 +19,7 @@ use rye_core::ledger::Caps;
 use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
 
 pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, timed_out};
+use crate::async_log::{Logs, Voice};
 use crate::clock::Timer;
 use crate::graphs::Graphs;
 use crate::journal::Journal;
@@ -40,6 +41,8 @@ pub struct Services {
     pub graphs: Graphs,
     /// The owner of all runs; it holds these services, and they must not hold it.
     pub runs: Weak<dyn Runs>,
+    /// What the tools of runs print.
+    pub logs: Logs,
     /// The time, and waiting for it.
     pub clock: Arc<dyn Timer>,
     /// The providers of models.
@@ -85,6 +88,8 @@ pub struct AttemptCtx {
     pub key: String,
     /// What doing it a second time would mean.
     pub effect: Effect,
+    /// Where what its process prints goes.
+    pub voice: Arc<Voice>,
     /// How urgently the run is to stop.
     pub stop: Stop,
     /// What is logged on the way belongs to this.

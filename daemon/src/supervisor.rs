@@ -15,6 +15,7 @@
 //! natural end may race: the journal accepts one terminal event, the other is refused and dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
 
 mod admission;
+mod approvals;
 mod asked;
 mod budget;
 mod cancel_file;
@@ -51,6 +52,7 @@ pub use self::preview::Preview;
 pub use self::recovery::settle_open_calls;
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
+use crate::async_log::Logs;
 use crate::clock::Timer;
 use crate::config::Config;
 use crate::graphs::Graphs;
@@ -154,6 +156,7 @@ impl Supervisor {
                 dispatch,
                 projects,
                 graphs: Graphs::default(),
+                logs: Logs::default(),
                 runs,
                 providers: Providers::new(&config.environment, Arc::clone(&clock)),
                 clock,
@@ -244,6 +247,11 @@ impl Supervisor {
     /// The projects in use.
     pub fn projects(&self) -> &Arc<Projects> {
         &self.shared.services.projects
+    }
+
+    /// What the tasks of runs work with.
+    pub fn services(&self) -> &Arc<Services> {
+        &self.shared.services
     }
 
     /// Who looks at their graphs.

@@ -146,8 +146,11 @@ impl ThreadRun {
 
     /// Carries out the call of a tool.
     async fn call_tool(&self, call: &Call, prepared: Prepared, stop: &Stop) -> Ended {
-        let caller = format!("turn {} {}", call.step, call.item);
-        let reply = match self.at.carry_out(call, prepared, stop, &caller).await {
+        let heading = match call.slot {
+            Slot::Part(place) => format!("turn {} {}[{place}]", call.step, call.item.id),
+            Slot::Main | Slot::Hook(_) => format!("turn {} {}", call.step, call.item.id),
+        };
+        let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
             Ok(reply) => reply,
             Err(receipt) => return Ended::Stopped(receipt),
         };

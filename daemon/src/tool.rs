@@ -79,8 +79,8 @@ impl Kind for ToolRun {
         stop: &Stop,
         _reports: &Reports<Infallible>,
     ) -> Ended {
-        let caller = call.item.to_string();
-        let reply = match self.at.carry_out(call, prepared, stop, &caller).await {
+        let heading = call.item.id.to_string();
+        let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
             Ok(reply) => reply,
             Err(receipt) => return Ended::Stopped(receipt),
         };

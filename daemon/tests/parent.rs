@@ -22,11 +22,8 @@ const LONG: Duration = Duration::from_mins(1);
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--parent", script] => {
-            let mut daemon = Command::new("/bin/sh");
-            daemon.args(["-c", script]);
-            parent::run(daemon).unwrap().shell_code().into()
-        }
+        ["--parent", script] => as_parent(script, 0),
+        ["--restarts", restarts, script] => as_parent(script, restarts.parse().unwrap()),
         ["--daemon"] => daemon(),
         _ => {
             test();
@@ -35,8 +32,17 @@ fn main() -> ExitCode {
     }
 }
 
+fn as_parent(script: &str, restarts: u32) -> ExitCode {
+    let daemon = |life| {
+        let mut daemon = Command::new("/bin/sh");
+        daemon.args(["-c", script, "sh"]).arg(format!("{life:?}"));
+        daemon
+    };
+    parent::run(daemon, restarts).unwrap().shell_code().into()
+}
+
 fn test() {
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 10] = [
         (
             "the_code_of_the_daemon_is_ours",
             the_code_of_the_daemon_is_ours,
@@ -44,6 +50,18 @@ fn test() {
         (
             "what_the_daemon_leaves_is_ended_before_its_parent_ends",
             what_the_daemon_leaves_is_ended_before_its_parent_ends,
+        ),
+        (
+            "a_daemon_that_dies_is_started_again_a_few_times",
+            a_daemon_that_dies_is_started_again_a_few_times,
+        ),
+        (
+            "a_daemon_that_ends_by_itself_is_not_started_again",
+            a_daemon_that_ends_by_itself_is_not_started_again,
+        ),
+        (
+            "a_daemon_that_was_asked_to_stop_is_not_started_again",
+            a_daemon_that_was_asked_to_stop_is_not_started_again,
         ),
         (
             "signals_are_passed_on_the_second_too",
@@ -150,6 +168,42 @@ fn what_the_daemon_leaves_is_ended_before_its_parent_ends() {
     for pid in daemon_and_brood {
         assert!(!exists(pid), "{pid}");
     }
+}
+
+fn a_daemon_that_dies_is_started_again_a_few_times() {
+    let script = "setsid sleep 1000 & echo $! $1; kill -9 $$";
+    let mut parent = Started::new(&["--restarts", "2", script]);
+    for life in ["First", "Later", "Later"] {
+        let line = parent.line();
+        let (left, told) = line.split_once(' ').unwrap();
+        assert_eq!(told, life);
+        // What a life left is gone before the next one, and before the end.
+        until_gone(left.parse().unwrap());
+    }
+    assert!(parent.lines.next().is_none());
+    assert_eq!(parent.code(), 128 + 9);
+}
+
+fn a_daemon_that_ends_by_itself_is_not_started_again() {
+    for (script, code) in [
+        ("echo up", 0),
+        ("echo up; exit 5", 5),
+        ("echo up; exit 70", 70),
+    ] {
+        let mut parent = Started::new(&["--restarts", "5", script]);
+        assert_eq!(parent.line(), "up");
+        assert!(parent.lines.next().is_none(), "{script}");
+        assert_eq!(parent.code(), code);
+    }
+}
+
+fn a_daemon_that_was_asked_to_stop_is_not_started_again() {
+    let script = "trap 'kill -9 $$' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut parent = Started::new(&["--restarts", "5", script]);
+    assert_eq!(parent.line(), "ready");
+    parent.signal(Signal::SIGTERM);
+    assert!(parent.lines.next().is_none());
+    assert_eq!(parent.code(), 128 + 9);
 }
 
 fn parent_of(pid: i32) -> i32 {

@@ -30,7 +30,9 @@ impl Daemon {
                 world.log()
             );
             let out = world.ryectl("daemon info --json --no-autostart").run();
-            serde_json::from_str::<Value>(&out.stdout()).ok()
+            let told = serde_json::from_str::<Value>(&out.stdout()).ok();
+            // Until it serves, that is an error.
+            told.filter(|told| told["pid"].is_i64())
         });
         let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         Self {

@@ -34,6 +34,8 @@ pub struct World {
     root: TempDir,
     /// Whether daemons are asked for short log segments.
     small_segments: bool,
+    /// Whether daemons that die are started again.
+    comes_back: bool,
     /// Where models are, if they are anywhere.
     models: Vec<(&'static str, String)>,
 }
@@ -48,6 +50,7 @@ impl World {
         let world = Self {
             root,
             small_segments: true,
+            comes_back: false,
             models: Vec::new(),
         };
         fs::create_dir_all(world.project()).expect("the world is ours");
@@ -72,12 +75,20 @@ impl World {
     /// Variables that every daemon of this world is given.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let segments = ("RYE_JOURNAL_SEGMENT_BYTES", SEGMENT_BYTES);
+        // What a test kills stays dead, unless it is about that.
+        let restarts = (!self.comes_back).then_some(("RYE_RESTARTS", "0"));
         let models = self.models.iter();
         let models = models.map(|(name, value)| (*name, value.as_str()));
         self.small_segments
             .then_some(segments)
             .into_iter()
+            .chain(restarts)
             .chain(models)
+    }
+
+    /// From now on daemons that die are started again by their parents, as they are for users.
+    pub fn let_daemons_come_back(&mut self) {
+        self.comes_back = true;
     }
 
     /// As [`World::new`], with daemons that call `server` when they call a model.

@@ -582,7 +582,8 @@ fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
         assert_eq!(text.chars().find(steers), None, "{out:?}");
     }
     let steps = shown("steps").stdout();
-    assert_eq!(steps.lines().count(), 3, "{steps}");
+    let rows = steps.lines().take_while(|line| !line.is_empty());
+    assert_eq!(rows.count(), 3, "{steps}");
     let record = shown("get").stdout();
     let error = record
         .lines()
@@ -622,7 +623,7 @@ fn surroundings_that_cannot_be_used_are_usage_errors() {
         .code(2)
         .tells(&["your keys", "HOME"]);
     let _twice = world
-        .ryectl("resume r-1 --uncertain a=done --uncertain a=fail")
+        .ryectl("resume r-1767225600-abcdefghij --uncertain a=done --uncertain a=fail")
         .run()
         .code(2)
         .tells(&["`a`", "twice"]);
@@ -648,4 +649,56 @@ fn an_output_that_cannot_be_written_is_no_run_that_failed() {
         .stderr(std::process::Stdio::null())
         .status();
     assert_eq!(ended.unwrap().code(), Some(5));
+}
+
+#[test]
+fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
+    let world = World::new();
+    world.graph("t/one", "start: a\nnodes:\n  a: {type: return, output: 1}");
+    world.graph("t/two", "start: a\nnodes:\n  a: {type: return, output: 2}");
+    let start = |words: &str| world.ryectl(words).ok().json();
+    let id = |run: &Value| run["run_id"].as_str().unwrap().to_owned();
+    let [first, second, third] =
+        ["t/one", "t/two", "t/two"].map(|graph| id(&start(&format!("run {graph} --json"))));
+    for (name, meant) in [
+        ("@last", &third),
+        ("@last~1", &second),
+        ("@last~2", &first),
+        ("t-one", &first),
+        (&first[..first.len() - 3], &first),
+        (&third, &third),
+    ] {
+        let found = world.ryectl("get --json").arg(name).ok().json();
+        assert_eq!(found["run_id"], meant.as_str(), "{name}");
+    }
+    let _several = world.ryectl("steps t-two").run().code(2).tells(&[
+        "`t-two` begins the ids of 2 runs",
+        &second,
+        &third,
+    ]);
+    let _none = world.ryectl("get t-three").run().code(3);
+    let _past = world
+        .ryectl("get @last~3")
+        .run()
+        .code(3)
+        .tells(&["there is no run `@last~3`"]);
+    let _word = world.ryectl("get @first").run().code(2);
+}
+
+#[test]
+fn an_error_is_json_where_json_is_asked_for() {
+    let world = World::new();
+    for (words, code, reason) in [
+        ("get t-1-abcdefghij --json", 3, "not_found"),
+        ("run t/nothing --json", 3, "not_found"),
+        ("run t/nothing --json -i a:=", 2, "invalid"),
+        ("ps --json --teapot", 2, "invalid"),
+        ("get --json @last", 3, "not_found"),
+    ] {
+        let out = world.ryectl(words).run().code(code);
+        let told = out.json();
+        assert_eq!(told["error"]["reason"], reason, "{words}: {told}");
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(!message.is_empty(), "{words}");
+    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
 use rye_tests::until::within;
-use rye_tests::{Daemon, World, binaries, until};
+use rye_tests::{Daemon, Outcome, World, binaries, until};
 
 /// A graph whose step notes that it was asked to stop and takes its time, until the file `go` is there.
 const STUBBORN: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"trap 'touch asked' TERM; touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}";
@@ -277,6 +277,50 @@ fn what_an_earlier_life_left_behind_is_ended_at_the_next_start() {
         "{:?}",
         world.processes()
     );
+}
+
+/// A step that says that it runs and waits for a word.
+const WAITS: &str = r#"start: a
+nodes:
+  a:
+    action: {item_id: rye/bash, params: {command: "touch in; until [ -e go ]; do sleep 0.01; done; echo over"}}
+    assign: {said: "${result.stdout | trim}"}
+    next: done
+  done: {type: return, output: "${state.said}"}"#;
+
+#[test]
+fn a_daemon_that_dies_is_started_again_and_an_attached_client_sees_the_end() {
+    let mut world = World::new();
+    world.let_daemons_come_back();
+    world.graph("t/waits", WAITS);
+    let daemon = world.start("");
+    let client = world.ryectl("run t/waits --no-autostart").spawn();
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    daemon.kill();
+    world.write("go", "");
+    let out = Outcome::of(client).code(0);
+    assert_eq!(out.json()["output"], "over");
+    let info = world.info();
+    assert_ne!(info["pid"], daemon.pid(), "{info}");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.ended().success());
+}
+
+#[test]
+fn a_client_that_waits_starts_a_daemon_that_nobody_else_starts() {
+    let world = World::new();
+    world.graph("t/waits", WAITS);
+    let daemon = world.start("");
+    let client = world.ryectl("run t/waits").spawn();
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    daemon.kill_both();
+    world.write("go", "");
+    let out = Outcome::of(client).code(0);
+    assert_eq!(out.json()["output"], "over");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod project;
 mod readme;
 
 mod apart;
+mod approvals;
 mod bad_input;
 mod bounds;
 mod budget;
@@ -31,6 +32,7 @@ mod model_server;
 mod native;
 mod nested;
 mod policy;
+mod printed;
 mod tool;
 mod tool_files;
 mod trust;

@@ -95,8 +95,16 @@ fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
             .collect();
         assert_eq!(ids, [&json!(old), &json!(new)]);
     }
-    // The end of the chain has succeeded: there is nothing to continue.
-    let _done = world.ryectl("resume").arg(&old).run().code(5);
+    // Asked again, the run that continued it is the answer; that one itself has nothing to continue.
+    let again = world.ryectl("resume").arg(&old).ok();
+    assert_eq!(again.json()["graph_run_id"], new.as_str());
+    let _more = world
+        .ryectl("resume --raise steps=90")
+        .arg(&old)
+        .run()
+        .code(5);
+    let _done = world.ryectl("resume").arg(&new).run().code(5);
+    assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
 }
 
 #[test]
@@ -140,8 +148,9 @@ nodes:
   charge:
     action: {item_id: rye/bash, params: {command: "echo charged >>ran; until [ -e go ]; do sleep 0.01; done"}}
     effect: at_most_once
+    assign: {receipt: "${result.stdout | trim}"}
     next: done
-  done: {type: return}"#,
+  done: {type: return, output: {receipt: "${state.receipt}"}}"#,
     );
     let daemon = world.start("");
     let run = world.start_run("t/charge");
@@ -157,6 +166,14 @@ nodes:
     assert_eq!(record["status"], "suspended");
     assert_eq!(record["suspend"]["reason"], "uncertain");
     assert_eq!(record["suspend"]["uncertain"], json!(["charge"]));
+    let attempt = &record["suspend"]["attempts"][0];
+    assert_eq!(attempt["item"], "tool:rye/bash", "{attempt}");
+    let command = attempt["params"]["command"].as_str().unwrap();
+    assert!(command.starts_with("echo charged"), "{attempt}");
+    let key = attempt["key"].as_str().unwrap();
+    assert!(attempt["started_at"].is_string(), "{attempt}");
+    let shown = world.ryectl("get").arg(&run).ok();
+    let _told = shown.prints(&["echo charged", &format!("RYE_IDEMPOTENCY_KEY={key}")]);
     let _asked = world
         .ryectl("resume")
         .arg(&run)
@@ -165,11 +182,20 @@ nodes:
         .tells(&["--uncertain 'charge=retry|done|fail'"]);
     let wrong = world.ryectl("resume --uncertain refund=done").arg(&run);
     let _named = wrong.run().code(5).tells(&["`refund` is not uncertain"]);
+    for words in [
+        "resume --uncertain charge=retry --result 1",
+        "resume --uncertain *=done --result 1",
+    ] {
+        let unfit = world.ryectl(words).arg(&run).run().code(2);
+        let _told = unfit.tells(&["exactly one answer"]);
+    }
     let out = world
-        .ryectl("resume --uncertain charge=done")
+        .ryectl("resume --uncertain charge=done --reason looked --result")
+        .arg(r#"{"stdout": "receipt 7\n"}"#)
         .arg(&run)
         .ok();
     assert_eq!(out.json()["status"], "completed");
+    assert_eq!(out.json()["output"]["receipt"], "receipt 7");
     assert_eq!(world.read("ran"), "charged\n");
 }
 
@@ -290,7 +316,7 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
         (
             "action: suspend, suspend_reason: approval",
             "approval",
-            "resumes it",
+            "lets it go on",
         ),
     ] {
         let world = World::new();
@@ -322,6 +348,11 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
             .json();
         assert_eq!(status["data"]["error"], error["message"], "{status}");
         world.write("ok", "");
+        if reason == "approval" {
+            let _approved = world.ryectl("approve").arg(run).ok();
+            let _done = world.ryectl("wait").arg(run).ok();
+            continue;
+        }
         let _resumed = world
             .ryectl("resume")
             .arg(run)

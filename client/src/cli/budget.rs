@@ -1,10 +1,10 @@
 //! Arguments of verbs about budgets.
 
 use clap::{Args, Subcommand};
-use rye_core::id::RunId;
 use rye_core::money::Usd;
 
 use super::OneRun;
+use super::RunName;
 use super::values::usd;
 
 /// Verbs about budgets.
@@ -34,7 +34,7 @@ pub(crate) enum BudgetVerb {
 pub(crate) struct RaiseBudget {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// The most it may spend from now on, itself and all below it.
     #[arg(long, value_name = "USD", value_parser = usd, allow_negative_numbers = true)]
     pub(crate) spend: Usd,

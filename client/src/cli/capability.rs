@@ -2,14 +2,15 @@
 
 use clap::Args;
 use rye_core::capability::Capability;
-use rye_core::id::RunId;
+
+use super::RunName;
 
 /// A run to show.
 #[derive(Debug, Args)]
 pub(crate) struct Get {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// Show what it may do instead: layers of patterns, each of which must allow an action.
     #[arg(long)]
     pub(crate) capabilities: bool,
@@ -20,7 +21,7 @@ pub(crate) struct Get {
 pub(crate) struct Can {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// An item to execute as TYPE:ID, or a capability such as `rye.execute.tool.a.b`.
     #[arg(value_name = "ACTION")]
     pub(crate) action: Capability,

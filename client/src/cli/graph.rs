@@ -2,8 +2,9 @@
 
 use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use rye_core::id::{ItemRef, RunId};
+use rye_core::id::ItemRef;
 
+use super::RunName;
 use super::values::{Durability, Limit, capability, tool};
 use crate::input::{Input, Source};
 
@@ -44,7 +45,7 @@ pub(crate) struct Run {
     pub(crate) given: Given,
     /// Resume this run instead of starting a fresh one; it keeps its inputs.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input", "capabilities", "durability", "idempotency_key", "model", "provider"])]
-    pub(crate) resume: Option<RunId>,
+    pub(crate) resume: Option<RunName>,
     #[command(flatten)]
     pub(crate) attach: Attach,
 }
@@ -100,7 +101,7 @@ pub(crate) struct Attach {
 pub(crate) struct Watch {
     /// The run.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     #[command(flatten)]
     pub(crate) staying: Staying,
 }
@@ -136,7 +137,7 @@ pub(crate) struct Step {
     pub(crate) state: Option<Source>,
     /// Begin with the state and the inputs of this run.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input"])]
-    pub(crate) resume_from: Option<RunId>,
+    pub(crate) resume_from: Option<RunName>,
     /// Let the node do only what matches this capability; may be given several times.
     #[arg(long = "cap", value_name = "CAP", value_parser = capability)]
     pub(crate) capabilities: Vec<String>,
@@ -161,7 +162,7 @@ pub(crate) struct Show {
     pub(crate) format: Diagram,
     /// Draw the graph as this run walks it, with what the run did.
     #[arg(long, value_name = "RUN")]
-    pub(crate) run: Option<RunId>,
+    pub(crate) run: Option<RunName>,
 }
 
 /// The form of a drawing.

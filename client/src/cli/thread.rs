@@ -1,8 +1,9 @@
 //! Arguments of verbs about threads.
 
 use clap::{Args, Subcommand};
-use rye_core::id::{ItemRef, RunId};
+use rye_core::id::ItemRef;
 
+use super::RunName;
 use super::graph::{Asked, Attach, Given, Run};
 use super::values::directive;
 
@@ -45,7 +46,7 @@ pub(crate) enum ThreadVerb {
 pub(crate) struct Say {
     /// The thread.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: RunName,
     /// What its model is told.
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) text: String,

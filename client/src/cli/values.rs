@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use globset::{GlobBuilder, GlobMatcher};
 use rye_core::capability;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{self, Status, Verdict};
@@ -68,7 +69,7 @@ fn number<N: FromStr>(value: &str, what: &str) -> Result<N, String> {
 }
 
 /// A time: `90`, `90s`, `1m30s`, `1.5h`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; write it like 90, 90s or 1m30s");
     if !text.ends_with(['h', 'm', 's']) {
         return seconds(text).map_err(|_error| wrong());
@@ -170,6 +171,14 @@ pub(super) fn status(text: &str) -> Result<Status, String> {
         .into_iter()
         .find(|status| status.as_str() == text)
         .ok_or_else(|| format!("use one of {}", Status::ALL.map(Status::as_str).join(", ")))
+}
+
+/// A pattern of item ids, with or without their type.
+pub(super) fn item_glob(text: &str) -> Result<GlobMatcher, String> {
+    let pattern = text.split_once(':').map_or(text, |(_, id)| id);
+    let glob = GlobBuilder::new(pattern).literal_separator(false).build();
+    let glob = glob.map_err(|error| error.kind().to_string())?;
+    Ok(glob.compile_matcher())
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {

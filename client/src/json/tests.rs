@@ -62,7 +62,7 @@ fn errors_and_suspensions_name_every_field() {
     let value = serde_json::to_value(&record).unwrap();
     assert_eq!(
         value["error"].to_string(),
-        r#"{"message":"no","node":null,"code":"node_error","retryable":false}"#
+        r#"{"message":"no","node":null,"code":"node_error","class":null,"retryable":false}"#
     );
     assert_eq!(
         value["suspend"].to_string(),
@@ -85,6 +85,7 @@ fn the_result_of_a_run_has_every_member_on_every_outcome() {
             node: "n".to_owned(),
             code: "node_error".to_owned(),
             retryable: false,
+            ..v1::RunError::default()
         }),
         ..run()
     };

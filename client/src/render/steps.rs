@@ -81,7 +81,21 @@ impl Steps {
         if let Event::Graph(GraphEvent::StepFailed { error, .. }) = event {
             self.failed = Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
-        if let Event::Graph(GraphEvent::ForeachCompleted { items, failed, .. }) = event {
+        if let Event::Graph(GraphEvent::StepWaiting { step, node, .. }) = event {
+            return Some(Line::Started(format!(
+                "{} waits ...",
+                self.head(*step, node)
+            )));
+        }
+        if let Event::Graph(
+            GraphEvent::ForeachCompleted { items, failed, .. }
+            | GraphEvent::ParallelCompleted {
+                branches: items,
+                failed,
+                ..
+            },
+        ) = event
+        {
             self.items = Some((*items, *failed));
         }
         if let Event::Graph(GraphEvent::RetryScheduled {
@@ -89,6 +103,7 @@ impl Steps {
             node,
             retries,
             due,
+            by,
             ..
         }) = event
         {
@@ -97,7 +112,15 @@ impl Steps {
             // The failure behind which a run was suspended was shown when it was suspended.
             let why = self.failed.take();
             let why = why.map_or_else(String::new, |why| format!("{icon} ({why}) "));
-            return Some(Line::Done(format!("{head} {why}retry {retries} in {wait}")));
+            let by = in_line(by);
+            let asked = match &*by {
+                "node" => "by `retry` of the node".to_owned(),
+                "resume" => "by `resume`".to_owned(),
+                _ => format!("by hook {by}"),
+            };
+            return Some(Line::Done(format!(
+                "{head} {why}retry {retries} in {wait} ({asked})"
+            )));
         }
         let Event::Graph(GraphEvent::StepCompleted {
             step,
@@ -129,9 +152,13 @@ impl Steps {
 
     fn icon(&self, status: StepStatus) -> String {
         match status {
-            StepStatus::Ok | StepStatus::Gate | StepStatus::Foreach | StepStatus::Cached => {
-                self.style.green("✓")
-            }
+            StepStatus::Ok
+            | StepStatus::Gate
+            | StepStatus::Foreach
+            | StepStatus::Parallel
+            | StepStatus::Wait
+            | StepStatus::Approval
+            | StepStatus::Cached => self.style.green("✓"),
             StepStatus::Error => self.style.red("✗"),
             StepStatus::Return => "⏹".to_owned(),
         }
@@ -151,13 +178,15 @@ impl Steps {
             return Some(one_line(&error.message, MAX_ERROR_CHARS));
         }
         match status {
-            StepStatus::Foreach => Some(match self.items.take() {
+            StepStatus::Foreach | StepStatus::Parallel => Some(match self.items.take() {
                 Some((items, failed)) if failed > 0 => {
-                    format!("foreach, {failed} of {items} failed")
+                    format!("{}, {failed} of {items} failed", status.as_str())
                 }
                 Some(_) | None => status.as_str().to_owned(),
             }),
-            StepStatus::Gate | StepStatus::Cached => Some(status.as_str().to_owned()),
+            StepStatus::Gate | StepStatus::Cached | StepStatus::Wait | StepStatus::Approval => {
+                Some(status.as_str().to_owned())
+            }
             StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
                 (!new.is_empty()).then(|| in_line(&format!("+{}", new.join(", "))))
             }
@@ -260,7 +289,8 @@ mod tests {
         assert_eq!(
             steps.line(&retry, Some(Timestamp::from_ms(1_500))),
             Some(Line::Done(
-                "[graph:g] step 2/2 scrape ✗ (no route) retry 1 in 2.0s".to_owned()
+                "[graph:g] step 2/2 scrape ✗ (no route) retry 1 in 2.0s (by `retry` of the node)"
+                    .to_owned()
             ))
         );
     }
@@ -273,7 +303,7 @@ mod tests {
         );
         assert_eq!(
             done(&mut Steps::new("g", 2, Style::Plain), &retry),
-            "[graph:g] step 2/2 scrape retry 1 in 0.0s"
+            "[graph:g] step 2/2 scrape retry 1 in 0.0s (by `resume`)"
         );
     }
 

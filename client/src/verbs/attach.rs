@@ -12,7 +12,6 @@ use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _};
-use rye_core::id::RunId;
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::v1;
 use serde_json::Value;
@@ -26,7 +25,7 @@ use crate::render::steps::{Line, Steps};
 use crate::render::turns::Turns;
 
 /// Notes that another run continues one that had ended.
-pub(super) fn tell_continuation(old: &RunId, run_id: &str, output: &mut Output) {
+pub(super) fn tell_continuation(old: &cli::RunName, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
         output.note(&format!("{old} has ended; {run_id} continues it"));
     }
@@ -313,10 +312,26 @@ pub(super) async fn tell_suspended(
         return Ok(());
     };
     output.note(&format!("suspended: {}", render::suspension(why)));
+    for asked in &run.approvals {
+        output.note(&format!("it asks: {}", asked.message));
+    }
     if let Some(error) = &run.error {
-        output.note(&format!("it failed: {}", render::failure(error)));
+        tell_failure(error, output);
     }
     tell_way_on(client, run, output).await
+}
+
+/// Notes behind which failure a run is suspended.
+fn tell_failure(error: &json::RunError, output: &mut Output) {
+    output.note(&format!("it failed: {}", render::failure(error)));
+    tell_printed(error, output);
+}
+
+/// Notes how the process ended that failed, and what it printed last.
+pub(super) fn tell_printed(error: &json::RunError, output: &mut Output) {
+    if let Some(process) = &error.process {
+        output.note(&render::printed(process));
+    }
 }
 
 /// Notes which suspended child run a suspended run waits for, and how it is resumed.
@@ -340,7 +355,7 @@ pub(super) async fn tell_way_on(
         let reason = render::suspension(why);
         output.note(&format!("{} is suspended: {reason}", child.run_id));
         if let Some(error) = &child.error {
-            output.note(&format!("it failed: {}", render::failure(error)));
+            tell_failure(error, output);
         }
         needed = why;
     }
@@ -410,6 +425,7 @@ async fn end(
         | Status::Completed => {
             if let Some(error) = &record.error {
                 output.error(&render::failure(error));
+                tell_printed(error, output);
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use rye_client::exit::Exit;
 use rye_client::json::budget::{Budget, Path, Tree};
-use rye_core::id::RunId;
 use rye_proto::v1;
 
 use super::Session;
@@ -11,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::render::budget as render;
 
-pub(super) async fn show(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let answer = session.client().await?.budget(run.as_str()).await?;
     let path = Path::new(&answer)?;
     let output = &mut session.output;
@@ -22,7 +21,7 @@ pub(super) async fn show(run: &RunId, session: &mut Session) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-pub(super) async fn tree(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn tree(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let nodes = session.client().await?.budget_tree(run.as_str()).await?;
     let tree = Tree::grow(&nodes)?;
     let output = &mut session.output;

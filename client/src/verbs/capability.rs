@@ -2,7 +2,6 @@
 
 use rye_client::exit::Exit;
 use rye_client::json::capability::{Answer, layers};
-use rye_core::id::RunId;
 
 use super::Session;
 use crate::cli;
@@ -10,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::render::capability as render;
 
-pub(super) async fn show(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let run = session.client().await?.get(run.as_str()).await?;
     let layers = layers(&run);
     let output = &mut session.output;

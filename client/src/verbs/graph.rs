@@ -2,7 +2,7 @@
 
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::id::{ItemKind, ItemRef};
 use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
         resume_from: step
             .resume_from
             .as_ref()
-            .map(RunId::to_string)
+            .map(cli::RunName::to_string)
             .unwrap_or_default(),
         has_capabilities: !step.capabilities.is_empty(),
         capabilities: step.capabilities,
@@ -74,7 +74,10 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
         attach::tell_suspended(&client, &record, output).await?;
     }
     match (&record.error, result["error"].as_str()) {
-        (Some(error), _) => output.error(&render::failure(error)),
+        (Some(error), _) => {
+            output.error(&render::failure(error));
+            attach::tell_printed(error, output);
+        }
         (None, Some(error)) => output.error(error),
         (None, None) => {}
     }
@@ -130,7 +133,11 @@ pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit
         item: Some(wire::item_ref(&show.item)),
         project: session.project().display().to_string(),
         format: format.into(),
-        run_id: show.run.as_ref().map(RunId::to_string).unwrap_or_default(),
+        run_id: show
+            .run
+            .as_ref()
+            .map(cli::RunName::to_string)
+            .unwrap_or_default(),
     };
     let text = session.client().await?.show(request).await?;
     let output = &mut session.output;

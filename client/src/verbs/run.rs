@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use rye_client::exit::Exit;
 use rye_client::wire;
-use rye_core::id::RunId;
 use rye_proto::v1;
 
 use super::Session;
@@ -52,7 +51,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
         resume_run_id: run
             .resume
             .as_ref()
-            .map(RunId::to_string)
+            .map(cli::RunName::to_string)
             .unwrap_or_default(),
         model: asked.model.unwrap_or_default(),
         provider: asked.provider.unwrap_or_default(),
@@ -95,11 +94,15 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
             item: answer.item,
             verdict: wire::verdict(answer.verdict).into(),
         });
+    let result = resume.result.map(|result| result.json("--result"));
+    let result = result.transpose()?;
+    let result_json = result.map(|result| result.to_string()).unwrap_or_default();
     let request = v1::ResumeRequest {
         run_id: resume.run.to_string(),
         raise: Some(raise),
         answers: answers.collect(),
-        reason: String::new(),
+        reason: resume.reason.unwrap_or_default(),
+        result_json,
         message: resume.message.unwrap_or_default(),
     };
     let client = session.client().await?;

@@ -1,11 +1,11 @@
 //! Verbs that look at runs, wait for them and end them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rye_client::events::{Deltas, Follow, Told};
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::id::RunId;
 use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::json;
@@ -14,9 +14,14 @@ use super::{Session, attach, go_on};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
+use crate::project;
 use crate::render;
 use crate::render::turns::Turns;
 
+/// Runs in a table, if nobody says how many.
+const TABLE: usize = 20;
+/// Runs that are asked for at once.
+const PAGE: u32 = 1000;
 /// Longest error of a step in text.
 const MAX_SUMMARY_CHARS: usize = 120;
 
@@ -29,16 +34,80 @@ pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Fail
             .collect(),
         (_, named) => named.to_vec(),
     };
-    let runs = session.client().await?.list_all(&statuses).await?;
-    if ps.tree {
+    let is_table = session.output.format() == Format::Text && !ps.quiet;
+    let usual = if is_table && !ps.tree { TABLE } else { 0 };
+    let most = match ps.count.unwrap_or(usual) {
+        0 => usize::MAX,
+        most => most,
+    };
+    let (runs, is_cut) = listed(ps, &statuses, most, session).await?;
+    if ps.quiet {
+        for run in &runs {
+            session.output.line(&run.run_id)?;
+        }
+    } else if ps.tree {
         print_tree(&runs, session)?;
     } else {
         print_runs(&runs, session)?;
     }
+    if is_cut && ps.count.is_none() {
+        let note = format!("these are the newest {TABLE}; `-n 0` shows all");
+        session.output.note(&note);
+    }
     Ok(Exit::Done)
 }
 
-pub(super) async fn tree(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+/// At most `most` of the runs that are asked for, of the project if there is one here, and whether there are more.
+async fn listed(
+    ps: &cli::Ps,
+    statuses: &[Status],
+    most: usize,
+    session: &mut Session,
+) -> Result<(Vec<v1::Run>, bool), Failure> {
+    let here = project::find(session.global.project.as_deref(), &session.environment);
+    let statuses = statuses
+        .iter()
+        .map(|status| wire::run_status(*status).into());
+    let mut request = v1::ListRequest {
+        statuses: statuses.collect(),
+        project: here
+            .map(|here| here.display().to_string())
+            .unwrap_or_default(),
+        page_size: PAGE,
+        ..v1::ListRequest::default()
+    };
+    let now = session.environment.now;
+    let is_wanted = |run: &v1::Run| {
+        let reason = run.suspend.as_ref().map(|why| why.reason.as_str());
+        let since = run.started_at.as_ref().or(run.created_at.as_ref());
+        let age = since.map(|since| now.ms_since(wire::timestamp(since)));
+        let item = run.item.as_ref().map(|item| item.id.as_str());
+        ps.reason
+            .as_deref()
+            .is_none_or(|wanted| reason == Some(wanted))
+            && ps
+                .item
+                .as_ref()
+                .is_none_or(|glob| item.is_some_and(|id| glob.is_match(id)))
+            && ps
+                .since
+                .is_none_or(|most| age.is_some_and(|age| Duration::from_millis(age) <= most))
+    };
+    let client = session.client().await?;
+    let mut runs = Vec::new();
+    loop {
+        let page = client.list(request.clone()).await?;
+        runs.extend(page.runs.into_iter().filter(is_wanted));
+        if runs.len() > most || page.next_page_token.is_empty() {
+            let is_cut = runs.len() > most;
+            runs.truncate(most);
+            return Ok((runs, is_cut));
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+pub(super) async fn tree(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let mut runs = vec![client.get(run.as_str()).await?];
     runs.extend(client.below(run.as_str()).await?);
@@ -48,7 +117,7 @@ pub(super) async fn tree(run: &RunId, session: &mut Session) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-pub(super) async fn chain(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn chain(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let runs = session.client().await?.chain(run.as_str()).await?;
     print_runs(&runs, session)?;
     Ok(Exit::Done)
@@ -112,7 +181,7 @@ fn print_lines(
     ))
 }
 
-pub(super) async fn get(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let record = json::Run::new(&client.get(run.as_str()).await?)?;
     let output = &mut session.output;
@@ -128,13 +197,18 @@ pub(super) async fn get(run: &RunId, session: &mut Session) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-pub(super) async fn steps(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let steps = session.client().await?.steps(run.as_str()).await?;
     let steps: Vec<json::Step> = steps.into_iter().map(Into::into).collect();
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&steps)?,
         Format::Text => {
+            let failed = steps.iter().filter_map(|step| {
+                let printed = render::printed(step.process.as_ref()?);
+                Some(format!("\nstep {} {}\n{printed}", step.step, step.node))
+            });
+            let failed: Vec<String> = failed.collect();
             let rows: Vec<[String; 5]> = steps
                 .into_iter()
                 .map(|step| {
@@ -152,12 +226,15 @@ pub(super) async fn steps(run: &RunId, session: &mut Session) -> Result<Exit, Fa
                 ["STEP", "NODE", "STATUS", "TIME", "ERROR"],
                 &rows,
             ))?;
+            for printed in failed {
+                output.line(&printed)?;
+            }
         }
     }
     Ok(Exit::Done)
 }
 
-pub(super) async fn state(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn state(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let answer = session.client().await?.state(run.as_str()).await?;
     let state = wire::json("state_json", &answer.state_json)?.unwrap_or_else(|| json!({}));
     session.output.json(&state)?;
@@ -208,7 +285,7 @@ fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> 
 }
 
 pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit, Failure> {
-    let ids: Vec<String> = wait.runs.runs.iter().map(RunId::to_string).collect();
+    let ids: Vec<String> = wait.runs.runs.iter().map(cli::RunName::to_string).collect();
     let timeout = wait.timeout.filter(|timeout| !timeout.is_zero());
     let client = session.client().await?.telling(session.output.teller());
     let answer = client.wait(&ids, timeout).await?;
@@ -224,7 +301,7 @@ pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit
     Ok(Exit::of_runs(statuses))
 }
 
-pub(super) async fn cancel(runs: &[RunId], session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn cancel(runs: &[cli::RunName], session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let output = &mut session.output;
     let mut exit = Exit::Done;
@@ -241,7 +318,7 @@ pub(super) async fn cancel(runs: &[RunId], session: &mut Session) -> Result<Exit
     Ok(exit)
 }
 
-pub(super) async fn suspend(run: &RunId, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let answer = session.client().await?.suspend(run.as_str()).await?;
     let record = json::Run::new(&answer)?;
     let output = &mut session.output;

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 61] = [
+const VERBS: [&str; 65] = [
     "",
     "init",
     "key",
@@ -44,6 +44,10 @@ const VERBS: [&str; 61] = [
     "steps",
     "state",
     "attach",
+    "approvals",
+    "approve",
+    "deny",
+    "logs",
     "events",
     "transcript",
     "wait",

@@ -225,6 +225,29 @@ impl Runs for Answers {
         Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
 
+    type LogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogsResponse, Status>> + Send>>;
+
+    async fn logs(
+        &self,
+        _request: Request<v1::LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        Ok(Response::new(Box::pin(tokio_stream::empty())))
+    }
+
+    async fn approvals(
+        &self,
+        _request: Request<v1::ApprovalsRequest>,
+    ) -> Result<Response<v1::ApprovalsResponse>, Status> {
+        Ok(Response::new(v1::ApprovalsResponse::default()))
+    }
+
+    async fn answer(
+        &self,
+        _request: Request<v1::AnswerRequest>,
+    ) -> Result<Response<v1::AnswerResponse>, Status> {
+        Err(Status::unimplemented("nothing is asked here"))
+    }
+
     async fn start(
         &self,
         request: Request<v1::StartRequest>,
@@ -407,6 +430,7 @@ impl Runs for Answers {
             elapsed_ms: 1200,
             cache_hit: false,
             error: None,
+            process: None,
         };
         Ok(Response::new(v1::StepsResponse { steps: vec![step] }))
     }

@@ -30,18 +30,20 @@ pub mod show;
 mod state;
 mod uses;
 mod validate;
+mod waiting;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::capability::Primary;
 use crate::expr::{self, Condition};
-use crate::id::{ItemKind, ItemRef};
-use crate::model::{Durability, Effect, Failure, Object, Recovery};
+use crate::id::{ItemKind, ItemRef, Name};
+use crate::model::{Durability, Effect, Failure, Object, Recovery, Slot, attempt_name};
 use crate::money::Usd;
 use crate::yaml;
 
@@ -52,6 +54,7 @@ pub use inputs::{Inputs, coerce};
 pub use retry::{Backoff, Retry};
 pub use uses::{About, Remark};
 pub use validate::{Validation, validate, validate_among};
+pub use waiting::{duration, time};
 
 /// Steps a graph may take if its file does not say.
 pub const DEFAULT_MAX_STEPS: u32 = 100;
@@ -179,9 +182,30 @@ impl Graph {
         self.inputs.resolve(given)
     }
 
+    /// What people call the attempt `slot` of a node: `build`, `build[3]`.
+    pub fn attempt_name(&self, node: &str, slot: Slot) -> String {
+        let branch = |part: u32| match &self.nodes.get(node)?.work {
+            Work::Parallel(parallel) => parallel.branches.get(usize::try_from(part).ok()?),
+            Work::Action(_)
+            | Work::Foreach(_)
+            | Work::Gate
+            | Work::Return { .. }
+            | Work::Fail(_)
+            | Work::Wait(_)
+            | Work::Approval(_) => None,
+        };
+        match slot {
+            Slot::Part(part) => match branch(part) {
+                Some((name, _)) => format!("{node}[{name}]"),
+                None => attempt_name(node, slot),
+            },
+            Slot::Main | Slot::Hook(_) => attempt_name(node, slot),
+        }
+    }
+
     /// Every use of an item: of nodes in the order of the file, then of hooks.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
-        let of_nodes = self.nodes.iter().filter_map(|node| node.work.action());
+        let of_nodes = self.nodes.iter().flat_map(|node| node.work.actions());
         let of_hooks = self.hooks.iter().filter_map(|hook| hook.action.call());
         of_nodes.chain(of_hooks)
     }
@@ -301,16 +325,45 @@ pub enum Work {
         /// The template of what it returns; an empty object if there is none.
         output: Option<Value>,
     },
+    /// The graph ends, and has failed.
+    Fail(Fail),
+    /// Nothing, until a time is over.
+    Wait(Pause),
+    /// A person is asked.
+    Approval(Ask),
+    /// Several items are used side by side.
+    Parallel(Parallel),
 }
 
 impl Work {
-    /// The use of an item, if there is one.
+    /// The use of an item, if there is one and no other.
     pub const fn action(&self) -> Option<&Action> {
         match self {
             Self::Action(action) => Some(action),
             Self::Foreach(foreach) => Some(&foreach.action),
-            Self::Gate | Self::Return { .. } => None,
+            Self::Gate
+            | Self::Return { .. }
+            | Self::Fail(_)
+            | Self::Wait(_)
+            | Self::Approval(_)
+            | Self::Parallel(_) => None,
         }
+    }
+
+    /// Every use of an item.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        let branches = match self {
+            Self::Parallel(parallel) => parallel.branches.as_slice(),
+            Self::Action(_)
+            | Self::Foreach(_)
+            | Self::Gate
+            | Self::Return { .. }
+            | Self::Fail(_)
+            | Self::Wait(_)
+            | Self::Approval(_) => &[],
+        };
+        let branches = branches.iter().map(|(_, action)| action);
+        self.action().into_iter().chain(branches)
     }
 }
 
@@ -355,9 +408,51 @@ pub struct Foreach {
     pub action: Action,
     /// The state key that receives the results, in the order of the list.
     pub collect: Option<String>,
+    /// The template of what is collected of an item; its whole result if there is none.
+    pub collect_value: Option<Value>,
     /// How the values take turns.
     pub order: ItemOrder,
     /// What a failed item means for the node.
+    pub on_item_error: OnItemError,
+}
+
+/// A failure that the author of the graph declares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fail {
+    /// The template of what went wrong.
+    pub message: Value,
+    /// The word for it, for programs.
+    pub code: Option<String>,
+    /// The template of what the graph returns all the same.
+    pub output: Option<Value>,
+}
+
+/// How long a node waits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Pause {
+    /// For a duration: a template of seconds, or of a text like `1h30m`.
+    For(Value),
+    /// Until a time: a template of RFC 3339.
+    Until(Value),
+}
+
+/// A question to a person. How long it may be answered is the `timeout` of its node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// The template of what is asked.
+    pub message: Value,
+    /// JSON schema of what an answer may hold.
+    pub schema: Option<Arc<Value>>,
+}
+
+/// Uses of items that know nothing of each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parallel {
+    /// By name, in the order of the file.
+    pub branches: Vec<(Name, Action)>,
+    /// Most at once, if the node says.
+    pub at_once: Option<NonZeroU32>,
+    /// What a failed branch means for the node.
     pub on_item_error: OnItemError,
 }
 

@@ -31,6 +31,23 @@ pub enum ErrorKind {
     Bug,
 }
 
+impl ErrorKind {
+    /// The word for it, for programs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Invalid => "invalid",
+            Self::Precondition => "precondition",
+            Self::Exists => "exists",
+            Self::Denied => "denied",
+            Self::Exhausted => "exhausted",
+            Self::Unavailable => "unavailable",
+            Self::DataLoss => "data_loss",
+            Self::Bug => "bug",
+        }
+    }
+}
+
 /// An error that knows what it means.
 pub trait Kinded: StdError {
     /// The meaning of this failure, for status and exit codes.

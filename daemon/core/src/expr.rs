@@ -8,9 +8,10 @@
 //! ```text
 //! ${state.a}                  the value, with its type, if it is the whole text
 //! n=${state.a}                mixed text: strings bare, anything else as JSON, null and missing as nothing
-//! ${state.a || inputs.a}      the first that is not null
+//! ${state.a || inputs.a}      the first that is not null; behind `||` a literal, too: 5 'x' true null [] {}
 //! ${state.list.0.name}        also state.list[0].name; negative indices count from the end
-//! ${state.a | json}           pipes: json from_json length keys upper lower; null passes through
+//! ${state.a | json}           pipes: json from_json length keys upper lower trim lines first last sum unique, and with a path or a
+//!                             literal split(s) join(s) add(n) append(v) default(v); null passes through all but `default`
 //! {input:a} {input:a?} {input:a:else} {input:a|else}    always text
 //! ```
 //!
@@ -19,7 +20,9 @@
 //! hear of but nobody has to act on (a path that leads nowhere) are pushed to `notes`.
 
 mod condition;
+mod expression;
 mod path;
+mod pipe;
 mod template;
 mod value;
 mod vars;

@@ -18,11 +18,13 @@
 //! [`Seq`](crate::id::Seq).
 //! **Failure.** An event that the run cannot take where it stands is [`Illegal`]; nothing of its commit is applied.
 
+mod approval;
 mod attempt;
 mod budget;
 mod chunks;
 mod control;
 mod event;
+mod failure;
 pub mod graph;
 mod kill;
 mod life;
@@ -44,12 +46,14 @@ use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 use crate::money::Usd;
 
+pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Requested};
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
 pub use self::budget::{Because, Budget, Funding, OpenCall};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
+pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
@@ -334,52 +338,6 @@ pub struct ProcessIdentity {
     pub boot_id: String,
 }
 
-/// Why a step, a tool or a run did not succeed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// What happened, for people.
-    pub message: String,
-    /// The node that failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// What happened, for programs: `node_error`, `max_steps_exceeded`, `input_validation_failed` …
-    pub code: String,
-    /// Whether the same call may succeed later.
-    pub retryable: bool,
-    /// Whether that is all it means: its words are those of a model, or of other runs, and say nothing about what to do.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_decided: bool,
-}
-
-impl Failure {
-    /// A failure that trying again does not fix.
-    pub fn permanent(code: &str, message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            node: None,
-            code: code.to_owned(),
-            retryable: false,
-            is_decided: false,
-        }
-    }
-
-    /// The same failure, whose words mean nothing beyond its code.
-    #[must_use]
-    pub fn decided(self) -> Self {
-        Self {
-            is_decided: true,
-            ..self
-        }
-    }
-
-    /// The same failure, at `node`.
-    #[must_use]
-    pub fn at(mut self, node: &str) -> Self {
-        self.node = Some(node.to_owned());
-        self
-    }
-}
-
 /// A node's error after which the graph continued, as it declares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuppressedError {
@@ -405,6 +363,12 @@ pub enum StepStatus {
     Gate,
     /// The items of a foreach node are done.
     Foreach,
+    /// The branches of a parallel node are done.
+    Parallel,
+    /// A time is over.
+    Wait,
+    /// A person approved.
+    Approval,
     /// The result of an earlier run was used.
     Cached,
 }
@@ -418,6 +382,9 @@ impl StepStatus {
             Self::Return => "return",
             Self::Gate => "gate",
             Self::Foreach => "foreach",
+            Self::Parallel => "parallel",
+            Self::Wait => "wait",
+            Self::Approval => "approval",
             Self::Cached => "cached",
         }
     }

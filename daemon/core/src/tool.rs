@@ -141,6 +141,7 @@ impl Machine for ToolMachine {
             key: call.key.clone(),
             now: call.now,
             items: None,
+            branches: Vec::new(),
             child,
             node_input_hash,
         };

@@ -20,15 +20,17 @@
 //! before each node and before each item. A walker made from a record with attempts in flight repeats those first,
 //! with the same `_now` and the same keys; an at-most-once one suspends the run as `uncertain`, one that is a
 //! child run is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
-//! follows a failure is decided in this order: the node's `retry`, the hooks of the `error` event, the node's
+//! follows a failure is decided in this order: the node's `retry`, beyond which nobody tries it again, the hooks of the `error` event, the node's
 //! `on_error` edge, the graph's `on_error`.
 
+mod doubt;
 mod ending;
 mod evaluate;
 mod failure;
 mod hooks;
 mod items;
 mod step;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::convert::Infallible;
@@ -37,6 +39,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+pub use self::doubt::{InDoubt, in_doubt};
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
 use crate::clock::{Tick, Timestamp, Uptime};
@@ -159,6 +162,7 @@ impl Walker {
                 next: Some(node), ..
             } => self
                 .ask_hooks(now, events)
+                .or_else(|| self.heed_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
                 .unwrap_or_else(|| self.before(now, &node, events)),
             At::Between { next: None, .. } => self.ask_hooks(now, events).unwrap_or_else(|| {
@@ -168,6 +172,7 @@ impl Walker {
             At::Step(step) => self.in_step(now, &step, events),
             At::Failed { step, .. } => self
                 .ask_hooks(now, events)
+                .or_else(|| self.heed_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
                 .unwrap_or_else(|| self.try_again_as_asked(now, &step, events)),
             At::Backoff { step, due } => self
@@ -204,6 +209,7 @@ impl Walker {
                 key: call.key.clone(),
                 now: call.now,
                 items: None,
+                branches: Vec::new(),
                 child,
                 node_input_hash,
             }),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::definition::{self, Work};
 use rye_core::id::{RunId, Seq};
+use rye_core::model::graph::Waits;
 use rye_core::model::{Event, GraphEvent, RunEvent, Spec, Status, StepStatus};
 use serde_json::json;
 
@@ -51,6 +52,15 @@ impl Outlines {
                     Work::Foreach(foreach) => format!("foreach {}", foreach.action.id),
                     Work::Gate => "gate".to_owned(),
                     Work::Return { .. } => "return".to_owned(),
+                    Work::Fail(_) => "fail".to_owned(),
+                    Work::Wait(_) => "wait".to_owned(),
+                    Work::Approval(_) => "approval".to_owned(),
+                    Work::Parallel(parallel) => {
+                        let branches = parallel.branches.iter();
+                        let branches: Vec<&str> =
+                            branches.map(|(_, action)| action.id.as_str()).collect();
+                        format!("parallel {}", branches.join(", "))
+                    }
                 },
             })
             .collect();
@@ -221,7 +231,7 @@ impl Page {
             self.step = *step;
             self.steps = *step;
             let row = self.row(node);
-            if *status != StepStatus::Foreach {
+            if !matches!(status, StepStatus::Foreach | StepStatus::Parallel) {
                 row.details.retain(|detail| detail.starts_with("run "));
             }
             row.standing = match status {
@@ -230,6 +240,9 @@ impl Page {
                 | StepStatus::Return
                 | StepStatus::Gate
                 | StepStatus::Foreach
+                | StepStatus::Parallel
+                | StepStatus::Wait
+                | StepStatus::Approval
                 | StepStatus::Cached => Standing::Done,
             };
             row.visits += 1;
@@ -239,6 +252,13 @@ impl Page {
                 let (input, result) = (short(&left.node_input_hash), short(&left.result.hash));
                 row.details.push(format!("in `{input}`, out `{result}`"));
             }
+        }
+        if let Event::Graph(GraphEvent::StepWaiting { step, node, .. }) = event {
+            self.step = *step;
+            let row = self.row(node);
+            row.standing = Standing::Running;
+            row.elapsed_ms = None;
+            row.details.clear();
         }
         if let Event::Graph(GraphEvent::StepFailed { node, .. }) = event {
             self.row(node).standing = Standing::Failed;
@@ -295,7 +315,8 @@ impl Page {
             self.head(*step, &plain(node));
         }
         if let Some(text) = entry(event) {
-            self.push(format!("- {at} {text}"));
+            let printed = printed(event);
+            self.push(format!("- {at} {text}{printed}"));
         }
     }
 
@@ -391,6 +412,16 @@ impl Page {
     }
 }
 
+/// What the process of a failed step printed last, as a quotation below its entry.
+fn printed(event: &Event) -> String {
+    let Event::Graph(GraphEvent::StepFailed { error, .. }) = event else {
+        return String::new();
+    };
+    let lines = error.printed.iter().flat_map(|end| end.lines());
+    let lines = lines.map(|line| format!("\n  > {}  ", plain(line.trim())));
+    lines.collect()
+}
+
 /// What the history says of an event, if it says anything.
 fn entry(event: &Event) -> Option<String> {
     if let Event::Run(event) = event {
@@ -434,6 +465,17 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         RunEvent::BudgetRaised { to, by, .. } => {
             format!("limit raised to {to} USD by {}", plain(by))
         }
+        RunEvent::ApprovalRequested(asked) => format!("asks: {}", plain(&asked.message)),
+        RunEvent::ApprovalAnswered(answer) => {
+            let word = if answer.approved {
+                "approved"
+            } else {
+                "denied"
+            };
+            let comment = answer.comment.as_ref();
+            let comment = comment.map_or_else(String::new, |text| format!(": {}", plain(text)));
+            format!("{word} by {}{comment}", plain(&answer.by))
+        }
         RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
         RunEvent::KillRequested(kill) => format!("to be killed by {}", plain(&kill.by)),
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
@@ -470,6 +512,13 @@ fn entry_of_graph(event: &GraphEvent) -> Option<String> {
         GraphEvent::ForeachCompleted { items, failed, .. } => {
             format!("{items} items, {failed} failed")
         }
+        GraphEvent::ParallelCompleted {
+            branches, failed, ..
+        } => format!("{branches} branches, {failed} failed"),
+        GraphEvent::StepWaiting { waits, .. } => match waits {
+            Waits::Until { at, .. } => format!("waits until {at}"),
+            Waits::Answer => "waits for an answer".to_owned(),
+        },
         GraphEvent::LimitExtended { max_steps, by } => {
             format!("the limit is {max_steps} steps now, by {}", plain(by))
         }

@@ -80,6 +80,8 @@ pub struct ProcessPlan {
     pub tag: String,
     /// How to read what it prints.
     pub answer: Answer,
+    /// What sets its time, for whoever needs more of it.
+    pub time_set_by: &'static str,
 }
 
 impl ProcessPlan {
@@ -134,8 +136,9 @@ pub fn plan(
         }
         Terminal::Process => {
             let mut plan = process(chain, params, origin, config, offer, trace)?;
-            if let Some(timeout) = timeout {
-                plan.process.timeout = plan.process.timeout.min(timeout);
+            if let Some(timeout) = timeout.filter(|timeout| *timeout < plan.process.timeout) {
+                plan.process.timeout = timeout;
+                plan.time_set_by = "`timeout` of the node";
             }
             Ok(Plan::Process(Box::new(plan)))
         }
@@ -288,6 +291,7 @@ fn templated(
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
         answer: Answer::Json,
+        time_set_by: "`config.timeout` of the tool, else the setting `limits.tool_timeout_seconds`",
     })
 }
 

@@ -83,6 +83,7 @@ pub(super) fn plan(
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
         answer: Answer::Shell,
+        time_set_by: "`timeout` in the params of `rye/bash`",
     })
 }
 

@@ -50,7 +50,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 19] = [
+pub(super) const SETTINGS: [Setting; 20] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -80,6 +80,12 @@ pub(super) const SETTINGS: [Setting; 19] = [
         "RYE_RECOVERY",
         Shape::Text,
         "What a restart does to live runs: resume or suspend.",
+    ),
+    setting(
+        "restarts",
+        "RYE_RESTARTS",
+        Shape::Number,
+        "How often in a minute the daemon is started again after it died; 0: never.",
     ),
     setting(
         "shutdown_grace_seconds",
@@ -176,6 +182,7 @@ pub(super) struct Layer {
     pub(super) user_space: Option<PathBuf>,
     pub(super) durability: Option<Durability>,
     pub(super) recovery: Option<Recovery>,
+    pub(super) restarts: Option<u32>,
     pub(super) shutdown_grace_seconds: Option<u64>,
     pub(super) interpreters: Option<BTreeMap<String, PathBuf>>,
     pub(super) journal: JournalLayer,

@@ -51,6 +51,7 @@ fn value(config: &Config, key: &str) -> Value {
         "user_space" => path(&config.user_space),
         "durability" => json!(config.durability),
         "recovery" => json!(config.recovery),
+        "restarts" => json!(config.restarts),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
         "interpreters" => {
             let programs = config.interpreters.iter();

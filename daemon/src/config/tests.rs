@@ -83,6 +83,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("USER_SPACE", "~/space"),
         ("RYE_DURABILITY", "relaxed"),
         ("RYE_RECOVERY", "suspend"),
+        ("RYE_RESTARTS", "3"),
         ("RYE_SHUTDOWN_GRACE_SECONDS", "0"),
         ("RYE_INTERPRETERS", "RYE_PYTHON=/p, RYE_NODE=/n"),
         ("RYE_JOURNAL_SEGMENT_BYTES", "65536"),

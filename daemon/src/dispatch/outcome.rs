@@ -1,16 +1,16 @@
 //! What the end of a process, or the answer of a tool, comes to.
 
-use std::time::Duration;
+use std::path::Path;
 
+use rye_core::error::beginning;
 use rye_core::expr::parse_json;
-use rye_core::model::Failure;
+use rye_core::model::{Failure, Printed};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Unsuccessful;
 use crate::chain;
 use crate::process::{Exit, Exited, StopReason};
-use crate::services::timed_out;
 
 /// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
@@ -50,65 +50,70 @@ fn words(value: &Value) -> Option<String> {
     }
 }
 
-/// Turns the end of a process into data, or into a failure that says what ended it.
+/// Turns the end of a process of `program` into data, or into a failure that says what ended it.
 pub(super) fn judge(
     answer: chain::Answer,
+    program: &Path,
     exited: &Exited,
-    timeout: Duration,
+    limit: &str,
 ) -> Result<Value, Box<Unsuccessful>> {
     let (data, lossy) = match answer {
         chain::Answer::Json => json_result(exited),
         chain::Answer::Shell => (shell_result(exited), None),
     };
-    let (code, message, retryable) = match (exited.ended_by, exited.exit) {
+    // The class of these is what they are: no pattern is asked what a process printed.
+    let own = |code, message: String| Failure::permanent(code, message).decided();
+    let failure = match (exited.ended_by, exited.exit) {
         (Some(StopReason::Timeout), _) => {
-            let Failure { message, .. } = timed_out(timeout);
-            (
-                "timeout",
-                format!("{message}; its whole process group was ended"),
-                true,
-            )
+            let text = format!("timed out after {limit}; its whole process group was ended");
+            own("timeout", text)
         }
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
-            ("stopped", "stopped on request".to_owned(), false)
+            own("stopped", "stopped on request".to_owned())
         }
         (None, Exit::Code(0)) => match lossy {
             None => return Ok(data),
             Some(reason) => {
-                let message =
-                    format!("what the tool printed is JSON that cannot be used: {reason}");
-                ("result_refused", message, false)
+                let text = format!("what the tool printed is JSON that cannot be used: {reason}");
+                own("result_refused", text)
             }
         },
-        (None, Exit::Code(code)) => {
-            let fallback = format!("exited with code {code}");
-            ("tool_failed", failure_text(&data, exited, &fallback), false)
-        }
-        (None, exit @ Exit::Signal(_)) => ("tool_killed", format!("ended by {exit}"), false),
-    };
-    Err(Box::new(Unsuccessful {
-        data,
-        failure: Failure {
-            message,
-            node: None,
-            code: code.to_owned(),
-            retryable,
-            is_decided: false,
+        (None, Exit::Code(code)) => match data.get("error").and_then(words) {
+            Some(told) => Failure::permanent("tool_failed", tail(&told)),
+            None => own("tool_failed", exit_text(program, code, exited)),
         },
-    }))
+        (None, exit @ Exit::Signal(_)) => own("tool_killed", format!("ended by {exit}")),
+    };
+    Err(Box::new(Unsuccessful { data, failure }))
 }
 
-fn failure_text(data: &Value, exited: &Exited, fallback: &str) -> String {
-    let told = data.get("error").and_then(words);
-    let text = told.unwrap_or_else(|| {
-        String::from_utf8_lossy(&exited.stderr.bytes)
-            .trim()
-            .to_owned()
-    });
-    if text.is_empty() {
-        fallback.to_owned()
-    } else {
-        tail(&text)
+/// How a process ended that failed, and what it printed last.
+pub(super) fn printed(answer: chain::Answer, exited: &Exited) -> Printed {
+    let stdout: &[u8] = match answer {
+        // A result is no line of output.
+        chain::Answer::Json if json_result(exited).0.get("return_code").is_none() => &[],
+        chain::Answer::Json | chain::Answer::Shell => &exited.stdout.bytes,
+    };
+    let (exit_code, signal) = match exited.exit {
+        Exit::Code(code) => (Some(code), None),
+        Exit::Signal(signal) => (None, Some(signal)),
+    };
+    Printed {
+        exit_code,
+        signal,
+        ..Printed::new(stdout, &exited.stderr.bytes)
+    }
+}
+
+/// The program and its exit code, with the last line it wrote to stderr: that of a traceback is what tells.
+fn exit_text(program: &Path, code: i32, exited: &Exited) -> String {
+    const MOST: usize = 200;
+    let program = program.file_name().unwrap_or(program.as_os_str());
+    let text = format!("{} exited with code {code}", program.to_string_lossy());
+    let stderr = String::from_utf8_lossy(&exited.stderr.bytes);
+    match stderr.trim().lines().next_back() {
+        None => text,
+        Some(last) => format!("{text}: {}", beginning(last.trim(), MOST)),
     }
 }
 

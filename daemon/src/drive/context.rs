@@ -6,7 +6,7 @@ use rye_core::id::RunId;
 use rye_core::machine::Call;
 use rye_core::model::{KillReceipt, Run, Spec};
 
-use crate::async_log;
+use crate::async_log::{Log, Voice};
 use crate::chain::Origin;
 use crate::projects::Project;
 use crate::services::{AttemptCtx, Order, Prepared, Reply, Services, TraceMode};
@@ -23,6 +23,8 @@ pub struct RunContext {
     pub run: RunId,
     /// What is fixed about it.
     pub spec: Arc<Spec>,
+    /// What its tools print.
+    log: Arc<Log>,
 }
 
 impl RunContext {
@@ -33,6 +35,7 @@ impl RunContext {
             project,
             run: run.id.clone(),
             spec: Arc::clone(&run.spec),
+            log: services.logs.of(&run.id, &run.spec),
         }
     }
 
@@ -70,15 +73,16 @@ impl RunContext {
         }
     }
 
-    /// Carries out what was prepared, and keeps what it wrote to stderr under the name `caller`. The error is what had to be
+    /// Carries out what was prepared; what it prints stands below `heading` in the log of the run. The error is what had to be
     /// ended of a call that was stopped because its run is to stop.
     pub async fn carry_out(
         &self,
         call: &Call,
         prepared: Prepared,
         stop: &Stop,
-        caller: &str,
+        heading: &str,
     ) -> Result<Reply, KillReceipt> {
+        let gate = self.project.gate().clone();
         let cx = AttemptCtx {
             run: self.run.clone(),
             spec: Arc::clone(&self.spec),
@@ -87,14 +91,12 @@ impl RunContext {
             node: call.node.clone(),
             key: call.key.clone(),
             effect: call.effect,
+            voice: Arc::new(Voice::new(Arc::clone(&self.log), gate, heading)),
             stop: stop.clone(),
             span: tracing::Span::current(),
             services: Arc::clone(&self.services),
         };
         let reply = self.services.dispatch.carry_out(prepared, &cx).await;
-        let now = self.services.journal.now();
-        let gate = self.project.gate();
-        async_log::keep(gate, &self.run, &self.spec, now, caller, &reply.stderr).await;
         if reply.stopped && stop.urgency() >= Urgency::Cancel {
             return Err(reply.receipt);
         }

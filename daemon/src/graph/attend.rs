@@ -98,6 +98,11 @@ fn by_child(found: Lookup, node_input_hash: Option<String>) -> Job<Planned> {
 }
 
 impl GraphRun {
+    /// What people call the attempt `call`.
+    fn name_of(&self, call: &Call) -> String {
+        self.graph.attempt_name(&call.node, call.slot)
+    }
+
     /// The key of the result of `call`; of hooks, and of what is refused, there is none.
     fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
         match call.slot {
@@ -181,8 +186,11 @@ pub(super) async fn carry_out(
 }
 
 async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared) -> Ended {
-    let caller = format!("step {} {} {}", call.step, call.node, call.item);
-    let reply = match context.at.carry_out(call, prepared, stop, &caller).await {
+    let heading = match call.slot {
+        Slot::Hook(_) => format!("step {} hook {}", call.step, call.item.id),
+        Slot::Main | Slot::Part(_) => format!("step {} {}", call.step, context.name_of(call)),
+    };
+    let reply = match context.at.carry_out(call, prepared, stop, &heading).await {
         Ok(reply) => reply,
         Err(receipt) => return Ended::Stopped(receipt),
     };

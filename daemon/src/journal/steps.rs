@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
+use rye_core::model::{Event, GraphEvent, Printed, RunEvent, StepStatus, ThreadEvent};
 use serde::Serialize;
 
 use super::record::Unreadable;
@@ -30,6 +30,9 @@ pub struct StepLine {
     pub cache_hit: bool,
     /// Why it failed.
     pub error: Option<String>,
+    /// How the process ended that failed.
+    #[serde(skip)]
+    pub printed: Option<Box<Printed>>,
 }
 
 /// How far a run has come, step by step.
@@ -92,6 +95,7 @@ impl Reading {
                     status,
                     elapsed_ms,
                     cache_hit,
+                    printed: error.as_ref().and_then(|error| error.printed.clone()),
                     error: error.map(|error| error.message),
                 });
             }
@@ -112,6 +116,7 @@ impl Reading {
             elapsed_ms,
             cache_hit: false,
             error,
+            printed: None,
         };
         if let ThreadEvent::ToolCallStart(call) = event {
             self.calls.insert(call.call_id, call.item);

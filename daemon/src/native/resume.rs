@@ -55,6 +55,8 @@ pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value
         spend,
         raised,
         verdicts: verdicts(asked.uncertain)?,
+        result: None,
+        approval: None,
         message: asked.message,
         layers: session.spec.layers.clone(),
     };

@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 
-use super::Captured;
+use super::{Captured, Tap};
+use crate::async_log::Source;
 
 /// Bytes read at once: what a pipe holds by default.
 const CHUNK: usize = 64 * 1024;
@@ -30,15 +31,15 @@ pub(super) struct Streams {
 
 impl Streams {
     /// Takes the pipes; must be called in a runtime. `limit` is the most bytes kept per stream.
-    pub(super) fn open(pipes: Pipes, limit: usize) -> io::Result<Self> {
+    pub(super) fn open(pipes: Pipes, limit: usize, tap: Option<Tap>) -> io::Result<Self> {
         let stdin = match pipes.stdin {
             Some((fd, bytes)) => Some((pipe::Sender::from_owned_fd(fd)?, bytes)),
             None => None,
         };
         Ok(Self {
             stdin,
-            stdout: Capture::open(pipes.stdout, limit)?,
-            stderr: Capture::open(pipes.stderr, limit)?,
+            stdout: Capture::open(pipes.stdout, limit, Source::Stdout, tap.clone())?,
+            stderr: Capture::open(pipes.stderr, limit, Source::Stderr, tap)?,
         })
     }
 
@@ -71,15 +72,19 @@ pub(super) struct Capture {
     captured: Captured,
     limit: usize,
     ended: bool,
+    source: Source,
+    tap: Option<Tap>,
 }
 
 impl Capture {
-    fn open(pipe: OwnedFd, limit: usize) -> io::Result<Self> {
+    fn open(pipe: OwnedFd, limit: usize, source: Source, tap: Option<Tap>) -> io::Result<Self> {
         Ok(Self {
             pipe: pipe::Receiver::from_owned_fd(pipe)?,
             captured: Captured::default(),
             limit,
             ended: false,
+            source,
+            tap,
         })
     }
 
@@ -96,6 +101,9 @@ impl Capture {
     }
 
     fn take(&mut self, chunk: &[u8]) {
+        if let Some(tap) = &self.tap {
+            tap.tell(self.source, chunk);
+        }
         let room = self.limit.saturating_sub(self.captured.bytes.len());
         let kept = &chunk[..chunk.len().min(room)];
         self.captured.bytes.extend_from_slice(kept);

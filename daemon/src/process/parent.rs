@@ -1,11 +1,18 @@
-//! The parent process: it outlives the daemon by the moment it takes to clear up.
+//! The parent process: it clears up behind a daemon that died, and starts it again.
 //!
 //! **Owns** the daemon as its only born child, and every orphan below it. **Never** runs a thread, opens the store or
 //! reads a key: there is nothing in it that could fail with the daemon.
 //!
-//! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it dies, its children
-//! fall to us; each is killed, which makes its children ours, until there are none. Only then the parent ends, with
-//! the daemon's code.
+//! ```text
+//! start ─► watch ─ended─► clear up ─┬─ it died, and nobody asked it to stop ─► pause ─► start
+//!                                   └─ else, or too often ─► end with its code
+//! ```
+//!
+//! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it ends, its children
+//! fall to us; each is killed, which makes its children ours, until there are none. Only then it is started again, or the parent
+//! ends with its code. **Failure.** It died if a signal ended it, or a panic. Whatever code it ends with by itself is its word: that it
+//! was asked to stop, that it cannot start here, or that its data is damaged, which another start makes no better. A signal that was
+//! passed on asks it to stop, however it ends then.
 //!
 //! The daemon has a process group of its own, so that Ctrl-C at a terminal reaches it once, through us, and a second
 //! Ctrl-C is a second signal.
@@ -38,14 +45,43 @@ const PASSED_ON: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
+/// What asks the daemon to stop.
+const STOPS: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
+
 /// How long the parent tries to end what the daemon left. Only a process that hangs in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often the parent looks again for orphans if no signal does.
 const LOOK_AGAIN_MS: u8 = 10;
 
-/// The command that starts this program again as the daemon, with the same arguments.
-pub fn daemon_command() -> Command {
+/// The time in which restarts are counted.
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// The pause before the first restart of a minute; each further one takes twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The code of a process that ended in a panic.
+const PANICKED: i32 = 101;
+
+/// The argument that makes a copied state directory the daemon's own: said once, it holds.
+const ADOPT_COPY: &str = "--adopt-copy";
+
+/// Which life of the daemon is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// The one that was asked for.
+    First,
+    /// One after a life in which it died.
+    Later,
+}
+
+/// The command that starts this program again as the daemon, with the same arguments, in its first life or a later one.
+pub fn daemon_command(life: Life) -> Command {
     #[expect(
         clippy::disallowed_methods,
         reason = "the process module starts processes"
@@ -55,7 +91,7 @@ pub fn daemon_command() -> Command {
     if let Some(name) = args.next() {
         command.arg0(name);
     }
-    command.args(args);
+    command.args(args.filter(|arg| life == Life::First || arg != ADOPT_COPY));
     command.env(PARENT_VARIABLE, getpid().to_string());
     command
 }
@@ -67,10 +103,11 @@ pub fn of_this_process(claimed: Option<i32>) -> Option<Pid> {
     (claimed == Some(parent.as_raw())).then_some(parent)
 }
 
-/// Starts `daemon`, stays until it is dead and nothing it started is left, and returns how it ended.
+/// Starts what `daemon` gives, and again if it dies, at most `restarts` times a minute; stays until it has ended and nothing it started is
+/// left, and returns how it ended.
 ///
 /// Must be called before any thread is started: it waits for every child there is, and blocks signals.
-pub fn run(mut daemon: Command) -> Result<Exit, Error> {
+pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Error> {
     let failed = |step| move |source| Error::Parent { step, source };
     // A caller whose pid is the parent's counts as none of a run's, so no process of a run may look into it or steer it.
     prctl::set_dumpable(false)
@@ -80,16 +117,73 @@ pub fn run(mut daemon: Command) -> Result<Exit, Error> {
     prctl::set_child_subreaper(true)
         .map_err(io::Error::from)
         .map_err(failed("become the one who adopts orphans"))?;
+    let mut recent: Vec<Instant> = Vec::new();
+    let mut life = Life::First;
+    loop {
+        let child = start(daemon(life)).map_err(failed("start the daemon"))?;
+        let (exit, asked) = watch(&signals, child).map_err(failed("watch the daemon"))?;
+        let told = end_orphans(&signals).map_err(failed("end what the daemon left"))?;
+        if asked || told || !died(exit) {
+            return Ok(exit);
+        }
+        recent.retain(|restart| restart.elapsed() < MINUTE);
+        let count = u32::try_from(recent.len()).unwrap_or(u32::MAX);
+        if count >= restarts {
+            tracing::error!(%exit, restarts, "the daemon died, and is not started again: that happened too often in a minute");
+            return Ok(exit);
+        }
+        tracing::error!(%exit, "the daemon died, and is started again");
+        let pause = FIRST_PAUSE.saturating_mul(1 << count.min(8));
+        if rest(&signals, pause).map_err(failed("wait before the daemon is started again"))? {
+            return Ok(exit);
+        }
+        recent.push(Instant::now());
+        life = Life::Later;
+    }
+}
+
+/// Whether it did not end by itself.
+const fn died(exit: Exit) -> bool {
+    matches!(exit, Exit::Signal(_) | Exit::Code(PANICKED))
+}
+
+/// Starts the daemon; its pid.
+fn start(mut daemon: Command) -> io::Result<i32> {
     let parent = getpid();
     // SAFETY: `bind` makes a few system calls and allocates nothing.
     unsafe { daemon.pre_exec(move || bind(parent)) };
-    let child = daemon.spawn().map_err(failed("start the daemon"))?;
-    let child = i32::try_from(child.id())
-        .map_err(io::Error::other)
-        .map_err(failed("start the daemon"))?;
-    let exit = watch(&signals, child).map_err(failed("watch the daemon"))?;
-    end_orphans(&signals).map_err(failed("end what the daemon left"))?;
-    Ok(exit)
+    let child = daemon.spawn()?;
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+/// Waits for `pause`; `true` if this process was asked to stop meanwhile.
+fn rest(signals: &SignalFd, pause: Duration) -> io::Result<bool> {
+    let until = Instant::now() + pause;
+    loop {
+        if is_asked_to_stop(signals)? {
+            return Ok(true);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let left = PollTimeout::try_from(left).map_err(io::Error::other)?;
+        wait(signals, left)?;
+    }
+}
+
+/// Reads the signals that wait: whether one of them asks to stop, while there is no daemon to pass it on to.
+fn is_asked_to_stop(signals: &SignalFd) -> io::Result<bool> {
+    let mut asked = false;
+    while let Some(info) = signals.read_signal()? {
+        asked |= STOPS.contains(&received(info.ssi_signo)?);
+    }
+    Ok(asked)
+}
+
+fn received(number: u32) -> io::Result<Signal> {
+    let number = i32::try_from(number).map_err(io::Error::other)?;
+    Ok(Signal::try_from(number)?)
 }
 
 /// From now on signals wait until they are read.
@@ -119,28 +213,30 @@ fn bind(parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes signals on and reaps, until the daemon ends.
-fn watch(signals: &SignalFd, daemon: i32) -> io::Result<Exit> {
+/// Passes signals on and reaps, until the daemon ends; how it did, and whether a signal asked for it.
+fn watch(signals: &SignalFd, daemon: i32) -> io::Result<(Exit, bool)> {
+    let mut asked = false;
     loop {
         while let Some(info) = signals.read_signal()? {
-            let received = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
-            let received = Signal::try_from(received)?;
+            let received = received(info.ssi_signo)?;
             if received != Signal::SIGCHLD {
                 // It is not reaped: the pid is its own.
                 kill(Pid::from_raw(daemon), received)?;
+                asked |= STOPS.contains(&received);
             }
         }
         while let Some((pid, exit)) = reap::any()? {
             if pid == daemon {
-                return Ok(exit);
+                return Ok((exit, asked));
             }
         }
         wait(signals, PollTimeout::NONE)?;
     }
 }
 
-/// Kills our children until there are none: those of a killed process become ours in turn.
-fn end_orphans(signals: &SignalFd) -> io::Result<()> {
+/// Kills our children until there are none: those of a killed process become ours in turn. Whether a signal asked to stop meanwhile.
+fn end_orphans(signals: &SignalFd) -> io::Result<bool> {
+    let mut asked = false;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let orphans: Vec<Stat> = procfs::children_of_single_thread(getpid().as_raw())
@@ -164,7 +260,7 @@ fn end_orphans(signals: &SignalFd) -> io::Result<()> {
             match reap::any() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                Err(Errno::ECHILD) => return Ok(()),
+                Err(Errno::ECHILD) => return Ok(asked | is_asked_to_stop(signals)?),
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -176,9 +272,9 @@ fn end_orphans(signals: &SignalFd) -> io::Result<()> {
                     "a process does not end although it was killed"
                 );
             }
-            return Ok(());
+            return Ok(asked);
         }
-        while signals.read_signal()?.is_some() {}
+        asked |= is_asked_to_stop(signals)?;
         wait(signals, PollTimeout::from(LOOK_AGAIN_MS))?;
     }
 }

@@ -18,7 +18,7 @@ use super::pidfd::Held;
 use super::procfs::{self, Stat};
 use super::spawn::Spawner;
 use super::sweep::{self, Orphans};
-use super::{Error, Exit, Exited, Stop, StopReason, number, reap};
+use super::{Error, Exit, Exited, Stop, StopReason, Tap, number, reap};
 use crate::task;
 
 /// How long output may stay open once every process we know of is gone.
@@ -114,6 +114,7 @@ pub struct Running {
     pub(super) timeout: Duration,
     pub(super) grace: Duration,
     pub(super) output_limit: usize,
+    pub(super) tap: Option<Tap>,
 }
 
 /// That a process was stopped: why, which descendants it had then, and the last signal they got.
@@ -140,6 +141,14 @@ impl Running {
         &self.identity
     }
 
+    /// The same; what it prints is told to `tap` as it comes.
+    pub fn telling(self, tap: Tap) -> Self {
+        Self {
+            tap: Some(tap),
+            ..self
+        }
+    }
+
     /// Feeds it, reads it, stops it when `stop` or its timeout says so, and ends what it leaves behind.
     ///
     /// Returns when its leader and all we know of its descendants are gone, or do not die of KILL. Dropping the future kills
@@ -149,8 +158,8 @@ impl Running {
         let failed = |step| move |source| Error::Follow { step, pid, source };
         let ladder = Ladder::new(self.leader.started, self.timeout, self.grace);
         let leader = self.leader.watched().map_err(failed("watch the end"))?;
-        let mut streams =
-            Streams::open(self.pipes, self.output_limit).map_err(failed("open the pipes"))?;
+        let mut streams = Streams::open(self.pipes, self.output_limit, self.tap)
+            .map_err(failed("open the pipes"))?;
 
         let (ended_by, fate, elapsed, mut receipt) = {
             let mut pump = pin!(streams.pump());

@@ -104,6 +104,7 @@ impl Spawner {
             timeout: plan.timeout,
             grace: plan.grace,
             output_limit: plan.output_limit,
+            tap: None,
         })
     }
 

@@ -1,12 +1,14 @@
 //! Wire types as the model.
 
+use std::sync::Arc;
+
 use std::path::PathBuf;
 
 use rye_core::capability::Layer;
 use rye_core::definition::show::Format;
 use rye_core::expr::parse_json;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::model::{Durability, Limits, Object, Raised, Status, Verdict};
+use rye_core::model::{ApprovalAnswer, Durability, Limits, Object, Raised, Status, Verdict};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
@@ -189,6 +191,34 @@ pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), R
         v1::Verdict::Fail => Verdict::Fail,
     };
     Ok((answer.item, verdict))
+}
+
+/// The JSON of a field; an empty text is none.
+pub(super) fn json(field: &'static str, text: &str) -> Result<Option<Arc<Value>>, Refusal> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let read = parse_json(text).map_err(|error| invalid(field, error))?;
+    Ok(Some(Arc::new(read)))
+}
+
+/// What a person answers; the question gives it its id.
+pub(super) fn approval_answer(
+    caller: &Layer,
+    request: &v1::AnswerRequest,
+) -> Result<ApprovalAnswer, Refusal> {
+    if request.comment.len() > REASON_BYTES {
+        let problem = format!("it is longer than {REASON_BYTES} bytes");
+        return Err(invalid("comment", problem));
+    }
+    let answer = json("answer_json", &request.answer_json)?;
+    Ok(ApprovalAnswer {
+        id: Arc::default(),
+        approved: request.approved,
+        answer,
+        comment: given(&request.comment),
+        by: caller.source.clone(),
+    })
 }
 
 pub(super) fn format(format: i32) -> Result<Format, Refusal> {

@@ -6,8 +6,11 @@ use rye_core::error::{beginning, with_sources};
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Chunks, Failure, KillReceipt, Run, RunKind, Status, Suspension};
+use rye_core::model::{
+    Approval, Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension,
+};
 use rye_core::money::Usd;
+use rye_core::walker::InDoubt;
 use rye_proto::v1;
 use serde_json::Value;
 
@@ -59,7 +62,9 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
 
 /// A record, whole.
 pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
-    let suspend = run.suspension().map(|why| suspension(why, run));
+    let suspend = run
+        .suspension()
+        .map(|why| suspension(why, run, &beside.in_doubt));
     let origin = models::origin(run);
     let (provider, model) = origin.map_or_else(Default::default, |one| (one.provider, one.id));
     v1::Run {
@@ -79,6 +84,11 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
             })
             .collect(),
         suspend,
+        approvals: run
+            .approvals
+            .open()
+            .map(|asked| approval(&run.id, asked))
+            .collect(),
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run
@@ -150,10 +160,39 @@ fn failure(error: &Failure) -> v1::RunError {
         node: error.node.clone().unwrap_or_default(),
         code: error.code.clone(),
         retryable: error.retryable,
+        class: error.class.as_deref().unwrap_or_default().to_owned(),
+        process: error.printed.as_deref().map(printed),
     }
 }
 
-fn suspension(why: &Suspension, run: &Run) -> v1::Suspension {
+fn printed(printed: &Printed) -> v1::ProcessEnd {
+    v1::ProcessEnd {
+        exit_code: printed.exit_code,
+        signal: printed.signal,
+        stdout_tail: printed.stdout_tail.clone(),
+        stderr_tail: printed.stderr_tail.clone(),
+    }
+}
+
+/// What `run` asks a person.
+pub(super) fn approval(run: &RunId, asked: &Approval) -> v1::Approval {
+    v1::Approval {
+        run_id: run.to_string(),
+        id: asked.id.to_string(),
+        kind: asked.kind.as_str().to_owned(),
+        message: asked.message.clone(),
+        schema_json: asked
+            .schema
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        node: asked.node.clone().unwrap_or_default(),
+        created_at: Some(timestamp(asked.created_at)),
+        expires_at: asked.expires_at.map(timestamp),
+    }
+}
+
+fn suspension(why: &Suspension, run: &Run, in_doubt: &[InDoubt]) -> v1::Suspension {
     v1::Suspension {
         reason: why.reason.as_str().to_owned(),
         code: why.code.clone().unwrap_or_default(),
@@ -163,6 +202,21 @@ fn suspension(why: &Suspension, run: &Run) -> v1::Suspension {
         child: text(why.child.as_ref()),
         uncertain: why.uncertain.clone(),
         begun: run.step().is_some(),
+        attempts: in_doubt.iter().map(attempt).collect(),
+    }
+}
+
+fn attempt(doubt: &InDoubt) -> v1::UncertainAttempt {
+    let call = doubt.call.as_ref();
+    let call =
+        call.map(|(item, params)| (item.to_string(), Value::from(params.clone()).to_string()));
+    let (item, params_json) = call.unwrap_or_default();
+    v1::UncertainAttempt {
+        name: doubt.name.clone(),
+        key: doubt.key.to_string(),
+        started_at: doubt.since.map(timestamp),
+        item,
+        params_json,
     }
 }
 
@@ -254,6 +308,7 @@ pub(super) fn step(step: StepLine) -> v1::Step {
         status: step.status.as_str().to_owned(),
         elapsed_ms: step.elapsed_ms,
         cache_hit: step.cache_hit,
+        process: step.printed.as_deref().map(printed),
         error: step.error,
     }
 }

@@ -49,7 +49,7 @@ impl Items for ItemsService {
         };
         let (envelope, run_id) = match executed {
             Executed::Rehearsed(envelope) => (envelope, String::new()),
-            Executed::Tool(envelope, run) => (envelope, run.to_string()),
+            Executed::Tool(envelope, run) => (*envelope, run.to_string()),
             Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
             Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),
             Executed::Document(data) => {

@@ -12,8 +12,9 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
-use super::{decode, encode, stream, visible};
+use super::{decode, encode, logs, stream, visible};
 use crate::access::{Access, Actionable, Visible};
+use crate::async_log::Wanted;
 use crate::journal::{Extract, Filter};
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
@@ -191,6 +192,8 @@ impl Runs for RunsService {
                 .into_iter()
                 .map(decode::answer)
                 .collect::<Result<_, _>>()?,
+            result: decode::json("result_json", &request.result_json)?,
+            approval: None,
             message: decode::given(&request.message),
             layers: vec![caller.clone()],
         };
@@ -200,6 +203,37 @@ impl Runs for RunsService {
         let cursor = resumed_at(&before, &run);
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::ResumeResponse { run, cursor }))
+    }
+
+    async fn approvals(
+        &self,
+        request: Request<v1::ApprovalsRequest>,
+    ) -> Answer<v1::ApprovalsResponse> {
+        let (caller, request) = decode::open(request)?;
+        let of_run = decode::optional_run_id("run_id", &request.run_id)?;
+        if let Some(id) = &of_run {
+            let _seen = self.access.visible(&caller, id).await?;
+        }
+        let project = decode::given(&request.project);
+        let mut asked = self.access.approvals(&caller, project.as_deref());
+        asked.retain(|(run, _)| of_run.as_ref().is_none_or(|id| id == run));
+        let approvals = asked.iter();
+        Ok(Response::new(v1::ApprovalsResponse {
+            approvals: approvals
+                .map(|(run, asked)| encode::approval(run, asked))
+                .collect(),
+        }))
+    }
+
+    async fn answer(&self, request: Request<v1::AnswerRequest>) -> Answer<v1::AnswerResponse> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let asked = decode::given(&request.approval_id);
+        let answer = decode::approval_answer(&caller, &request)?;
+        let run = self.access.actionable(&caller, &id).await?;
+        let run = run.answer(asked.as_deref(), answer).await?;
+        let run = Some(encoded(&run).await?);
+        Ok(Response::new(v1::AnswerResponse { run }))
     }
 
     async fn say(&self, request: Request<v1::SayRequest>) -> Answer<v1::SayResponse> {
@@ -361,6 +395,21 @@ impl Runs for RunsService {
         };
         let reader = run.transcript(extract).await?;
         Ok(Response::new(Box::pin(stream::transcript(reader))))
+    }
+
+    type LogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogsResponse, Status>> + Send>>;
+
+    async fn logs(&self, request: Request<v1::LogsRequest>) -> Answer<Self::LogsStream> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.access.visible(&caller, &id).await?;
+        let wanted = Wanted {
+            node: decode::given(&request.node),
+            item: decode::given(&request.item),
+        };
+        let reader = run.logs(wanted);
+        let lines = logs::Lines::new(run, reader, request.tail, request.follow);
+        Ok(Response::new(Box::pin(lines.into_stream())))
     }
 
     type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;

@@ -27,20 +27,6 @@ fn code(kind: ErrorKind) -> Code {
     }
 }
 
-fn reason(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::Invalid => "invalid",
-        ErrorKind::Precondition => "precondition",
-        ErrorKind::Exists => "exists",
-        ErrorKind::Denied => "denied",
-        ErrorKind::Exhausted => "exhausted",
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::DataLoss => "data_loss",
-        ErrorKind::Bug => "bug",
-    }
-}
-
 /// The status of `error`, its whole chain as the message.
 fn of(error: &(impl Kinded + 'static)) -> Status {
     let kind = error.kind();
@@ -49,7 +35,7 @@ fn of(error: &(impl Kinded + 'static)) -> Status {
     }
     with_reason(
         Status::new(code(kind), bounded(&with_sources(error))),
-        reason(kind),
+        kind.word(),
     )
 }
 

@@ -138,6 +138,9 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     refused!("Runs.State", runs.state: StateRequest);
     refused!("Runs.Stream", runs.stream: StreamRequest);
     refused!("Runs.Transcript", runs.transcript: TranscriptRequest);
+    refused!("Runs.Logs", runs.logs: LogsRequest);
+    refused!("Runs.Approvals", runs.approvals: ApprovalsRequest);
+    refused!("Runs.Answer", runs.answer: AnswerRequest);
     asked.of_budgets(&access, &run_id).await;
     let wait = v1::WaitRequest {
         run_ids: vec![run_id.clone()],

@@ -73,8 +73,6 @@ pub struct Reply {
     pub receipt: KillReceipt,
     /// What is known about its effect.
     pub certainty: Certainty,
-    /// What its process wrote to stderr.
-    pub stderr: Vec<u8>,
 }
 
 /// An action that was looked up, checked and planned, and has not begun: plain data.
@@ -161,11 +159,6 @@ impl Envelope {
 
 /// The failure of a call that took longer than it may.
 pub fn timed_out(timeout: Duration) -> Failure {
-    Failure {
-        retryable: true,
-        ..Failure::permanent(
-            "timeout",
-            format!("timed out after {} s", timeout.as_secs_f64()),
-        )
-    }
+    let text = format!("timed out after {} s", timeout.as_secs_f64());
+    Failure::permanent("timeout", text).decided()
 }

@@ -286,8 +286,8 @@ impl Admission {
         let parsed = self.services.graphs.read(text)?;
         let is_run = |item: &ItemRef| chain::starts_run(library, item);
         let caches_runs = parsed.graph.nodes.iter().any(|node| {
-            let item = node.work.action().and_then(Action::named);
-            node.caching == Caching::On && item.is_some_and(|item| is_run(&item))
+            let mut items = node.work.actions().filter_map(Action::named);
+            node.caching == Caching::On && items.any(|item| is_run(&item))
         });
         let findings = if caches_runs {
             // That is a warning, which belongs among those about the text alone.

@@ -1,3 +1,5 @@
+//! What is looked for again and again: files that cancel a run, and questions that nobody answered in time.
+//!
 //! Cancelling by a file: `cancel` or `cancel.requested` in the directory of a run.
 //!
 //! **Order.** Looked for every half second, for runs that have not ended and were not asked to stop yet; the file's `reason`
@@ -31,7 +33,9 @@ impl Supervisor {
             tokio::select! {
                 () = stopping.cancelled() => return,
                 () = tokio::time::sleep(PAUSE) => {
-                    for (project, runs) in self.runs_that_may_be_cancelled() {
+                    let live = self.journal().cancellable();
+                    self.expire_approvals(&live).await;
+                    for (project, runs) in by_project(live) {
                         if looked_at.insert(project.clone()) {
                             let gate = self.projects().gate_of(Path::new(&project));
                             looks.push(async move {
@@ -49,20 +53,6 @@ impl Supervisor {
         }
     }
 
-    /// Runs that have not ended and were not asked to stop, by project.
-    fn runs_that_may_be_cancelled(&self) -> HashMap<String, Vec<Arc<Run>>> {
-        let mut by_project: HashMap<String, Vec<Arc<Run>>> = HashMap::new();
-        for run in self.journal().cancellable() {
-            match by_project.get_mut(&run.spec.project) {
-                Some(runs) => runs.push(run),
-                None => {
-                    by_project.insert(run.spec.project.clone(), vec![run]);
-                }
-            }
-        }
-        by_project
-    }
-
     async fn heed(&self, asked: Vec<(RunId, String)>) {
         for (run, reason) in asked {
             tracing::info!(%run, reason, "a file asks to cancel the run");
@@ -71,4 +61,18 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Runs that have not ended and were not asked to stop, by project.
+fn by_project(live: Vec<Arc<Run>>) -> HashMap<String, Vec<Arc<Run>>> {
+    let mut by_project: HashMap<String, Vec<Arc<Run>>> = HashMap::new();
+    for run in live {
+        match by_project.get_mut(&run.spec.project) {
+            Some(runs) => runs.push(run),
+            None => {
+                by_project.insert(run.spec.project.clone(), vec![run]);
+            }
+        }
+    }
+    by_project
 }

@@ -25,7 +25,7 @@ use crate::services::{Envelope, Order, TraceMode};
 #[derive(Debug)]
 pub enum Executed {
     /// What a tool answered, and its run.
-    Tool(Envelope, RunId),
+    Tool(Box<Envelope>, RunId),
     /// A run that has ended or is suspended.
     Run(Arc<Run>),
     /// A run that nobody waits for (`async: true`).
@@ -135,7 +135,7 @@ impl Supervisor {
         let envelope = receiver.await.ok();
         self.settled(&started.run).await?;
         match envelope {
-            Some(envelope) => Ok(Executed::Tool(envelope, started.run)),
+            Some(envelope) => Ok(Executed::Tool(Box::new(envelope), started.run)),
             None => Ok(Executed::Run(self.run_of(&started.run).await?)),
         }
     }

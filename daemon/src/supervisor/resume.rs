@@ -27,7 +27,7 @@ use rye_core::model::{
 use super::asked::brings_other_inputs;
 use super::say::{self, said};
 use super::unknown::check_answers;
-use super::{CONTINUES, Error, Start, StartAt, Supervisor};
+use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
 use crate::journal::{self, Change, Refused, Summary, Why};
 use crate::port::{Resume, reach};
 
@@ -106,6 +106,8 @@ impl Supervisor {
             raised: Raised::of(&request.limits),
             spend: request.limits.spend,
             verdicts: Vec::new(),
+            result: None,
+            approval: None,
             message: None,
             layers: vec![request.caller],
         };
@@ -142,7 +144,12 @@ impl Supervisor {
     }
 
     async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
+        check_result(id, &request)?;
         let run = self.newest(id).await?;
+        if run.id != *id && request.asks_nothing() && !is_to_go_on(&run) {
+            // It was resumed before: that run is the answer, however far it is.
+            return Ok(run);
+        }
         if run.status().is_terminal() && run.spec.is_single_step() {
             return Err(Error::Unfit {
                 run: run.id.clone(),
@@ -372,6 +379,7 @@ impl Supervisor {
 fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
     check_raise(run, &request.raised)?;
     let mut events = verdicts(run, request)?;
+    events.extend(approvals::settled(run, request.approval.as_ref())?);
     events.extend(request.spend.map(|to| {
         Event::Run(RunEvent::BudgetRaised {
             account: run.spec.budget.account.clone(),
@@ -387,6 +395,29 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
         .into_iter()
         .map(|event| Change::event(&run.id, event));
     Ok(changes.collect())
+}
+
+/// Whether somebody has to do something for `run` to go on to a good end.
+fn is_to_go_on(run: &Run) -> bool {
+    match run.status() {
+        Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
+        Status::Created | Status::Running | Status::Completed | Status::CompletedWithErrors => {
+            false
+        }
+    }
+}
+
+/// A result belongs to one attempt, which is said to be done.
+fn check_result(id: &RunId, request: &Resume) -> Result<(), Error> {
+    let is_one = matches!(request.verdicts.as_slice(), [(name, Verdict::Done)] if name != "*");
+    if request.result.is_none() || is_one {
+        return Ok(());
+    }
+    Err(Error::Params {
+        message: format!(
+            "run `{id}`: a result goes with exactly one answer, which names its attempt: --uncertain ITEM=done"
+        ),
+    })
 }
 
 /// New limits must be such that it can continue.
@@ -505,6 +536,7 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
                 step: attempt.step,
                 slot: attempt.slot,
                 verdict: *verdict,
+                result: request.result.clone(),
                 by: request.by.clone(),
             })
         }));

@@ -129,6 +129,7 @@ fn misshapen_child() -> Job<()> {
         step: 1,
         slot: Slot::Main,
         verdict: Verdict::Retry,
+        result: None,
         by: "a test".to_owned(),
     };
     Job::Begin {

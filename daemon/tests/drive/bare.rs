@@ -15,6 +15,7 @@ use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent,
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
+use ryed::async_log::Logs;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
 use ryed::drive::{Ended, Job};
@@ -189,6 +190,7 @@ pub(crate) async fn recovered(
         dispatch: Arc::new(Nothing),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
+        logs: Logs::default(),
         runs: Weak::<Nobody>::new(),
         providers: Providers::new(&Environment::default(), Arc::new(HostClock)),
         clock: Arc::new(HostClock),

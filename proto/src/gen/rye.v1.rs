@@ -196,15 +196,81 @@ pub struct ResumeRequest {
     /// What a thread is told as it continues, as `SayRequest.message`; empty for nothing. One that has completed continues only for this.
     #[prost(string, tag = "5")]
     pub message: ::prost::alloc::string::String,
+    /// What the attempt came to that the one answer in `answers` says is done, as JSON; empty if that is not known.
+    #[prost(string, tag = "6")]
+    pub result_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
-    /// The run that continues. Its id is another one if the run asked for had ended.
+    /// The run that continues. Its id is another one if the run asked for had ended; asked again, it is the same, which may have ended by now.
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
     /// The cursor from which `Stream` tells what happens after this call.
     #[prost(string, tag = "2")]
     pub cursor: ::prost::alloc::string::String,
+}
+/// What a run asks a person.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Approval {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// What it is called in its run.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// What asks: `node` (a graph), `call` (a call of a tool by a model), `limit`, `question` (a model); more words may come.
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// What is asked.
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+    /// JSON schema of what an answer may hold; empty if it may hold anything.
+    #[prost(string, tag = "5")]
+    pub schema_json: ::prost::alloc::string::String,
+    /// The node at hand; empty if none.
+    #[prost(string, tag = "6")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "7")]
+    pub created_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Until when it may be answered; absent means without end.
+    #[prost(message, optional, tag = "8")]
+    pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApprovalsRequest {
+    /// Only of this run; empty means all that the caller sees.
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Only of runs of this project, as an absolute path; empty means all.
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApprovalsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub approvals: ::prost::alloc::vec::Vec<Approval>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnswerRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Which of its questions; empty means the only one that is open.
+    #[prost(string, tag = "2")]
+    pub approval_id: ::prost::alloc::string::String,
+    /// Whether it may go on.
+    #[prost(bool, tag = "3")]
+    pub approved: bool,
+    /// More than yes or no, as JSON; checked by the schema of the question. Empty means nothing.
+    #[prost(string, tag = "4")]
+    pub answer_json: ::prost::alloc::string::String,
+    /// Why, for people. At most 1000 bytes.
+    #[prost(string, tag = "5")]
+    pub comment: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AnswerResponse {
+    /// The run, right behind the answer.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SayRequest {
@@ -410,6 +476,9 @@ pub struct Step {
     /// Why it failed.
     #[prost(string, optional, tag = "6")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
+    /// How the process ended that failed; absent if none did.
+    #[prost(message, optional, tag = "7")]
+    pub process: ::core::option::Option<ProcessEnd>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateRequest {
@@ -491,6 +560,33 @@ pub struct TranscriptVerdict {
     /// Bytes of both.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsRequest {
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// Only of this node, or of this tool of a thread; empty means all.
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    /// Only of this item of it: what stands in the brackets, the position of an item or the name of a branch; empty means all.
+    #[prost(string, tag = "3")]
+    pub item: ::prost::alloc::string::String,
+    /// Only so many of the last lines; absent means all that are kept, which are the last eight to sixteen megabytes.
+    #[prost(uint32, optional, tag = "4")]
+    pub tail: ::core::option::Option<u32>,
+    /// Whether to stay until the run has ended or is suspended.
+    #[prost(bool, tag = "5")]
+    pub follow: bool,
+}
+/// Lines that one attempt printed, one after the other.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsResponse {
+    /// The attempt, such as `step 3 build\[1\]`; empty for a remark of the daemon's own, such as that lines were lost.
+    #[prost(string, tag = "1")]
+    pub heading: ::prost::alloc::string::String,
+    /// Whole lines, of both streams in the order in which they were read. A line of more than 16 KiB stands as several.
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
 }
 /// More of what the model of a thread says, as it comes. It is the one thing that leaves the daemon before it is on disk: it has no
 /// cursor, comes to nobody twice, and may be taken back by a reset. It comes behind the `step_start` of its try and before the
@@ -615,6 +711,9 @@ pub struct Run {
     pub provider: ::prost::alloc::string::String,
     #[prost(string, tag = "28")]
     pub model: ::prost::alloc::string::String,
+    /// What it asks people and nobody has answered; empty in lists.
+    #[prost(message, repeated, tag = "29")]
+    pub approvals: ::prost::alloc::vec::Vec<Approval>,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -641,6 +740,26 @@ pub struct RunError {
     /// Whether another try may succeed.
     #[prost(bool, tag = "4")]
     pub retryable: bool,
+    /// What kind of failure it is: `transient`, `permanent`, `rate_limited`, `cancelled`, `graph_failed`; empty if nobody asked.
+    #[prost(string, tag = "5")]
+    pub class: ::prost::alloc::string::String,
+    /// How the process ended that failed; absent if none did.
+    #[prost(message, optional, tag = "6")]
+    pub process: ::core::option::Option<ProcessEnd>,
+}
+/// How a process ended that failed, and what it printed last: of each stream at most twenty lines and four kilobytes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessEnd {
+    /// Its exit code, if it exited.
+    #[prost(int32, optional, tag = "1")]
+    pub exit_code: ::core::option::Option<i32>,
+    /// The signal that ended it, if one did.
+    #[prost(int32, optional, tag = "2")]
+    pub signal: ::core::option::Option<i32>,
+    #[prost(string, tag = "3")]
+    pub stdout_tail: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub stderr_tail: ::prost::alloc::string::String,
 }
 /// An error that the graph went past.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -654,7 +773,7 @@ pub struct SuppressedError {
     pub error: ::prost::alloc::string::String,
 }
 /// Why a run is suspended.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Suspension {
     /// `limit budget error approval restart uncertain storage child crash_loop user`.
     #[prost(string, tag = "1")]
@@ -680,6 +799,28 @@ pub struct Suspension {
     /// Whether the run is suspended in the step of its node, not before it.
     #[prost(bool, tag = "8")]
     pub begun: bool,
+    /// What is known of the attempts in `uncertain`, in the same order; empty in lists.
+    #[prost(message, repeated, tag = "9")]
+    pub attempts: ::prost::alloc::vec::Vec<UncertainAttempt>,
+}
+/// An attempt whose outcome nobody knows.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UncertainAttempt {
+    /// As `ResumeRequest` answers it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// `RYE_IDEMPOTENCY_KEY` of it.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// When its step began.
+    #[prost(message, optional, tag = "3")]
+    pub started_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// What it calls; empty if that cannot be told any more.
+    #[prost(string, tag = "4")]
+    pub item: ::prost::alloc::string::String,
+    /// The parameters of that, as JSON; empty if they cannot be told any more.
+    #[prost(string, tag = "5")]
+    pub params_json: ::prost::alloc::string::String,
 }
 /// What a run and those below it have used of models.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1793,6 +1934,47 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Resume"));
             self.inner.unary(req, path, codec).await
         }
+        /// What runs ask people and nobody has answered, of the newest run first.
+        pub async fn approvals(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ApprovalsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApprovalsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Approvals");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Approvals"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers what a run asks; answers when that is durable. A run that is suspended for it resumes.
+        pub async fn answer(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AnswerRequest>,
+        ) -> std::result::Result<tonic::Response<super::AnswerResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Answer");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Answer"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Says something to a thread, which its model is told before its next call; answers when that is durable.
         pub async fn say(
             &mut self,
@@ -2014,6 +2196,28 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Transcript"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What the tools of a run print; with `follow`, as it comes, until the run has ended or is suspended.
+        pub async fn logs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LogsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LogsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Logs");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Logs"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2059,6 +2263,19 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status>;
+        /// What runs ask people and nobody has answered, of the newest run first.
+        async fn approvals(
+            &self,
+            request: tonic::Request<super::ApprovalsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApprovalsResponse>,
+            tonic::Status,
+        >;
+        /// Answers what a run asks; answers when that is durable. A run that is suspended for it resumes.
+        async fn answer(
+            &self,
+            request: tonic::Request<super::AnswerRequest>,
+        ) -> std::result::Result<tonic::Response<super::AnswerResponse>, tonic::Status>;
         /// Says something to a thread, which its model is told before its next call; answers when that is durable.
         async fn say(
             &self,
@@ -2132,6 +2349,17 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::TranscriptRequest>,
         ) -> std::result::Result<tonic::Response<Self::TranscriptStream>, tonic::Status>;
+        /// Server streaming response type for the Logs method.
+        type LogsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LogsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What the tools of a run print; with `follow`, as it comes, until the run has ended or is suspended.
+        async fn logs(
+            &self,
+            request: tonic::Request<super::LogsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::LogsStream>, tonic::Status>;
     }
     /// Runs: starting, watching and ending them.
     #[derive(Debug)]
@@ -2453,6 +2681,92 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Approvals" => {
+                    #[allow(non_camel_case_types)]
+                    struct ApprovalsSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::ApprovalsRequest>
+                    for ApprovalsSvc<T> {
+                        type Response = super::ApprovalsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ApprovalsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::approvals(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ApprovalsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Answer" => {
+                    #[allow(non_camel_case_types)]
+                    struct AnswerSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::AnswerRequest>
+                    for AnswerSvc<T> {
+                        type Response = super::AnswerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AnswerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::answer(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AnswerSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -2932,6 +3246,52 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = TranscriptSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Logs" => {
+                    #[allow(non_camel_case_types)]
+                    struct LogsSvc<T: Runs>(pub Arc<T>);
+                    impl<
+                        T: Runs,
+                    > tonic::server::ServerStreamingService<super::LogsRequest>
+                    for LogsSvc<T> {
+                        type Response = super::LogsResponse;
+                        type ResponseStream = T::LogsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LogsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::logs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LogsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -112,6 +112,7 @@ impl Case<'_> {
         call.log = fs::read_to_string(log).unwrap_or_default();
         facts.extend(trace::observed(self.graph, &call));
         facts.values_mut().for_each(by_code);
+        without_details(&mut facts);
         facts
     }
 
@@ -259,6 +260,27 @@ impl Case<'_> {
         let run = run["run_id"].as_str().unwrap();
         let _asked = self.world.ryectl("cancel").arg(run).ok();
         fs::write(self.project.join(".stub/cancelled"), "").unwrap();
+    }
+}
+
+/// Leaves of the last failure, in the state and where the output holds it, what the original tells of it: its node and its error.
+fn without_details(facts: &mut Facts) {
+    let last = facts
+        .get("state")
+        .and_then(|state| state.get("_last_error"));
+    let Some(last) = last.cloned() else {
+        return;
+    };
+    let mut told = last.clone();
+    if let Some(told) = told.as_object_mut() {
+        told.retain(|key, _| key == "node" || key == "error");
+    }
+    for fact in ["state", "output"] {
+        let fields = facts.get_mut(fact).and_then(Value::as_object_mut);
+        let fields = fields.into_iter().flat_map(|fields| fields.values_mut());
+        fields
+            .filter(|value| **value == last)
+            .for_each(|value| value.clone_from(&told));
     }
 }
 

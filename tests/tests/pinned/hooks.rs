@@ -57,7 +57,7 @@ const HOOKS: &[Scenario] = &[
             "g",
             "start: a\nhooks:\n  - {event: after_step, condition: {path: node, op: eq, value: a}, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: approval}}}\nnodes:\n  a: {assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}",
         )],
-        script: "start t/g\nsettle\ndo resume $1",
+        script: "start t/g\nsettle\ndo approve $1\nsettle",
     },
     Scenario {
         name: "hook_answers_suspend_behind_a_failure",

@@ -9,8 +9,9 @@ use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 /// Fields whose value says when, how long or who, and nothing else.
-const FIELDS: [(&str, &str); 15] = [
+const FIELDS: [(&str, &str); 16] = [
     ("boot_id", "<boot>"),
+    ("created_at", "<time>"),
     ("cursor", "<cursor>"),
     ("due", "<time>"),
     ("elapsed_ms", "<ms>"),

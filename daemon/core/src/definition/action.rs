@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::hooks::CONTROL;
 use super::keys::Keys;
 use super::read::{At, Reader};
-use super::{Action, Graph, Hook, Node, Object};
+use super::{Action, Graph, Hook, Node, Object, Work};
 use crate::capability::Primary;
 use crate::expr;
 use crate::id::{ItemId, ItemKind, ItemRef};
@@ -50,9 +51,14 @@ impl<'d> Reader<'d> {
         }
         let item = self.item(at, primary);
         let (kind, id) = item?;
-        let is_shell = |item: ItemRef| item.canonical().id.as_str() == SHELL;
-        if ItemRef::parse(&id, kind).is_ok_and(is_shell) {
+        let named = ItemRef::parse(&id, kind).ok().map(|item| item.canonical());
+        let named = named.as_ref().map(|item| item.id.as_str());
+        if named == Some(SHELL) {
             self.pasted_template(at);
+        }
+        if named == Some(CONTROL) && self.node.is_some() {
+            self.control_as_node(at);
+            return None;
         }
         Some(Action {
             primary,
@@ -92,19 +98,28 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// Visits every action of `graph`, which was read before, with the node or hook that it stands in.
+    /// Visits every action of `graph`, which was read before, at its place in the file.
     pub(super) fn each_action(
         &mut self,
         graph: &Graph,
         mut visit: impl FnMut(&mut Self, &At<'d>, &Action),
     ) {
         self.each_actor(graph, |reader, at, actor| {
-            let action = match actor {
-                Actor::Node(_, node) => node.work.action(),
-                Actor::Hook(_, hook) => hook.action.call(),
+            let place = at.child("action").unwrap_or_else(|| at.clone());
+            let (action, work) = match actor {
+                Actor::Node(_, node) => (node.work.action(), Some(&node.work)),
+                Actor::Hook(_, hook) => (hook.action.call(), None),
             };
             if let Some(action) = action {
-                visit(reader, at, action);
+                visit(reader, &place, action);
+            }
+            if let Some(Work::Parallel(parallel)) = work
+                && let Some(branches) = at.child("branches")
+            {
+                for (name, action) in &parallel.branches {
+                    let place = branches.child(name).unwrap_or_else(|| branches.clone());
+                    visit(reader, &place, action);
+                }
             }
         });
     }
@@ -207,6 +222,22 @@ impl<'d> Reader<'d> {
         }
         self.template(&at);
         Some(at.value.clone())
+    }
+
+    /// The tool that answers hooks does nothing at a node: says which node does what was meant.
+    fn control_as_node(&mut self, action: &At<'d>) {
+        let asked = action.child("params");
+        let asked = asked.and_then(|params| params.child("action"));
+        let meant = match asked.as_ref().and_then(|asked| asked.value.as_str()) {
+            Some("suspend" | "escalate") => "a node that asks a person is `type: approval`",
+            Some("fail" | "abort") => "a node that fails the run is `type: fail`",
+            Some("retry") => "a node that is tried again has `retry`",
+            Some("continue" | "skip") => "a node that goes on past a failure has `on_error`",
+            Some(_) | None => "there are the node types `approval` and `fail`",
+        };
+        let place = action.child("item_id").unwrap_or_else(|| action.clone());
+        let message = format!("`{CONTROL}` answers hooks and does nothing at a node: {meant}");
+        self.error("control_at_node", &place, message);
     }
 
     /// Values pasted into a command line are read by the shell, whatever they hold.

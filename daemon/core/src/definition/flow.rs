@@ -63,7 +63,7 @@ fn returns(node: &Node) -> bool {
 /// Whether a run can end behind this node without an error.
 fn ends(node: &Node) -> bool {
     match &node.next {
-        Next::End => true,
+        Next::End => !matches!(node.work, Work::Fail(_)),
         Next::Always(_) => false,
         Next::Edges(edges) => !edges.iter().any(Edge::always),
     }

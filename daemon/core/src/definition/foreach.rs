@@ -22,6 +22,7 @@ impl<'d> Reader<'d> {
         let over = self.over(at);
         let variable = self.variable(at);
         let collect = self.collect(at);
+        let collect_value = self.collect_value(at, collect.is_some());
         let order = self.order(at);
         let modes = &[
             ("fail", OnItemError::Fail),
@@ -42,6 +43,7 @@ impl<'d> Reader<'d> {
             variable: variable?,
             action: action?,
             collect,
+            collect_value,
             order,
             on_item_error: on_item_error?,
         })
@@ -96,6 +98,17 @@ impl<'d> Reader<'d> {
         let key = self.text(node, "collect")?;
         self.state_key(&at, key);
         Some(key.to_owned())
+    }
+
+    /// The template of what is collected of an item.
+    fn collect_value(&mut self, node: &At<'d>, collects: bool) -> Option<Value> {
+        let at = node.given("collect_value")?;
+        self.template(&at);
+        if !collects {
+            let message = "`collect_value` says what `collect` holds of each item: name a key of the state by `collect`";
+            self.key_warn("no_effect", &at, message);
+        }
+        Some(at.value.clone())
     }
 
     fn order(&mut self, node: &At<'d>) -> ItemOrder {

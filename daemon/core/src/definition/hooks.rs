@@ -13,7 +13,7 @@ pub(super) const GRAPH_LAYER: u8 = 1;
 /// The layer with the highest number, that of the infrastructure.
 const LAST_LAYER: u8 = 3;
 /// The tool whose parameters are the answer of a hook.
-const CONTROL: &str = "rye/agent/threads/internal/control";
+pub(super) const CONTROL: &str = "rye/agent/threads/internal/control";
 
 /// Something to do at an event, if a condition holds.
 #[derive(Debug, Clone)]
@@ -127,6 +127,16 @@ impl HookAction {
             Self::Control(_) => None,
             Self::Call(action) => Some(action),
         }
+    }
+}
+
+impl Hook {
+    /// Whether trying a failed node again is all that it ever answers.
+    pub fn only_retries(&self) -> bool {
+        let HookAction::Control(answer) = &self.action else {
+            return false;
+        };
+        matches!(Control::parse(answer), Ok(Some(Control::Retry { .. })))
     }
 }
 

@@ -29,8 +29,8 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
     reader.each_actor(graph, |reader, at, actor| {
         let has_result = match actor {
             Actor::Node(_, node) => match node.work {
-                Work::Action(_) | Work::Foreach(_) => true,
-                Work::Gate | Work::Return { .. } => false,
+                Work::Action(_) | Work::Foreach(_) | Work::Approval(_) | Work::Parallel(_) => true,
+                Work::Gate | Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => false,
             },
             Actor::Hook(..) => true,
         };

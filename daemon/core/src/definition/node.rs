@@ -12,17 +12,29 @@ use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
-const TYPES: [&str; 3] = ["return", "gate", "foreach"];
+const TYPES: [&str; 7] = [
+    "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
+];
 /// Keys that say how an action is treated.
-const HANDLING: [&str; 5] = ["effect", "retry", "timeout", "cache_result", "env_requires"];
-/// Keys that only a foreach reads.
-const LOOP: [&str; 6] = [
+const HANDLING: [&str; 4] = ["effect", "retry", "cache_result", "env_requires"];
+/// Keys that only some kinds of nodes read.
+const SPECIAL: [&str; 16] = [
     "over",
     "as",
     "collect",
+    "collect_value",
     "parallel",
     "max_concurrency",
     "on_item_error",
+    "branches",
+    "message",
+    "code",
+    "schema",
+    "for",
+    "until",
+    "output",
+    "action",
+    "timeout",
 ];
 
 /// The kinds of nodes a file can ask for.
@@ -32,9 +44,47 @@ enum Kind {
     Foreach,
     Gate,
     Return,
+    Fail,
+    Wait,
+    Approval,
+    Parallel,
 }
 
 impl Kind {
+    /// The keys among [`SPECIAL`] that it reads.
+    const fn reads(self) -> &'static [&'static str] {
+        match self {
+            Self::Action => &["action", "timeout"],
+            Self::Foreach => &[
+                "action",
+                "timeout",
+                "over",
+                "as",
+                "collect",
+                "collect_value",
+                "parallel",
+                "max_concurrency",
+                "on_item_error",
+            ],
+            Self::Gate => &[],
+            Self::Return => &["output"],
+            Self::Fail => &["message", "code", "output"],
+            Self::Wait => &["for", "until"],
+            Self::Approval => &["message", "schema", "timeout"],
+            Self::Parallel => &["branches", "timeout", "max_concurrency", "on_item_error"],
+        }
+    }
+
+    /// Whether it uses items.
+    const fn runs(self) -> bool {
+        matches!(self, Self::Action | Self::Foreach | Self::Parallel)
+    }
+
+    /// Whether a run may go on behind it.
+    const fn goes_on(self) -> bool {
+        !matches!(self, Self::Return | Self::Fail)
+    }
+
     /// The kind, with its article.
     const fn as_str(self) -> &'static str {
         match self {
@@ -42,6 +92,10 @@ impl Kind {
             Self::Foreach => "a foreach node",
             Self::Gate => "a gate",
             Self::Return => "a return node",
+            Self::Fail => "a node that fails",
+            Self::Wait => "a node that waits",
+            Self::Approval => "an approval node",
+            Self::Parallel => "a parallel node",
         }
     }
 }
@@ -77,12 +131,14 @@ impl<'d> Reader<'d> {
         self.muted_keys(at, kind);
         let work = self.work(at, kind);
         let handling = match kind {
-            Kind::Action | Kind::Foreach => self.handling(at)?,
-            Kind::Gate | Kind::Return => Handling::default(),
+            Kind::Action | Kind::Foreach | Kind::Parallel => self.handling(at)?,
+            Kind::Approval => Handling {
+                timeout: self.seconds(at, "timeout", Zero::Refused),
+                ..Handling::default()
+            },
+            Kind::Gate | Kind::Return | Kind::Fail | Kind::Wait => Handling::default(),
         };
-        let (assign, next, on_error) = if kind == Kind::Return {
-            (Vec::new(), Next::End, None)
-        } else {
+        let (assign, next, on_error) = if kind.goes_on() {
             let assign = self.assign(at);
             let next = self.next(at);
             let on_error = match at.given("on_error") {
@@ -90,6 +146,8 @@ impl<'d> Reader<'d> {
                 None => Some(None),
             };
             (assign?, next?, on_error?)
+        } else {
+            (Vec::new(), Next::End, None)
         };
         Some(Node {
             name: name.to_owned(),
@@ -129,6 +187,10 @@ impl<'d> Reader<'d> {
             Some("return") => Some(Kind::Return),
             Some("gate") => Some(Kind::Gate),
             Some("foreach") => Some(Kind::Foreach),
+            Some("fail") => Some(Kind::Fail),
+            Some("wait") => Some(Kind::Wait),
+            Some("approval") => Some(Kind::Approval),
+            Some("parallel") => Some(Kind::Parallel),
             other => {
                 let hint = other
                     .and_then(|other| nearest(other, TYPES))
@@ -146,23 +208,12 @@ impl<'d> Reader<'d> {
 
     /// Warns of keys that this kind of node does not read.
     fn unused_keys(&mut self, at: &At<'d>, kind: Kind) {
-        let (runs, loops, goes_on) = match kind {
-            Kind::Action => (true, false, true),
-            Kind::Foreach => (true, true, true),
-            Kind::Gate => (false, false, true),
-            Kind::Return => (false, false, false),
-        };
-        let mut unused: Vec<&str> = Vec::new();
-        if !runs {
-            unused.push("action");
+        let special = SPECIAL.into_iter();
+        let mut unused: Vec<&str> = special.filter(|key| !kind.reads().contains(key)).collect();
+        if !kind.runs() {
             unused.extend(HANDLING);
         }
-        if !loops {
-            unused.extend(LOOP);
-        }
-        if goes_on {
-            unused.push("output");
-        } else {
+        if !kind.goes_on() {
             unused.extend(["assign", "next", "on_error"]);
         }
         for key in unused {
@@ -170,7 +221,7 @@ impl<'d> Reader<'d> {
                 continue;
             };
             let message = match (key, kind) {
-                ("output", _) => "`output` has an effect on a return node only".to_owned(),
+                ("output", _) => "`output` has an effect on a return or fail node only".to_owned(),
                 ("action", Kind::Gate) => "a gate runs no `action`".to_owned(),
                 _ => format!("`{key}` has no effect on {}", kind.as_str()),
             };
@@ -184,8 +235,8 @@ impl<'d> Reader<'d> {
             at.given(key)
                 .is_some_and(|given| given.value.as_str() == Some(word))
         };
-        let runs = matches!(kind, Kind::Action | Kind::Foreach);
-        let collects = kind == Kind::Foreach && says("on_item_error", "collect");
+        let runs = kind.runs();
+        let collects = runs && kind != Kind::Action && says("on_item_error", "collect");
         let retry = at.given("retry").filter(|_| runs);
         if let Some(retry) = &retry
             && collects
@@ -213,6 +264,10 @@ impl<'d> Reader<'d> {
                 let action = at.child("action")?;
                 self.action(&action, &keys::ACTION).map(Work::Action)
             }
+            Kind::Fail => self.fail(at).map(Work::Fail),
+            Kind::Wait => self.pause(at).map(Work::Wait),
+            Kind::Approval => self.ask(at).map(Work::Approval),
+            Kind::Parallel => self.parallel(at).map(Work::Parallel),
             Kind::Foreach => self.foreach(at).map(Work::Foreach),
             Kind::Gate => Some(Work::Gate),
             Kind::Return => {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::action::Actor;
-use super::{Action, Graph, Hook, HookAction, HookEvent, Next, Node, Work};
+use super::{Action, Graph, Hook, HookAction, HookEvent, Next, Node, Pause, Work};
 use crate::expr::{Condition, references};
 use crate::yaml::push_segment;
 
@@ -89,9 +89,12 @@ pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
 fn of_node(node: &Node) -> Vec<Read> {
     let mut reads = Vec::new();
     match &node.work {
-        Work::Action(action) => of_action(Part::Action, action, &mut reads),
+        Work::Action(action) => of_action(Part::Action, "/action", action, &mut reads),
         Work::Foreach(foreach) => {
-            of_action(Part::Action, &foreach.action, &mut reads);
+            of_action(Part::Action, "/action", &foreach.action, &mut reads);
+            if let Some(value) = &foreach.collect_value {
+                of_template(Part::Assign, "/collect_value", value, &mut reads);
+            }
             let variable = foreach.variable.as_str();
             reads.retain(|read| read.root() != variable && read.state_key() != Some(variable));
             of_template(Part::Over, "/over", &foreach.over, &mut reads);
@@ -100,6 +103,22 @@ fn of_node(node: &Node) -> Vec<Read> {
         Work::Return { output } => {
             if let Some(output) = output {
                 of_template(Part::Output, "/output", output, &mut reads);
+            }
+        }
+        Work::Fail(fail) => {
+            of_template(Part::Output, "/message", &fail.message, &mut reads);
+            if let Some(output) = &fail.output {
+                of_template(Part::Output, "/output", output, &mut reads);
+            }
+        }
+        Work::Wait(Pause::For(time)) => of_template(Part::Action, "/for", time, &mut reads),
+        Work::Wait(Pause::Until(time)) => of_template(Part::Action, "/until", time, &mut reads),
+        Work::Approval(ask) => of_template(Part::Action, "/message", &ask.message, &mut reads),
+        Work::Parallel(parallel) => {
+            for (name, action) in &parallel.branches {
+                let mut at = "/branches".to_owned();
+                push_segment(&mut at, name);
+                of_action(Part::Action, &at, action, &mut reads);
             }
         }
     }
@@ -130,14 +149,15 @@ fn of_hook(hook: &Hook) -> Vec<Read> {
         HookAction::Control(template) => {
             of_template(part, "/action/params", template, &mut reads);
         }
-        HookAction::Call(action) => of_action(part, action, &mut reads),
+        HookAction::Call(action) => of_action(part, "/action", action, &mut reads),
     }
     reads
 }
 
-fn of_action(part: Part, action: &Action, reads: &mut Vec<Read>) {
-    of_template(part, "/action/item_id", &action.id.as_str().into(), reads);
-    of_template(part, "/action/params", &action.params, reads);
+fn of_action(part: Part, at: &str, action: &Action, reads: &mut Vec<Read>) {
+    let id = action.id.as_str().into();
+    of_template(part, &format!("{at}/item_id"), &id, reads);
+    of_template(part, &format!("{at}/params"), &action.params, reads);
 }
 
 fn of_template(part: Part, at: &str, template: &Value, reads: &mut Vec<Read>) {

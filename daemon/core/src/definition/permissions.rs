@@ -30,12 +30,12 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: Option<&Graph>) {
     });
 }
 
-/// `at` is the node or hook that the action stands in.
+/// `at` is the place of the action.
 fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer: &Layer) {
     let Some(needed) = needed(action).filter(|needed| !layer.allows(needed)) else {
         return;
     };
-    let id = at.child("action").and_then(|at| at.child("item_id"));
+    let id = at.child("item_id");
     let message = format!("`permissions` do not cover `{needed}`; add it to them");
     reader.warn("not_permitted", &id.unwrap_or_else(|| at.clone()), message);
 }

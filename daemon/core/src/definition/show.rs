@@ -3,8 +3,8 @@
 //! **Owns** the three forms: Mermaid flowcharts, Graphviz digraphs and indented text. **Never** trusts a name or a
 //! condition: what has a meaning in the form is escaped, control characters are replaced.
 //!
-//! Nodes stand in the order of the file. An action is a box, a foreach a hexagon, a gate a rhombus, a return node
-//! rounded; edges carry their conditions, error edges are dashed. What a run did so far is laid over as colours
+//! Nodes stand in the order of the file. An action is a box, a foreach or parallel node a hexagon, a gate a rhombus, an approval a
+//! parallelogram, a wait and the nodes that end the graph are rounded; edges carry their conditions, error edges are dashed. What a run did so far is laid over as colours
 //! (classes in Mermaid) or, in text, as marks.
 
 mod dot;
@@ -14,7 +14,7 @@ mod text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{Edge, Graph, Hook, HookAction, Next, Node, Work};
+use super::{Edge, Graph, Hook, HookAction, Next, Node, Pause, Work};
 use crate::expr::text_of;
 use crate::id::ItemId;
 
@@ -62,6 +62,12 @@ pub enum NodeStatus {
     Gate,
     /// All items are done.
     Foreach,
+    /// All branches are done.
+    Parallel,
+    /// A time is over.
+    Wait,
+    /// A person approved.
+    Approval,
     /// The run comes here next.
     Pending,
     /// The run ended while it was here.
@@ -70,7 +76,7 @@ pub enum NodeStatus {
 
 impl NodeStatus {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Ok,
         Self::Error,
         Self::Running,
@@ -78,6 +84,9 @@ impl NodeStatus {
         Self::Return,
         Self::Gate,
         Self::Foreach,
+        Self::Parallel,
+        Self::Wait,
+        Self::Approval,
         Self::Pending,
         Self::Interrupted,
     ];
@@ -92,6 +101,9 @@ impl NodeStatus {
             Self::Return => "return",
             Self::Gate => "gate",
             Self::Foreach => "foreach",
+            Self::Parallel => "parallel",
+            Self::Wait => "wait",
+            Self::Approval => "approval",
             Self::Pending => "pending",
             Self::Interrupted => "interrupted",
         }
@@ -105,7 +117,13 @@ impl NodeStatus {
     /// The mark a person reads at a glance.
     pub const fn icon(self) -> &'static str {
         match self {
-            Self::Ok | Self::Cached | Self::Gate | Self::Foreach => "✓",
+            Self::Ok
+            | Self::Cached
+            | Self::Gate
+            | Self::Foreach
+            | Self::Parallel
+            | Self::Wait
+            | Self::Approval => "✓",
             Self::Error => "✗",
             Self::Running => "…",
             Self::Return => "⏹",
@@ -117,7 +135,12 @@ impl NodeStatus {
     /// Fill and border, as both diagram forms write colours.
     const fn colours(self) -> (&'static str, &'static str) {
         match self {
-            Self::Ok | Self::Gate | Self::Foreach => ("#d7f5dd", "#2da44e"),
+            Self::Ok
+            | Self::Gate
+            | Self::Foreach
+            | Self::Parallel
+            | Self::Wait
+            | Self::Approval => ("#d7f5dd", "#2da44e"),
             Self::Error => ("#ffd8d3", "#cf222e"),
             Self::Running => ("#fff3c4", "#bf8700"),
             Self::Cached => ("#e6dcfa", "#8250df"),
@@ -162,7 +185,7 @@ fn ways(node: &Node) -> Vec<Way<'_>> {
         });
     };
     match &node.next {
-        Next::End if matches!(node.work, Work::Return { .. }) => {}
+        Next::End if matches!(node.work, Work::Return { .. } | Work::Fail(_)) => {}
         Next::End => push(None, None),
         Next::Always(to) => push(Some(to), None),
         Next::Edges(edges) => {
@@ -223,7 +246,23 @@ fn work(node: &Node) -> String {
         }
         Work::Gate => "gate".to_owned(),
         Work::Return { .. } => "return".to_owned(),
+        Work::Fail(fail) => format!("fail: {}", shorten(&text_of(&fail.message))),
+        Work::Wait(Pause::For(time)) => format!("wait for {}", shorten(&text_of(time))),
+        Work::Wait(Pause::Until(time)) => format!("wait until {}", shorten(&text_of(time))),
+        Work::Approval(ask) => format!("approval: {}", shorten(&text_of(&ask.message))),
+        Work::Parallel(parallel) => {
+            let branches = parallel.branches.iter();
+            let branches: Vec<String> = branches
+                .map(|(name, action)| format!("{name}: {}", action.id))
+                .collect();
+            shorten(&format!("parallel {}", branches.join(", ")))
+        }
     }
+}
+
+/// Whether the shape of a node does not say all that it does.
+const fn says_what(work: &Work) -> bool {
+    !matches!(work, Work::Gate | Work::Return { .. })
 }
 
 /// `✓ 1.2s ×3 (cached)`.

@@ -29,7 +29,13 @@ fn keys(graph: &Graph) -> Vec<&str> {
 fn assigned(node: &Node) -> impl Iterator<Item = &str> {
     let collect = match &node.work {
         Work::Foreach(foreach) => foreach.collect.as_deref(),
-        Work::Action(_) | Work::Gate | Work::Return { .. } => None,
+        Work::Action(_)
+        | Work::Gate
+        | Work::Return { .. }
+        | Work::Fail(_)
+        | Work::Wait(_)
+        | Work::Approval(_)
+        | Work::Parallel(_) => None,
     };
     node.assign
         .iter()

@@ -480,7 +480,7 @@ const DOUBTFUL_NODES: &[Row] = &[
         "a: {output: 1, next: b}\nb: {type: return}",
         "no_effect",
         (9, 9),
-        "on a return node only",
+        "on a return or fail node only",
     ),
     (
         "a: {next: [{to: b}, {to: a}]}\nb: {type: return}",

@@ -40,7 +40,7 @@ pub(super) fn check(
     });
 }
 
-/// `at` is the node or hook that the action stands in.
+/// `at` is the place of the action.
 fn check_use<'d>(
     reader: &mut Reader<'d>,
     at: &At<'d>,
@@ -52,7 +52,6 @@ fn check_use<'d>(
     let (Some(item), Some(params), true) = (action.named(), action.params.as_object(), runs) else {
         return;
     };
-    let at = at.child("action").unwrap_or_else(|| at.clone());
     for remark in look_up(&item, params) {
         let Remark {
             code,

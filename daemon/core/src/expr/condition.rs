@@ -1,4 +1,4 @@
-//! Conditions: `{path, op, value}`, `{all: […]}`, `{any: […]}`, `{not: …}`.
+//! Conditions: `{path, op, value}`, `{path, op, value_path}`, `{all: […]}`, `{any: […]}`, `{not: …}`.
 
 mod display;
 mod misfit;
@@ -22,10 +22,10 @@ const BACKTRACK_LIMIT: usize = 200_000;
 const OPS: [&str; 10] = [
     "eq", "ne", "gt", "gte", "lt", "lte", "in", "contains", "regex", "exists",
 ];
-const LEAF_KEYS: [&str; 4] = ["path", "op", "operator", "value"];
+const LEAF_KEYS: [&str; 5] = ["path", "op", "operator", "value", "value_path"];
 const COMBINATORS: [&str; 3] = ["all", "any", "not"];
 
-/// A parsed condition. Its values are literal: nothing in it is interpolated.
+/// A parsed condition. Its values are literal, where they are no paths: nothing in it is interpolated.
 #[derive(Debug, Clone)]
 pub struct Condition(Test);
 
@@ -41,14 +41,26 @@ enum Test {
 
 #[derive(Debug, Clone)]
 enum Op {
-    Eq(Value),
-    Ne(Value),
-    Order(Relation, Value),
-    In(Vec<Value>),
-    Contains(Value),
+    Compare(Comparison, Operand),
     Regex(Box<Regex>),
     /// Whether a value other than null is wanted there.
     Exists(bool),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Eq,
+    Ne,
+    Order(Relation),
+    In,
+    Contains,
+}
+
+/// What something is compared with.
+#[derive(Debug, Clone)]
+enum Operand {
+    Literal(Value),
+    Path(Path),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,8 +138,7 @@ impl Test {
             Self::Not(test) => !test.holds(scope, notes),
             Self::Leaf(path, op) => {
                 let actual = path.resolve(scope).unwrap_or(Cow::Owned(Value::Null));
-                let actual = &*actual;
-                op.holds(actual).unwrap_or_else(|reason| {
+                op.holds(&actual, scope).unwrap_or_else(|reason| {
                     notes.push(format!(
                         "condition on {} does not match: {reason}",
                         path.text()
@@ -156,21 +167,26 @@ impl Test {
                 }
             }
             Self::Not(test) => test.collect(paths),
-            Self::Leaf(path, _) => paths.push(path.text()),
+            Self::Leaf(path, op) => {
+                paths.push(path.text());
+                if let Op::Compare(_, Operand::Path(other)) = op {
+                    paths.push(other.text());
+                }
+            }
         }
     }
 }
 
 impl Op {
     /// Whether `actual` (null if missing) satisfies it; the error says why the two cannot be compared.
-    fn holds(&self, actual: &Value) -> Result<bool, String> {
+    fn holds(&self, actual: &Value, scope: &dyn Scope) -> Result<bool, String> {
         match self {
-            Self::Eq(value) => Ok(equal(actual, value)),
-            Self::Ne(value) => Ok(!equal(actual, value)),
-            Self::In(list) => Ok(list.iter().any(|value| equal(actual, value))),
+            Self::Compare(comparison, Operand::Literal(value)) => comparison.holds(actual, value),
+            Self::Compare(comparison, Operand::Path(path)) => {
+                let value = path.resolve(scope).unwrap_or(Cow::Owned(Value::Null));
+                comparison.holds(actual, &value)
+            }
             Self::Exists(wanted) => Ok(actual.is_null() != *wanted),
-            Self::Order(relation, value) => order(*relation, actual, value),
-            Self::Contains(value) => contains(actual, value),
             Self::Regex(regex) => match actual {
                 Value::Null => Ok(false),
                 Value::String(_) | Value::Number(_) => regex
@@ -184,9 +200,41 @@ impl Op {
     }
 }
 
+impl Comparison {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "eq" => Self::Eq,
+            "ne" => Self::Ne,
+            "gt" => Self::Order(Relation::Gt),
+            "gte" => Self::Order(Relation::Gte),
+            "lt" => Self::Order(Relation::Lt),
+            "lte" => Self::Order(Relation::Lte),
+            "in" => Self::In,
+            "contains" => Self::Contains,
+            _ => return None,
+        })
+    }
+
+    fn holds(self, actual: &Value, value: &Value) -> Result<bool, String> {
+        match self {
+            Self::Eq => Ok(equal(actual, value)),
+            Self::Ne => Ok(!equal(actual, value)),
+            Self::Order(relation) => order(relation, actual, value),
+            Self::In => match value {
+                Value::Array(list) => Ok(list.iter().any(|value| equal(actual, value))),
+                Value::Null => Ok(false),
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                    Err(format!("`in` wants a list, not {}", kind_of(value)))
+                }
+            },
+            Self::Contains => contains(actual, value),
+        }
+    }
+}
+
 fn order(relation: Relation, actual: &Value, value: &Value) -> Result<bool, String> {
     let ordering = match (actual, value) {
-        (Value::Null, _) => return Ok(false),
+        (Value::Null, _) | (_, Value::Null) => return Ok(false),
         (Value::Number(a), Value::Number(b)) => compare(a, b),
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         _ => None,
@@ -205,7 +253,7 @@ fn order(relation: Relation, actual: &Value, value: &Value) -> Result<bool, Stri
 
 fn contains(actual: &Value, value: &Value) -> Result<bool, String> {
     match (actual, value) {
-        (Value::Null, _) => Ok(false),
+        (Value::Null, _) | (Value::String(_) | Value::Object(_), Value::Null) => Ok(false),
         (Value::Array(list), _) => Ok(list.iter().any(|member| equal(member, value))),
         (Value::String(text), Value::String(part)) => Ok(text.contains(part.as_str())),
         (Value::Object(map), Value::String(key)) => Ok(map.contains_key(key)),
@@ -327,7 +375,7 @@ impl Reader {
                 .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
             self.error(
                 Some(key),
-                format!("unknown key `{key}` in a condition{hint}; there are path, op, value, all, any, not"),
+                format!("unknown key `{key}` in a condition{hint}; there are path, op, value, value_path, all, any, not"),
             );
         }
         let before = self.faults.len();
@@ -351,12 +399,7 @@ impl Reader {
             None => match op {
                 Op::Exists(true) => Some(Test::Always),
                 Op::Exists(false) => Some(Test::Not(Box::new(Test::Always))),
-                Op::Eq(_)
-                | Op::Ne(_)
-                | Op::Order(..)
-                | Op::In(_)
-                | Op::Contains(_)
-                | Op::Regex(_) => {
+                Op::Compare(..) | Op::Regex(_) => {
                     self.faults.truncate(before);
                     self.error(None, "the condition has no `path`");
                     None
@@ -401,11 +444,14 @@ impl Reader {
 
     fn op(&mut self, name: &str, map: &Map<String, Value>) -> Option<Op> {
         let given = map.get("value");
+        if let Some(path) = map.get("value_path") {
+            return self.with_path(name, path, given.is_some());
+        }
         let value = given.cloned().unwrap_or_default();
         if !references(&value).is_empty() {
             self.warn(
                 Some("value"),
-                "the `value` of a condition is literal: nothing in it is interpolated",
+                "the `value` of a condition is literal: nothing in it is interpolated; `value_path: inputs.x` compares with what stands there",
             );
         }
         if given.is_none() && matches!(name, "eq" | "ne") {
@@ -414,25 +460,11 @@ impl Reader {
                 format!("`{name}` without `value` compares with null; `op: exists` says so"),
             );
         }
+        if let Some(comparison) = Comparison::named(name) {
+            self.never_matching(name, comparison, &value);
+            return Some(Op::Compare(comparison, Operand::Literal(value)));
+        }
         match name {
-            "eq" => Some(Op::Eq(value)),
-            "ne" => Some(Op::Ne(value)),
-            "gt" => Some(self.relation(Relation::Gt, value)),
-            "gte" => Some(self.relation(Relation::Gte, value)),
-            "lt" => Some(self.relation(Relation::Lt, value)),
-            "lte" => Some(self.relation(Relation::Lte, value)),
-            "in" => {
-                if !value.is_array() {
-                    self.never("in", "a list", &value);
-                }
-                Some(Op::In(value.as_array().cloned().unwrap_or_default()))
-            }
-            "contains" => {
-                if value.is_null() {
-                    self.never("contains", "a value", &value);
-                }
-                Some(Op::Contains(value))
-            }
             "regex" => self.regex(&value),
             _ => match given {
                 None | Some(Value::Null) => Some(Op::Exists(true)),
@@ -448,11 +480,45 @@ impl Reader {
         }
     }
 
-    fn relation(&mut self, relation: Relation, value: Value) -> Op {
-        if !matches!(value, Value::Number(_) | Value::String(_)) {
-            self.never(relation.name(), "a number or a text", &value);
+    /// The comparison `name` with the value at `path`.
+    fn with_path(&mut self, name: &str, path: &Value, beside_value: bool) -> Option<Op> {
+        if beside_value {
+            self.error(Some("value_path"), "`value_path` beside `value`: keep one");
+            return None;
         }
-        Op::Order(relation, value)
+        let Some(comparison) = Comparison::named(name) else {
+            let problem = format!("`{name}` takes no `value_path`");
+            self.error(Some("value_path"), problem);
+            return None;
+        };
+        let Value::String(text) = path else {
+            let problem = format!("`value_path` is a text, not {}", kind_of(path));
+            self.error(Some("value_path"), problem);
+            return None;
+        };
+        match Path::parse(text) {
+            Ok(path) => Some(Op::Compare(comparison, Operand::Path(path))),
+            Err(reason) => {
+                self.error(Some("value_path"), reason);
+                None
+            }
+        }
+    }
+
+    /// Warns of a value with which nothing compares.
+    fn never_matching(&mut self, name: &str, comparison: Comparison, value: &Value) {
+        match comparison {
+            Comparison::In if !value.is_array() => self.never(name, "a list", value),
+            Comparison::Contains if value.is_null() => self.never(name, "a value", value),
+            Comparison::Order(_) if !value.is_number() && !value.is_string() => {
+                self.never(name, "a number or a text", value);
+            }
+            Comparison::Eq
+            | Comparison::Ne
+            | Comparison::Order(_)
+            | Comparison::In
+            | Comparison::Contains => {}
+        }
     }
 
     fn never(&mut self, op: &str, wants: &str, value: &Value) {

@@ -179,7 +179,9 @@ fn unexpected(c: char, path: &str) -> String {
         '-' | '/' | '*' | '<' | '>' | '=' | '!' | '&' => {
             format!("`{c}` in `{path}`: expressions do not calculate; branch with `when`")
         }
-        '"' | '\'' => format!("`{c}` in `{path}`: an expression holds paths, not literals"),
+        '"' | '\'' => format!(
+            "`{c}` in `{path}`: an expression begins with a path; a text in quotes stands behind `||` or in the brackets of a pipe"
+        ),
         ':' | '#' | '%' | '?' => format!(
             "`{c}` in `{path}`: `${{…}}` is not a shell expansion; give alternatives as `a || b`"
         ),

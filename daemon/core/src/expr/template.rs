@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::path::Path;
-use super::value::{Kind, kind_of, parse_json, text_of};
+use super::expression::{self, Expression};
+use super::value::{Kind, text_of};
 use super::{Error, Scope};
 
 /// A text, cut into what is literal and what is inserted.
@@ -31,7 +31,12 @@ impl<'t> Template<'t> {
         let mut from = 0;
         while let Some(open) = text[from..].find('{').map(|at| from + at) {
             let is_expression = text[literal..open].ends_with('$');
-            let Some(close) = text[open..].find('}').map(|at| open + at) else {
+            let close = if is_expression {
+                expression::end(&text[open + 1..]).map(|at| open + 1 + at)
+            } else {
+                text[open..].find('}').map(|at| open + at)
+            };
+            let Some(close) = close else {
                 template.unclosed = is_expression || text[open..].contains("${");
                 break;
             };
@@ -71,7 +76,7 @@ impl<'t> Template<'t> {
     /// The type of all its values but null; `None` if it depends.
     pub(super) fn kind(&self) -> Option<Kind> {
         match self.lone() {
-            Some(lone) => lone.pipes.last()?.kind(),
+            Some(lone) => lone.kind(),
             None => Some(Kind::Text),
         }
     }
@@ -101,177 +106,6 @@ impl<'t> Template<'t> {
             }
         }
         Ok(Some(Value::String(text)))
-    }
-}
-
-/// `a || b | pipe`: the first path that is not null, through the pipes.
-#[derive(Debug)]
-pub(super) struct Expression<'t> {
-    text: &'t str,
-    alternatives: Vec<Path>,
-    pipes: Vec<Pipe>,
-}
-
-impl<'t> Expression<'t> {
-    fn parse(text: &'t str) -> Result<Self, String> {
-        let text = text.trim();
-        let (chain, pipes) = split_pipes(text);
-        let alternatives = chain
-            .split("||")
-            .map(|path| match path.trim() {
-                "" if text.is_empty() => Err("`${}` names nothing".to_owned()),
-                "" => Err(format!("`{text}` has an empty alternative")),
-                path => Path::parse(path),
-            })
-            .collect::<Result<_, _>>()?;
-        let pipes = pipes
-            .map(|pipes| {
-                pipes
-                    .split('|')
-                    .map(|name| Pipe::parse(name.trim()))
-                    .collect()
-            })
-            .transpose()?
-            .unwrap_or_default();
-        Ok(Self {
-            text,
-            alternatives,
-            pipes,
-        })
-    }
-
-    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.alternatives.iter().map(Path::text)
-    }
-
-    fn evaluate(&self, scope: &dyn Scope, notes: &mut Vec<String>) -> Result<Value, Error> {
-        let found = self
-            .alternatives
-            .iter()
-            .filter_map(|path| path.resolve(scope))
-            .find(|value| !value.is_null());
-        let Some(found) = found else {
-            notes.push(self.null_note(scope));
-            return Ok(Value::Null);
-        };
-        let Some((first, rest)) = self.pipes.split_first() else {
-            return Ok(found.into_owned());
-        };
-        let fail = |pipe: Pipe, reason| Error::Pipe {
-            pipe: pipe.name(),
-            expression: self.text.to_owned(),
-            reason,
-        };
-        rest.iter().try_fold(
-            first.apply(&found).map_err(|reason| fail(*first, reason))?,
-            |value, pipe| {
-                if value.is_null() {
-                    return Ok(value);
-                }
-                pipe.apply(&value).map_err(|reason| fail(*pipe, reason))
-            },
-        )
-    }
-
-    fn null_note(&self, scope: &dyn Scope) -> String {
-        let hint = self
-            .alternatives
-            .iter()
-            .find_map(|path| path.suggest(scope))
-            .map_or_else(String::new, |path| format!(" (did you mean {path}?)"));
-        format!("interpolation resolved to null: {}{hint}", self.text)
-    }
-}
-
-/// Cuts `a || b | c | d` at its first single bar.
-fn split_pipes(text: &str) -> (&str, Option<&str>) {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b'|' {
-            if bytes.get(at + 1) != Some(&b'|') {
-                return (&text[..at], Some(&text[at + 1..]));
-            }
-            at += 1;
-        }
-        at += 1;
-    }
-    (text, None)
-}
-
-/// What can be done to a value on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pipe {
-    Json,
-    FromJson,
-    Length,
-    Keys,
-    Upper,
-    Lower,
-}
-
-impl Pipe {
-    const ALL: [Self; 6] = [
-        Self::Json,
-        Self::FromJson,
-        Self::Length,
-        Self::Keys,
-        Self::Upper,
-        Self::Lower,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::FromJson => "from_json",
-            Self::Length => "length",
-            Self::Keys => "keys",
-            Self::Upper => "upper",
-            Self::Lower => "lower",
-        }
-    }
-
-    fn parse(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|pipe| pipe.name() == name)
-            .ok_or_else(|| {
-                format!(
-                    "there is no pipe `{name}`; there are {}",
-                    Self::ALL.map(Self::name).join(", ")
-                )
-            })
-    }
-
-    /// The type of what comes out; `None` if it depends.
-    const fn kind(self) -> Option<Kind> {
-        match self {
-            Self::Json | Self::Upper | Self::Lower => Some(Kind::Text),
-            Self::Length => Some(Kind::Number),
-            Self::Keys => Some(Kind::List),
-            Self::FromJson => None,
-        }
-    }
-
-    /// The value behind the pipe; the error completes "pipe `x` …".
-    fn apply(self, value: &Value) -> Result<Value, String> {
-        let wants = |what: &str| Err(format!("wants {what}, not {}", kind_of(value)));
-        match (self, value) {
-            (Self::Json, _) => Ok(Value::String(value.to_string())),
-            (Self::FromJson, Value::String(text)) => {
-                parse_json(text).map_err(|error| format!("cannot read its text: {error}"))
-            }
-            (Self::FromJson, _)
-            | (Self::Upper | Self::Lower, Value::Array(_) | Value::Object(_)) => wants("a text"),
-            (Self::Length, Value::String(text)) => Ok(text.chars().count().into()),
-            (Self::Length, Value::Array(list)) => Ok(list.len().into()),
-            (Self::Length, Value::Object(map)) => Ok(map.len().into()),
-            (Self::Length, _) => wants("a text, a list or a map"),
-            (Self::Keys, Value::Object(map)) => Ok(map.keys().cloned().collect()),
-            (Self::Keys, _) => wants("a map"),
-            (Self::Upper, _) => Ok(text_of(value).to_uppercase().into()),
-            (Self::Lower, _) => Ok(text_of(value).to_lowercase().into()),
-        }
     }
 }
 

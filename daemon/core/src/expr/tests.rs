@@ -66,7 +66,23 @@ fn malformed_templates_are_found_before_they_run() {
         ("${state.n |}", "there is no pipe ``"),
         ("${HOME:-/root}", "not a shell expansion"),
         ("${state.a == 1}", "branch with `when`"),
-        ("${state.a || 'x'}", "not literals"),
+        ("${'x'}", "begins with a path"),
+        ("${state.a || 'x}", "is not closed"),
+        ("${state.a || 'x'y}", "stands behind the text"),
+        (r"${state.a || 'x\d'}", r"`\d`"),
+        (
+            "${state.a || 123456789012345678901}",
+            "does not fit 64 bits",
+        ),
+        ("${state.a || {x}}", "do not nest"),
+        ("${state.a | json || 1}", "stand before the pipes"),
+        ("${state.n | split}", "takes a text: write `split(…)`"),
+        ("${state.n | trim(1)}", "takes no argument"),
+        ("${state.n | add()}", "nothing in its brackets"),
+        ("${state.n | add(1}", "not closed"),
+        ("${state.n | add('1')}", "takes a number, not a text"),
+        ("${state.n | split('')}", "empty text"),
+        ("${state.n | trimm}", "did you mean `trim`?"),
         ("${state.${inputs.x}}", "do not nest"),
     ] {
         let faults = check(&json!({"deep": ["ok", template]}));
@@ -132,6 +148,155 @@ fn pipes_take_what_they_can() {
 }
 
 #[test]
+fn what_stands_in_for_null_may_be_a_literal() {
+    with_scope(|scope| {
+        for (template, expected) in [
+            ("${state.nil || 5}", json!(5)),
+            ("${state.nil || -0.5}", json!(-0.5)),
+            (
+                "${state.nil || 'a || b | c } {} \\'d\\''}",
+                json!("a || b | c } {} 'd'"),
+            ),
+            (r#"${state.nil || "a\n"}"#, json!("a\n")),
+            ("${state.nil || true}", json!(true)),
+            ("${state.nil || null}", json!(null)),
+            ("${state.nil || [] | append(state.n)}", json!([7])),
+            ("${state.nil || {}}", json!({})),
+            ("${state.n || 5}", json!(7)),
+            ("${state.nil || inputs.dir || 'x'}", json!("src")),
+            ("${state.nil | default(inputs.dir)}", json!("src")),
+            ("${state.map.x | default('}')}!", json!("}!")),
+            ("${state.n | default(1)}", json!(7)),
+            ("${state.nil || [] | first | default(0)}", json!(0)),
+        ] {
+            let mut notes = Vec::new();
+            let value = interpolate(&json!(template), scope, &mut notes);
+            assert_eq!(value, Ok(expected), "{template}");
+            assert_eq!(notes, Vec::<String>::new(), "{template}");
+        }
+        let mut notes = Vec::new();
+        let value = interpolate(
+            &json!("${state.x | default(inputs.opt)}"),
+            scope,
+            &mut notes,
+        );
+        assert_eq!((value, notes.len()), (Ok(Value::Null), 1));
+    });
+}
+
+#[test]
+fn pipes_cut_join_and_count() {
+    let state = json!({
+        "out": "a b\nc\r\n", "padded": " x\n", "csv": "a, b,c", "n": 3, "by": ", ", "list": [1, 2.5, 1.0, "1", "1"],
+        "maps": [{"a": 1, "b": 2}, {"b": 2, "a": 1.0}, {"a": 2}], "big": [i64::MAX, 1], "huge": [u64::MAX, 1], "none": [],
+    });
+    let scope = Names::new([("state", &state)]);
+    for (template, expected) in [
+        ("${state.padded | trim}", json!("x")),
+        ("${state.n | trim}", json!("3")),
+        ("${state.out | lines}", json!(["a b", "c"])),
+        ("${state.csv | split(', ')}", json!(["a", "b,c"])),
+        ("${state.csv | split(state.by) | last}", json!("b,c")),
+        ("${state.list | join('|')}", json!("1|2.5|1.0|1|1")),
+        (
+            "${state.csv | split(',') | join(\")(\")}",
+            json!("a)( b)(c"),
+        ),
+        ("${state.list | first}", json!(1)),
+        ("${state.none | last}", json!(null)),
+        ("${state.list | unique}", json!([1, 2.5, "1"])),
+        (
+            "${state.maps | unique}",
+            json!([{"a": 1, "b": 2}, {"a": 2}]),
+        ),
+        ("${state.none | sum}", json!(0)),
+        ("${state.big | sum}", json!(9_223_372_036_854_775_808_u64)),
+        ("${state.n | add(1)}", json!(4)),
+        ("${state.n | add(-0.5) | add(state.n)}", json!(5.5)),
+        (
+            "${state.none | append(null) | append('x')}",
+            json!([null, "x"]),
+        ),
+    ] {
+        assert_eq!(render(template, &scope), Ok(expected), "{template}");
+    }
+    for (template, problem) in [
+        (
+            "${state.list | sum}",
+            "wants a list of numbers, not of a text",
+        ),
+        ("${state.huge | sum}", "too large"),
+        ("${state.csv | add(1)}", "wants a number, not a text"),
+        ("${state.n | add(state.csv)}", "takes a number, not a text"),
+        ("${state.csv | join(',')}", "wants a list, not a text"),
+        ("${state.list | lines}", "wants a text, not a list"),
+        (
+            "${state.csv | split(state.nothing)}",
+            "takes a text, not null",
+        ),
+    ] {
+        let error = render(template, &scope).unwrap_err().to_string();
+        assert!(error.contains(problem), "{template}: {error}");
+    }
+}
+
+#[test]
+fn a_text_is_not_cut_into_more_pieces_than_memory_holds() {
+    let text = Value::from("\n".repeat(2 << 20));
+    let scope = Names::new([("t", &text)]);
+    let error = render("${t | lines | length}", &scope).unwrap_err();
+    assert!(error.to_string().contains("pieces"), "{error}");
+}
+
+#[test]
+fn a_condition_compares_two_places() {
+    let state = json!({"a": 3, "b": 5, "list": [3], "text": "5", "nil": null});
+    let scope = Names::new([("state", &state)]);
+    for (path, op, other, expected, notes) in [
+        ("state.a", "lt", "state.b", true, 0),
+        ("state.a", "gte", "state.b", false, 0),
+        ("state.a", "ne", "state.b", true, 0),
+        ("state.a", "in", "state.list", true, 0),
+        ("state.b", "in", "state.list", false, 0),
+        ("state.b", "in", "state.a", false, 1),
+        ("state.list", "contains", "state.a", true, 0),
+        ("state.a", "lt", "state.text", false, 1),
+        ("state.a", "lt", "state.nil", false, 0),
+        ("state.nil", "eq", "state.nothing", true, 0),
+    ] {
+        let condition = json!({"path": path, "op": op, "value_path": other});
+        let (parsed, warnings) = Condition::parse(&condition).unwrap();
+        assert_eq!((warnings.len(), parsed.paths()), (0, vec![path, other]));
+        let mut told = Vec::new();
+        assert_eq!(parsed.holds(&scope, &mut told), expected, "{condition}");
+        assert_eq!(told.len(), notes, "{condition}: {told:?}");
+    }
+    for (condition, at) in [
+        (
+            json!({"path": "a", "value": 1, "value_path": "b"}),
+            "/value_path",
+        ),
+        (json!({"path": "a", "value_path": 5}), "/value_path"),
+        (json!({"path": "a", "value_path": "b..c"}), "/value_path"),
+        (
+            json!({"path": "a", "op": "regex", "value_path": "b"}),
+            "/value_path",
+        ),
+        (
+            json!({"path": "a", "op": "exists", "value_path": "b"}),
+            "/value_path",
+        ),
+    ] {
+        let faults = Condition::parse(&condition).unwrap_err();
+        assert_eq!(
+            (faults.len(), faults[0].at.as_str()),
+            (1, at),
+            "{condition}"
+        );
+    }
+}
+
+#[test]
 fn integers_survive_json_or_are_refused() {
     for good in [
         "18446744073709551615",
@@ -165,10 +330,10 @@ fn null_params_are_dropped_from_maps_only() {
 
 #[test]
 fn references_name_every_path() {
-    let template = json!({"a": "${state.x || inputs.y[0] | json}", "b": ["{input:z} ${_now}", 5, "${bad + x}"]});
+    let template = json!({"a": "${state.x || inputs.y[0] | json | split(state.by)}", "b": ["{input:z} ${_now}", 5, "${bad + x}"]});
     assert_eq!(
         references(&template),
-        ["state.x", "inputs.y[0]", "inputs.z", "_now"]
+        ["state.x", "inputs.y[0]", "state.by", "inputs.z", "_now"]
     );
 }
 
@@ -361,6 +526,10 @@ fn conditions_read_as_one_line() {
         (
             json!({"path": "a", "op": "regex", "value": "^a\\d"}),
             "a matches \"^a\\\\d\"",
+        ),
+        (
+            json!({"path": "a", "op": "gte", "value_path": "inputs.b"}),
+            "a >= inputs.b",
         ),
         (json!({"path": "a[0].b", "op": "exists"}), "a[0].b exists"),
         (

@@ -233,7 +233,8 @@ pub(super) fn compare(a: &Number, b: &Number) -> Option<Ordering> {
     }
 }
 
-fn integer(number: &Number) -> Option<i128> {
+/// The integer a number is written as.
+pub(super) fn integer(number: &Number) -> Option<i128> {
     number
         .as_i64()
         .map(i128::from)

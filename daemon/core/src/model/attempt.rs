@@ -1,8 +1,10 @@
 //! Attempts: everything a run does that has an effect, in one form for every kind of run.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Effect, ProcessIdentity};
 use crate::id::{Name, RunId};
@@ -68,6 +70,9 @@ pub struct Attempt {
     pub child: Option<RunId>,
     /// What somebody said became of it.
     pub verdict: Option<Verdict>,
+    /// Its result, if somebody who said that it is done knew it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Arc<Value>>,
 }
 
 impl Attempt {
@@ -85,6 +90,7 @@ impl Attempt {
             process: None,
             child: None,
             verdict: None,
+            declared: None,
         }
     }
 }

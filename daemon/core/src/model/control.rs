@@ -35,6 +35,9 @@ pub enum Control {
         /// Why, if the hook says.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<SuspendReason>,
+        /// What is asked, where a person is to approve.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
     },
     /// Suspend the run at its limit or behind its failure, for somebody who may do something about it.
     Escalate,
@@ -74,6 +77,7 @@ impl Control {
                 reason: word("suspend_reason")
                     .map(SuspendReason::asked)
                     .transpose()?,
+                message: word("message").map(str::to_owned),
             },
             Some("escalate") => Self::Escalate,
             Some("continue") => Self::Continue {
@@ -94,11 +98,24 @@ impl Control {
     pub fn suspends(&self, event: &str) -> Option<SuspendReason> {
         let of_failure = (event == "error").then_some(SuspendReason::Error);
         match self {
-            Self::Suspend { reason } => reason.or(of_failure).or(Some(SuspendReason::User)),
+            Self::Suspend { reason, .. } => reason.or(of_failure).or(Some(SuspendReason::User)),
             Self::Escalate => of_failure.or(Some(SuspendReason::Limit)),
             Self::Retry { .. }
             | Self::Fail { .. }
             | Self::Abort
+            | Self::Continue { .. }
+            | Self::Skip => None,
+        }
+    }
+
+    /// What it asks a person, if it does.
+    pub fn message(&self) -> Option<String> {
+        match self {
+            Self::Suspend { message, .. } => message.clone(),
+            Self::Retry { .. }
+            | Self::Fail { .. }
+            | Self::Abort
+            | Self::Escalate
             | Self::Continue { .. }
             | Self::Skip => None,
         }

@@ -13,11 +13,11 @@ use super::graph::GraphEvent;
 use super::thread::ThreadEvent;
 use super::tool::ToolEvent;
 use super::{
-    Because, Control, Effect, Failure, Kill, KillReceipt, Object, Outcome, ProcessIdentity, Raised,
-    Slot, Spec, Suspension, Verdict,
+    Approval, ApprovalAnswer, Because, Control, Effect, Failure, Kill, KillReceipt, Object,
+    Outcome, ProcessIdentity, Raised, Slot, Spec, Suspension, Verdict,
 };
 use crate::clock::Timestamp;
-use crate::id::{Epoch, RunId};
+use crate::id::{Epoch, Name, RunId};
 use crate::ledger::{AccountId, CallNo, Metered, Operation, Usage};
 use crate::money::Usd;
 
@@ -368,9 +368,12 @@ pub enum RunEvent {
         key: String,
         /// `_now` of the step: the same in every try.
         now: Timestamp,
-        /// Number of items, for a foreach node.
+        /// Number of items, for a foreach node; of branches, for a parallel one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         items: Option<u32>,
+        /// Names of the branches, for a parallel node.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        branches: Vec<Name>,
         /// The run that carries the step out; created in the same commit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child: Option<RunId>,
@@ -397,9 +400,16 @@ pub enum RunEvent {
         slot: Slot,
         /// What became of it.
         verdict: Verdict,
+        /// Its result, of one that is done, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Arc<Value>>,
         /// Who said so.
         by: String,
     },
+    /// A person is asked something.
+    ApprovalRequested(Approval),
+    /// A person answered.
+    ApprovalAnswered(ApprovalAnswer),
     /// Hooks whose actions have effects are asked about an event of the graph, one after the other.
     HooksBegun {
         /// The event: `graph_started`, `after_step`, `error`, `limit` or `graph_completed`.
@@ -515,12 +525,13 @@ impl RunEvent {
                 ..Facets::ENDS
             },
             Self::RunKilled { .. } => Facets::ENDS,
-            Self::CancelRequested { .. } | Self::KillRequested(_) | Self::BudgetRaised { .. } => {
-                Facets {
-                    allowed: While::Live,
-                    ..Facets::PLAIN
-                }
-            }
+            Self::CancelRequested { .. }
+            | Self::KillRequested(_)
+            | Self::BudgetRaised { .. }
+            | Self::ApprovalAnswered(_) => Facets {
+                allowed: While::Live,
+                ..Facets::PLAIN
+            },
             Self::StepStarted { .. } | Self::BudgetHeld { .. } => Facets::ATTEMPT,
             Self::HookStarted { .. } | Self::Emitted { .. } => Facets::BEGINS,
             // The identity of a process means nothing once the machine went down, and what has been written outlives
@@ -537,6 +548,7 @@ impl RunEvent {
             Self::HookCompleted { .. } => Facets::PROGRESS,
             // A settlement is no progress: recovery makes one for every call that the daemon's end cut off.
             Self::HooksBegun { .. }
+            | Self::ApprovalRequested(_)
             | Self::ItemSigned { .. }
             | Self::Warning { .. }
             | Self::BudgetSettled { .. } => Facets::PLAIN,
@@ -565,6 +577,8 @@ impl RunEvent {
             | Self::StepStarted { .. }
             | Self::ProcessStarted { .. }
             | Self::UncertainAnswered { .. }
+            | Self::ApprovalRequested(_)
+            | Self::ApprovalAnswered(_)
             | Self::HooksBegun { .. }
             | Self::HookStarted { .. }
             | Self::HookCompleted { .. } => None,

@@ -7,4 +7,4 @@ mod transition;
 
 pub use self::event::GraphEvent;
 pub use self::items::{ItemResult, Items};
-pub use self::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork};
+pub use self::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork, Waits};

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal, Kill, KillReceipt,
-    Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status, SuppressedError,
-    Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero, thread,
+    Approvals, Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal, Kill,
+    KillReceipt, Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status,
+    SuppressedError, SuspendReason, Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero,
+    thread,
 };
 use crate::bounds;
 use crate::clock::Timestamp;
@@ -53,6 +54,9 @@ pub struct Run {
     /// Who asked for it to be ended by force, if somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
+    /// What it asks people, and what they answered that is not heeded yet.
+    #[serde(default, skip_serializing_if = "Approvals::is_empty")]
+    pub approvals: Approvals,
     /// Its paid call in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_call: Option<OpenCall>,
@@ -79,6 +83,7 @@ impl Run {
             below: Below::of(&spec.limits),
             cancel: None,
             kill: None,
+            approvals: Approvals::default(),
             open_call: None,
             life: Life::Created,
             work: Work::create(&spec),
@@ -236,8 +241,14 @@ impl Run {
             attempt.is_unknown() && attempt.verdict.is_none() && attempt.child.is_none()
         });
         uncertain
-            .map(|attempt| (attempt_name(node, attempt.id.slot), attempt.id))
+            .map(|attempt| (self.name_of(node, attempt.id.slot), attempt.id))
             .collect()
+    }
+
+    /// What people call the attempt `slot` of the node at hand.
+    fn name_of(&self, node: &str, slot: Slot) -> String {
+        let items = self.graph().and_then(|state| state.at.items());
+        items.map_or_else(|| attempt_name(node, slot), |items| items.name(node, slot))
     }
 
     /// The attempts at the place where it stands or ended whose outcome this record does not know: at-most-once ones that are in
@@ -349,6 +360,12 @@ impl Run {
         child.is_some() && self.work.state().child(slot).is_none()
     }
 
+    /// Whether `event` suspends it for an answer that came meanwhile: nobody would end that.
+    fn has_answer_for(&self, event: &Event) -> bool {
+        matches!(event, Event::Run(RunEvent::RunSuspended(why)) if why.reason == SuspendReason::Approval)
+            && self.approvals.is_answered()
+    }
+
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
         let allowed = match (event.facets().allowed, &self.life) {
             (_, Life::Ended(_)) => false,
@@ -363,6 +380,7 @@ impl Run {
             event.outcome().is_some() || matches!(event, Event::Run(RunEvent::RunSuspended(_)));
         let taken = allowed
             && !(rests && self.open_call.is_some())
+            && !self.has_answer_for(event)
             && if let Event::Run(event) = event {
                 self.take_in(at, event)
             } else {
@@ -372,6 +390,10 @@ impl Run {
             self.work.state_mut().end();
             self.life = Life::Ended(Arc::new(outcome));
             self.ended_at = Some(at);
+        }
+        if taken {
+            let ended = event.outcome().is_some();
+            self.approvals.heed(event, ended);
         }
         taken
     }
@@ -424,12 +446,17 @@ impl Run {
                 step,
                 slot,
                 verdict,
+                result,
                 ..
             } => {
                 let Some(attempt) = self.work.state_mut().attempt_mut(*step, *slot) else {
                     return false;
                 };
                 attempt.verdict = Some(*verdict);
+                attempt.declared.clone_from(result);
+            }
+            RunEvent::ApprovalRequested(_) | RunEvent::ApprovalAnswered(_) => {
+                return self.approvals.take(at, event);
             }
             RunEvent::HooksBegun { .. }
             | RunEvent::HookStarted { .. }

@@ -44,6 +44,7 @@ fn started(attempt: u32) -> Event {
         key: "k".into(),
         now: Timestamp::from_ms(5),
         items: None,
+        branches: Vec::new(),
         child: None,
         node_input_hash: None,
     })
@@ -175,6 +176,7 @@ fn verdict_on(slot: Slot) -> Event {
         step: 1,
         slot,
         verdict: Verdict::Done,
+        result: None,
         by: "ada".into(),
     })
 }
@@ -253,6 +255,7 @@ fn of_kill_and_money() -> [(&'static str, Event); 3] {
 }
 
 /// Every kind of event, some in several forms, under a word of its own.
+#[expect(clippy::too_many_lines, reason = "a list, one entry for each event")]
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
     let mut all = vec![
@@ -281,6 +284,19 @@ fn every_event() -> Vec<(&'static str, Event)> {
                 next_node: None,
             }),
         ),
+        (
+            "parallel",
+            Event::Graph(GraphEvent::ParallelCompleted {
+                step: 1,
+                node: "n".into(),
+                branches: 2,
+                failed: 1,
+                next_node: None,
+            }),
+        ),
+        ("waits", waiting()),
+        ("asks", asks()),
+        ("answer", answered()),
         ("hooks", hooks_begun(&[0, 2])),
         ("hook", hook_started(0)),
         ("hook_done", hook_completed(0, Some(Control::Abort))),
@@ -382,6 +398,41 @@ fn every_end() -> [(&'static str, Event); 6] {
     ]
 }
 
+/// The node waits for an answer.
+fn waiting() -> Event {
+    Event::Graph(GraphEvent::StepWaiting {
+        step: 1,
+        node: "n".into(),
+        visit: 0,
+        attempt: 1,
+        now: Timestamp::from_ms(0),
+        waits: crate::model::graph::Waits::Answer,
+    })
+}
+
+fn asks() -> Event {
+    Event::Run(RunEvent::ApprovalRequested(Approval {
+        id: "a1".into(),
+        kind: ApprovalKind::Node,
+        message: "Go on?".into(),
+        schema: None,
+        node: Some("n".into()),
+        step: Some(1),
+        created_at: Timestamp::from_ms(0),
+        expires_at: None,
+    }))
+}
+
+fn answered() -> Event {
+    Event::Run(RunEvent::ApprovalAnswered(ApprovalAnswer {
+        id: "a1".into(),
+        approved: true,
+        answer: None,
+        comment: None,
+        by: "uid:0".into(),
+    }))
+}
+
 /// A run that has taken `events`.
 fn after(events: &[Event]) -> Run {
     let mut run = walking();
@@ -409,7 +460,7 @@ fn suspended_after(events: &[Event]) -> Run {
 /// What every live run of a kind takes, and what every running one takes besides.
 const GRAPH: &str = "cancel kill raise killed completed error cancelled";
 const TOOL: &str = "cancel kill raise killed tool tool_cancelled";
-const RUNNING: &str = "run emitted signed warning suspended hold";
+const RUNNING: &str = "asks run emitted signed warning suspended hold";
 
 /// Every place a run may stand at, and which of [`every_event`] it takes there.
 #[expect(clippy::too_many_lines, reason = "a table, one row for each place")]
@@ -431,7 +482,7 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "before n",
             walking(),
-            format!("{GRAPH} {RUNNING} {hooks} step step2 failed limit done left"),
+            format!("{GRAPH} {RUNNING} {hooks} step step2 waits failed limit done left"),
         ),
         (
             "before m",
@@ -441,13 +492,13 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "asking",
             after(&[hooks_begun(&[0])]),
-            format!("{GRAPH} {RUNNING} {hooks} {round} step step2 failed limit done left"),
+            format!("{GRAPH} {RUNNING} {hooks} {round} step step2 waits failed limit done left"),
         ),
         (
             "asked",
             after(&[hooks_begun(&[0]), hook_started(0)]),
             format!(
-                "{GRAPH} {RUNNING} {hooks} {round} process:hook step step2 failed limit done left"
+                "{GRAPH} {RUNNING} {hooks} {round} process:hook step step2 waits failed limit done left"
             ),
         ),
         (
@@ -458,12 +509,14 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "items",
             after(&[foreach(1, 2)]),
-            format!("{GRAPH} {RUNNING} ending {in_items} item item_done foreach"),
+            format!("{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel"),
         ),
         (
             "item",
             after(&[foreach(1, 2), item_started(0, 1)]),
-            format!("{GRAPH} {RUNNING} ending {in_items} item item_done foreach process:item"),
+            format!(
+                "{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel process:item"
+            ),
         ),
         (
             "failed",
@@ -474,6 +527,26 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "backoff",
             after(&[started(1), failed(1), retried(1)]),
             format!("{GRAPH} {RUNNING} ending step2 failed done left"),
+        ),
+        (
+            "waiting",
+            after(&[waiting()]),
+            format!("{GRAPH} {RUNNING} ending step2 failed done left"),
+        ),
+        (
+            "asking a person",
+            after(&[waiting(), asks()]),
+            format!("{GRAPH} {RUNNING} answer ending step2 failed done left").replace("asks ", ""),
+        ),
+        (
+            "answered by a person",
+            after(&[waiting(), asks(), answered()]),
+            format!("{GRAPH} {RUNNING} ending step2 failed done left").replace("asks ", ""),
+        ),
+        (
+            "suspended for an answer",
+            suspended_after(&[waiting(), asks()]),
+            format!("{GRAPH} resumed answer"),
         ),
         (
             "over",
@@ -612,6 +685,16 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
         (attempt.id.number, now.ms(), &attempt.process),
         (2, 5, &None)
     );
+}
+
+#[test]
+fn a_run_is_not_suspended_for_an_answer_that_it_has() {
+    let asked = suspended(SuspendReason::Approval);
+    let mut run = after(&[waiting(), asks(), answered()]);
+    assert!(run.apply(Timestamp::from_ms(20), &asked).is_err());
+    take(&mut run, &[suspended(SuspendReason::User)]);
+    let mut run = after(&[waiting(), asks()]);
+    take(&mut run, &[asked]);
 }
 
 fn read(tagged: &Value) -> Event {

@@ -298,6 +298,9 @@ impl Classifier {
         if is(&STOPPED) {
             return own("cancelled", false, Backoff::None);
         }
+        if let Some(class) = by_word(failure, result, &own) {
+            return class;
+        }
         let told = result.get("error");
         let error = json!({
             "type": folded(told.and_then(|told| told.get("type")).or(result.get("error_type"))),
@@ -322,17 +325,39 @@ impl Classifier {
 
 /// The class that a failure carries itself.
 fn decided(failure: &Failure) -> Classification {
-    let (category, backoff) = if failure.retryable {
-        ("transient", DEFAULT_BACKOFF)
-    } else {
-        ("permanent", Backoff::None)
+    let stopped = STOPPED.contains(&failure.code.as_str());
+    let (category, retryable, backoff) = match (stopped, failure.retryable) {
+        (true, _) => ("cancelled", false, Backoff::None),
+        (false, true) => ("transient", true, DEFAULT_BACKOFF),
+        (false, false) => ("permanent", false, Backoff::None),
     };
     Classification {
         category: category.to_owned(),
         code: failure.code.clone(),
-        retryable: failure.retryable,
+        retryable,
         backoff,
     }
+}
+
+/// The class that a tool names itself: `error_class`, or `retryable`, beside its `error` or in it.
+fn by_word(
+    failure: &Failure,
+    result: &Value,
+    class: &impl Fn(&str, bool, Backoff) -> Classification,
+) -> Option<Classification> {
+    if failure.code != TOOL_FAILED {
+        return None;
+    }
+    let word = stated(result, "error_class").and_then(Value::as_str);
+    let said = stated(result, "retryable").and_then(Value::as_bool);
+    let retryable = said.or_else(|| word.map(|word| RETRYABLE.contains(&word)))?;
+    let by_default = if retryable { "transient" } else { "permanent" };
+    let backoff = match (retryable, asked("retry-after", result)) {
+        (false, _) => Backoff::None,
+        (true, Some(pause)) => Backoff::Fixed(pause),
+        (true, None) => DEFAULT_BACKOFF,
+    };
+    Some(class(word.unwrap_or(by_default), retryable, backoff))
 }
 
 impl Rule {

@@ -1,6 +1,7 @@
 //! A thread whose task began anew: after a crash, or after it was suspended.
 
 use crate::clock::{Tick, Timestamp};
+use crate::expr::text_of;
 use crate::machine::Move;
 use crate::model::thread::{CallAt, Class, Turn};
 use crate::model::{Because, Effect, Event, Failure, Verdict};
@@ -60,7 +61,8 @@ impl ThreadMachine {
                     return Some(Move::Call(events, Box::new(call)));
                 }
                 (None, Some(Verdict::Done)) => {
-                    let text = r#"{"status":"done"}"#.to_owned();
+                    let known = attempt.declared.as_deref().map(text_of);
+                    let text = known.unwrap_or_else(|| r#"{"status":"done"}"#.to_owned());
                     self.answer(now.at, &mut events, &call.id, text, None);
                 }
                 (None, Some(Verdict::Fail)) => {

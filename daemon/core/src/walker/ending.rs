@@ -8,7 +8,9 @@ use super::{Turn, Walker};
 use crate::clock::Timestamp;
 use crate::definition::{DEFAULT_MAX_STEPS, HookEvent};
 use crate::id::RunId;
-use crate::model::{Event, Failure, GraphEvent, Outcome, RunEvent, SuspendReason, Suspension};
+use crate::model::{
+    DEFAULT_EXTENSION, Event, Failure, GraphEvent, Outcome, RunEvent, SuspendReason, Suspension,
+};
 
 impl Walker {
     /// Cancel, deadline or suspend request before any further attempt; `None` to continue.
@@ -50,6 +52,12 @@ impl Walker {
 
     pub(super) fn at_limit(&mut self, now: Timestamp, node: &str, events: &mut Vec<Event>) -> Turn {
         let (steps, max) = (self.walk().steps, self.max_steps());
+        if let Some(by) = self.granted_steps() {
+            let max_steps = max.saturating_add(DEFAULT_EXTENSION);
+            let event = Event::Graph(GraphEvent::LimitExtended { max_steps, by });
+            self.record(now, event, events);
+            return Turn::Again;
+        }
         let context = self.context([
             ("limit_code", json!("max_steps_exceeded")),
             ("current_value", json!(steps)),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::{Walker, interpolation_failure};
 use crate::bounds::{Excess, MANY_BYTES, MOST_BYTES};
 use crate::clock::Timestamp;
-use crate::definition::{Action, Edge, Next, Node};
+use crate::definition::{Action, Edge, Foreach, Next, Node};
 use crate::error::with_sources;
-use crate::expr::{self, Bound, Names, Vars};
+use crate::expr::{self, Bound, Names, Vars, parse_json};
 use crate::id::ItemRef;
 use crate::memory::Memory;
+use crate::model::graph::Step;
 use crate::model::{Failure, Object};
 
 /// Where templates may look.
@@ -39,6 +40,14 @@ impl<'a> View<'a> {
         Self {
             item: Some((variable, item)),
             ..Self::new(vars, None, now)
+        }
+    }
+
+    /// The same view, with a result.
+    pub(super) fn with_result(self, result: &'a Value) -> Self {
+        Self {
+            result: Some(result),
+            ..self
         }
     }
 
@@ -129,6 +138,56 @@ pub(super) fn resolve(
         return Err(Failure::permanent("invalid_params", text));
     };
     Ok((item, params))
+}
+
+/// The values that a foreach node goes over.
+pub(super) fn values(
+    foreach: &Foreach,
+    vars: &Vars,
+    step: &Step,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Value>, Failure> {
+    let over = {
+        let view = View::new(vars, None, step.now);
+        expr::interpolate(&foreach.over, &view.names(), notes)
+            .map_err(|error| interpolation_failure(&error))?
+    };
+    if over.is_null() {
+        notes.push(format!(
+            "node `{}`: `over` is null, so there are no items",
+            step.node
+        ));
+    }
+    list(over)
+}
+
+/// The items of `over`: a list, the text of a JSON list, or nothing.
+fn list(over: Value) -> Result<Vec<Value>, Failure> {
+    let not_a_list = |what: &str| {
+        let text = format!("`over` is {what}; a foreach node goes over a list");
+        Failure::permanent("over_not_a_list", text)
+    };
+    match over {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => Ok(list),
+        Value::String(text) => match parse_json(&text) {
+            Ok(Value::Array(list)) => Ok(list),
+            Ok(_) | Err(_) => Err(not_a_list("a text that is not a JSON list")),
+        },
+        Value::Bool(_) => Err(not_a_list("a boolean")),
+        Value::Number(_) => Err(not_a_list("a number")),
+        Value::Object(_) => Err(not_a_list("a map")),
+    }
+}
+
+/// The value of an item.
+pub(super) fn value_of(list: &[Value], item: u32) -> Result<&Value, Failure> {
+    let value = usize::try_from(item).ok().and_then(|item| list.get(item));
+    value.ok_or_else(lost)
+}
+
+pub(super) fn lost() -> Failure {
+    Failure::permanent("item_gone", "the list of the node changed under it")
 }
 
 impl Walker {

@@ -8,16 +8,26 @@ use super::evaluate::Assigned;
 use super::items::ITEM_FAILED;
 use super::step::Done;
 use super::{Turn, Walker, jitter};
+use crate::bounds;
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::expr::Vars;
 use crate::machine::Certainty;
 use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
-    Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus, SuspendReason,
-    Suspension,
+    ApprovalKind, Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus,
+    SuspendReason, Suspension,
 };
 use crate::policy::Classification;
+
+/// Who asks for the tries that a node grants itself.
+const BY_NODE: &str = "node";
+
+/// The state key that tells of the last failure.
+const LAST_ERROR: &str = "_last_error";
+
+/// Bytes of the result of what failed that are kept beside its error; a longer one is in the record of its step.
+const MOST_RESULT: usize = 64 * 1024;
 
 /// Where the walk goes after a failure that is not tried again.
 enum Onward {
@@ -75,8 +85,10 @@ impl Walker {
         repeat: Repeat,
         events: &mut Vec<Event>,
     ) {
-        let failure = failure.at(&step.node);
         let class = self.classify(&failure, result);
+        let mut failure = failure.at(&step.node);
+        let category = || class.category.as_str().into();
+        failure.class.get_or_insert_with(category);
         let event = Event::Graph(GraphEvent::StepFailed {
             step: step.number,
             node: step.node.to_string(),
@@ -95,7 +107,7 @@ impl Walker {
         if let Some(retry) = retry
             && self.may_retry(&step.node, retry.max)
         {
-            self.retry(now, step, retry.backoff, "node", events);
+            self.retry(now, step, retry.backoff, BY_NODE, events);
         } else if !self.ask_about_failure(now, step, events) {
             self.give_up(now, step, None, Onward::AsDeclared, events);
         }
@@ -122,6 +134,12 @@ impl Walker {
             ("step_count", json!(step.number)),
         ]);
         self.open_round(now, HookEvent::Error, context, events)
+    }
+
+    /// Whether the node says itself how often it is tried again: then nobody else tries it.
+    pub(super) fn bounds_retries(&self, node: &str) -> bool {
+        let node = self.graph.nodes.get(node);
+        node.is_some_and(|node| node.retry.is_some())
     }
 
     fn may_retry(&self, node: &str, max: u32) -> bool {
@@ -164,7 +182,9 @@ impl Walker {
             return Turn::Again;
         };
         match control {
-            Control::Retry { max_retries } if self.may_retry(&step.node, max_retries) => {
+            Control::Retry { max_retries }
+                if !self.bounds_retries(&step.node) && self.may_retry(&step.node, max_retries) =>
+            {
                 let backoff = self.failed().map_or(Backoff::None, |failed| {
                     self.classify(&failed.error, &failed.result).backoff
                 });
@@ -186,7 +206,8 @@ impl Walker {
                     failure: failure.map(Box::new),
                     ..Suspension::new(reason.unwrap_or(SuspendReason::Error))
                 };
-                return self.suspend(now, why, events);
+                let message = control.message();
+                return self.suspend_by_hook(now, why, message, ApprovalKind::Node, events);
             }
             Control::Continue { .. } => self.give_up(now, step, None, Onward::Suppressed, events),
             Control::Skip => self.give_up(now, step, None, Onward::Skipped, events),
@@ -214,6 +235,19 @@ impl Walker {
         }
     }
 
+    /// The failure at hand stands, if there is one.
+    pub(super) fn let_failure_stand(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) -> Option<Turn> {
+        let At::Failed { step, .. } = self.walk().at.clone() else {
+            return None;
+        };
+        self.give_up(now, &step, None, Onward::AsDeclared, events);
+        Some(Turn::Again)
+    }
+
     /// The failure stands, with `message` if a hook gave one: it becomes the end of the step, and where it leads is decided.
     fn give_up(
         &mut self,
@@ -236,10 +270,7 @@ impl Walker {
         let mut error = failed.error.clone();
         error.message = message.unwrap_or(error.message);
         let mut assigned = Assigned::nothing(&self.walk().vars);
-        assigned.set(
-            "_last_error",
-            json!({"node": node.name, "error": error.message}),
-        );
+        assigned.set(LAST_ERROR, last_error(node, &error, &failed.result));
         let next_node = match &onward {
             Onward::AsDeclared => node.on_error.clone(),
             Onward::Suppressed | Onward::Skipped => {
@@ -269,11 +300,23 @@ impl Walker {
         now: Timestamp,
     ) -> Option<String> {
         let result = match &node.work {
-            Work::Action(_) | Work::Foreach(_) => Some(result),
-            Work::Gate | Work::Return { .. } => None,
+            Work::Action(_) | Work::Foreach(_) | Work::Parallel(_) | Work::Approval(_) => {
+                Some(result)
+            }
+            Work::Gate | Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => None,
         };
         self.edge(node, vars, result, now)
     }
+}
+
+/// What the state tells of a failure. Which items had ended when one failed is chance, so theirs are no part of it.
+fn last_error(node: &Node, error: &Failure, result: &Value) -> Value {
+    let mut told = error.in_state();
+    let told_of = matches!(node.work, Work::Action(_));
+    if told_of && !result.is_null() && bounds::size(result) <= MOST_RESULT {
+        told["result"] = result.clone();
+    }
+    told
 }
 
 /// What hooks see as `error`, and what a failed item collects as: the result of the action, with `status`, `error` and

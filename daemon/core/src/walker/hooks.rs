@@ -19,7 +19,8 @@ use crate::ledger::Cost;
 use crate::machine::{Call, CallOutcome};
 use crate::model::graph::At;
 use crate::model::{
-    Control, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot, SuspendReason, Suspension,
+    ApprovalKind, Control, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot,
+    SuspendReason, Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
@@ -118,6 +119,9 @@ impl Walker {
         }
         let cost = (self.cost.0)().numbers();
         context.insert("cost".to_owned(), Value::Object(cost));
+        // Where the node says how often it is tried again, hooks that would try it have no say.
+        let bounded =
+            matches!(&self.walk().at, At::Failed { step, .. } if self.bounds_retries(&step.node));
         let mut notes = Vec::new();
         let hooks: Vec<u32> = {
             let view = View::new(&self.walk().vars, None, now);
@@ -126,7 +130,7 @@ impl Walker {
                 names = names.with(key, value);
             }
             self.all_hooks()
-                .filter(|(_, hook)| hook.event == event)
+                .filter(|(_, hook)| hook.event == event && !(bounded && hook.only_retries()))
                 .filter(|(_, hook)| {
                     let condition = hook.condition.as_ref();
                     condition.is_none_or(|condition| condition.holds(&names, &mut notes))
@@ -323,8 +327,9 @@ impl Walker {
                 Some(self.finish(now, Outcome::Error { error }, events))
             }
             Control::Suspend { .. } | Control::Escalate => {
-                let reason = control.suspends(HookEvent::AfterStep.as_str())?;
-                Some(self.suspend(now, Suspension::new(reason), events))
+                let why = Suspension::new(control.suspends(HookEvent::AfterStep.as_str())?);
+                let message = control.message();
+                Some(self.suspend_by_hook(now, why, message, ApprovalKind::Node, events))
             }
             Control::Retry { .. } | Control::Continue { .. } | Control::Skip => None,
         }
@@ -356,9 +361,9 @@ impl Walker {
                 };
                 self.suspend(now, why, events)
             }
-            Control::Suspend { reason } => {
+            Control::Suspend { reason, message } => {
                 let why = Suspension::new(reason.unwrap_or(SuspendReason::User));
-                self.suspend(now, why, events)
+                self.suspend_by_hook(now, why, message, ApprovalKind::Limit, events)
             }
             Control::Fail { error } => {
                 let mut failure = self.limit_failure();

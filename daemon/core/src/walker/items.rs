@@ -1,4 +1,4 @@
-//! Foreach nodes: their items, sequential or at once.
+//! Foreach and parallel nodes: their items or branches, sequential or at once. A branch is an item whose action is its own.
 //!
 //! Each item is an attempt of its own, under its own key. Items see the state as it was when the node was entered, with the
 //! loop variable in it; nothing an item does changes it. After the first failed item no new one starts, unless the node
@@ -10,20 +10,19 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::evaluate::{View, memory_exceeded, resolve};
+use super::evaluate::{View, lost, memory_exceeded, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
 use super::{Turn, Walker, interpolation_failure};
 use crate::bounds::{Excess, MOST_BYTES};
+use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::definition::{Authority, Foreach, ItemOrder, Node, OnItemError, Work};
-use crate::expr::{self, Vars, parse_json};
-use crate::id::RunId;
+use crate::definition::{Action, Authority, Foreach, ItemOrder, Node, OnItemError, Parallel, Work};
+use crate::expr::{self, Vars};
+use crate::id::{ItemRef, Name, RunId};
 use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
-use crate::model::{
-    Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, attempt_name,
-};
+use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
@@ -41,18 +40,89 @@ pub(super) struct ItemScope {
     vars: Vars,
 }
 
+/// What the items of a node are.
+#[derive(Clone, Copy)]
+pub(super) enum Parts<'g> {
+    /// Values of a list, and one action.
+    Items(&'g Foreach),
+    /// Actions with names.
+    Branches(&'g Parallel),
+}
+
+impl<'g> Parts<'g> {
+    pub(super) const fn of(work: &'g Work) -> Option<Self> {
+        match work {
+            Work::Foreach(foreach) => Some(Self::Items(foreach)),
+            Work::Parallel(parallel) => Some(Self::Branches(parallel)),
+            Work::Action(_)
+            | Work::Gate
+            | Work::Return { .. }
+            | Work::Fail(_)
+            | Work::Wait(_)
+            | Work::Approval(_) => None,
+        }
+    }
+
+    const fn on_item_error(self) -> OnItemError {
+        match self {
+            Self::Items(foreach) => foreach.on_item_error,
+            Self::Branches(parallel) => parallel.on_item_error,
+        }
+    }
+
+    /// Most at once; `usual` is what the graph says.
+    fn at_once(self, usual: Option<NonZeroU32>) -> u32 {
+        let said = match self {
+            Self::Items(foreach) => match foreach.order {
+                ItemOrder::Sequential => return 1,
+                ItemOrder::Parallel { at_once } => at_once,
+            },
+            Self::Branches(parallel) => parallel.at_once,
+        };
+        said.or(usual).map_or(AT_ONCE, NonZeroU32::get)
+    }
+
+    pub(super) fn action(self, item: u32) -> Option<&'g Action> {
+        match self {
+            Self::Items(foreach) => Some(&foreach.action),
+            Self::Branches(parallel) => {
+                let branch = parallel.branches.get(usize::try_from(item).ok()?)?;
+                Some(&branch.1)
+            }
+        }
+    }
+
+    /// What the step is said to call.
+    fn action_id(self) -> String {
+        match self {
+            Self::Items(foreach) => foreach.action.id.clone(),
+            Self::Branches(_) => StepStatus::Parallel.as_str().to_owned(),
+        }
+    }
+
+    fn names(self) -> Vec<Name> {
+        match self {
+            Self::Items(_) => Vec::new(),
+            Self::Branches(parallel) => {
+                let branches = parallel.branches.iter();
+                branches.map(|(name, _)| Name::clone(name)).collect()
+            }
+        }
+    }
+}
+
 impl Walker {
-    /// Enters a foreach node, or tries it again.
+    /// Enters a foreach or parallel node, or tries it again.
     pub(super) fn begin_items(
         &mut self,
         now: Timestamp,
         node: &Node,
-        foreach: &Foreach,
+        parts: Parts<'_>,
         step: &Step,
         events: &mut Vec<Event>,
     ) {
         self.items = None;
-        let count = match self.scope(foreach, step) {
+        let count = match self.scope(parts, step) {
             Ok(scope) => u32::try_from(scope.list.len()).unwrap_or(u32::MAX),
             Err(failure) => {
                 return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
@@ -63,11 +133,12 @@ impl Walker {
             node: step.node.to_string(),
             visit: step.visit,
             attempt: step.attempt,
-            action_id: foreach.action.id.clone(),
+            action_id: parts.action_id(),
             effect: node.effect,
             key: self.key(&step.node, step.visit, None, None),
             now: step.now,
             items: Some(count),
+            branches: parts.names(),
             child: None,
             node_input_hash: None,
         });
@@ -75,27 +146,23 @@ impl Walker {
     }
 
     /// The list and the state its items see; evaluated once for each step, and again after a restart, with the same `_now`.
-    fn scope(&mut self, foreach: &Foreach, step: &Step) -> Result<&mut ItemScope, Failure> {
+    fn scope(&mut self, parts: Parts<'_>, step: &Step) -> Result<&mut ItemScope, Failure> {
         if self
             .items
             .as_ref()
             .is_none_or(|scope| scope.step != step.number)
         {
             let vars = self.walk().vars.clone();
-            let over = {
-                let view = View::new(&vars, None, step.now);
-                expr::interpolate(&foreach.over, &view.names(), &mut self.notes)
-                    .map_err(|error| interpolation_failure(&error))?
+            let values = match parts {
+                Parts::Items(foreach) => values(foreach, &vars, step, &mut self.notes)?,
+                Parts::Branches(_) => {
+                    let names = parts.names().into_iter();
+                    names.map(|name| Value::from(&*name)).collect()
+                }
             };
-            if over.is_null() {
-                self.notes.push(format!(
-                    "node `{}`: `over` is null, so there are no items",
-                    step.node
-                ));
-            }
             self.items = Some(ItemScope {
                 step: step.number,
-                list: list(over)?.into(),
+                list: values.into(),
                 vars,
             });
         }
@@ -107,24 +174,24 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        foreach: &Foreach,
+        parts: Parts<'_>,
         step: &Step,
         events: &mut Vec<Event>,
     ) -> Turn {
-        if let Err(failure) = self.scope(foreach, step) {
+        if let Err(failure) = self.scope(parts, step) {
             self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
             return Turn::Again;
         }
         if let Some(turn) = self.stop_if_requested(now, events) {
             return turn;
         }
-        if let Some(turn) = self.revive_item(now, node, foreach, step, events) {
+        if let Some(turn) = self.revive_item(now, node, parts, step, events) {
             return turn;
         }
-        if self.may_start_item(foreach)
+        if self.may_start_item(parts)
             && let Some(item) = self.next_item()
         {
-            return self.call_item(now, node, foreach, step, item, None, events);
+            return self.call_item(now, node, parts, step, item, None, events);
         }
         if !self.running.is_empty() {
             return self.rest();
@@ -137,7 +204,7 @@ impl Walker {
             self.suspended.clear();
             return self.suspend_for_child(now, child, events);
         }
-        self.close_items(now, node, foreach, step, events);
+        self.close_items(now, node, parts, step, events);
         Turn::Again
     }
 
@@ -146,24 +213,19 @@ impl Walker {
     }
 
     /// Whether a failed item, or results that fill the memory, keep others from starting.
-    fn gives_up(&self, foreach: &Foreach) -> bool {
+    fn gives_up(&self, parts: Parts<'_>) -> bool {
         self.items_in_hand().is_some_and(|items| {
             items.bytes > MOST_BYTES
-                || (foreach.on_item_error == OnItemError::Fail && items.failed > 0)
+                || (parts.on_item_error() == OnItemError::Fail && items.failed > 0)
         })
     }
 
     /// Whether another item may start beside those in flight; one that is suspended, or whose outcome is unknown,
     /// is in flight too.
-    fn may_start_item(&self, foreach: &Foreach) -> bool {
-        let at_once = match foreach.order {
-            ItemOrder::Sequential => 1,
-            ItemOrder::Parallel { at_once } => at_once
-                .or(self.graph.max_concurrency)
-                .map_or(AT_ONCE, NonZeroU32::get),
-        };
+    fn may_start_item(&self, parts: Parts<'_>) -> bool {
+        let at_once = parts.at_once(self.graph.max_concurrency);
         let busy = self.items_in_hand().map_or(0, |items| items.running.len());
-        !self.gives_up(foreach)
+        !self.gives_up(parts)
             && self.memory.fits(1)
             && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
     }
@@ -181,7 +243,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        foreach: &Foreach,
+        parts: Parts<'_>,
         step: &Step,
         events: &mut Vec<Event>,
     ) -> Option<Turn> {
@@ -199,9 +261,9 @@ impl Walker {
                 Some(Turn::Again)
             }
             Revival::Attach(child) => {
-                Some(self.call_item(now, node, foreach, step, item, Some(child), events))
+                Some(self.call_item(now, node, parts, step, item, Some(child), events))
             }
-            Revival::Repeat => Some(self.call_item(now, node, foreach, step, item, None, events)),
+            Revival::Repeat => Some(self.call_item(now, node, parts, step, item, None, events)),
         }
     }
 
@@ -210,7 +272,7 @@ impl Walker {
         let running = items.into_iter().flat_map(|items| items.running.iter());
         running
             .filter(|(_, work)| matches!(Revival::of(work), Revival::Uncertain))
-            .map(|(item, _)| attempt_name(&step.node, Slot::Part(*item)))
+            .filter_map(|(item, _)| Some(items?.name(&step.node, Slot::Part(*item))))
             .collect()
     }
 
@@ -222,7 +284,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        foreach: &Foreach,
+        parts: Parts<'_>,
         step: &Step,
         item: u32,
         attached: Option<RunId>,
@@ -238,16 +300,16 @@ impl Walker {
                 .items_in_hand()
                 .and_then(|items| items.child(item).cloned()),
         };
-        let resolved = self.resolve_item(foreach, step, item);
+        let resolved = self.resolve_item(parts, step, item);
         match resolved {
-            Ok((target, params)) => Turn::Call(Box::new(Call {
+            Ok((primary, target, params)) => Turn::Call(Box::new(Call {
                 slot: Slot::Part(item),
                 step: step.number,
                 node: step.node.to_string(),
                 visit: step.visit,
                 attempt,
                 now: step.now,
-                primary: foreach.action.primary,
+                primary,
                 item: target,
                 params,
                 key: self.key(&step.node, step.visit, Some(item), None),
@@ -275,19 +337,23 @@ impl Walker {
 
     fn resolve_item(
         &mut self,
-        foreach: &Foreach,
+        parts: Parts<'_>,
         step: &Step,
         item: u32,
-    ) -> Result<(crate::id::ItemRef, Object), Failure> {
-        let lost = || Failure::permanent("item_gone", "the list of the node changed under it");
+    ) -> Result<(Primary, ItemRef, Object), Failure> {
         let scope = self.items.as_mut().ok_or_else(lost)?;
-        let value = usize::try_from(item)
-            .ok()
-            .and_then(|item| scope.list.get(item))
-            .ok_or_else(lost)?;
-        scope.vars.set(&foreach.variable, value.clone());
-        let view = View::item(&scope.vars, &foreach.variable, value, step.now);
-        resolve(&foreach.action, &view.names(), &mut self.notes)
+        let list = Arc::clone(&scope.list);
+        let value = value_of(&list, item)?;
+        let action = parts.action(item).ok_or_else(lost)?;
+        let view = match parts {
+            Parts::Items(foreach) => {
+                scope.vars.set(&foreach.variable, value.clone());
+                View::item(&scope.vars, &foreach.variable, value, step.now)
+            }
+            Parts::Branches(_) => View::new(&scope.vars, None, step.now),
+        };
+        let (target, params) = resolve(action, &view.names(), &mut self.notes)?;
+        Ok((action.primary, target, params))
     }
 
     pub(super) fn conclude_item(
@@ -305,11 +371,16 @@ impl Walker {
         if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
             return;
         }
-        let collects = matches!(
-            &node.work,
-            Work::Foreach(foreach) if foreach.on_item_error == OnItemError::Collect
-        );
-        let status = match (&answer.failure, answer.cached) {
+        let parts = Parts::of(&node.work);
+        let collects = parts.is_some_and(|parts| parts.on_item_error() == OnItemError::Collect);
+        let (collected, failure) = match self.collected(parts, &step, item, answer) {
+            Ok(collected) => (collected, answer.failure.clone()),
+            Err(failure) => {
+                let document = error_document(&failure, &answer.result);
+                (Some(document), Some(failure))
+            }
+        };
+        let status = match (&failure, answer.cached) {
             (Some(_), _) => StepStatus::Error,
             (None, true) => StepStatus::Cached,
             (None, false) => StepStatus::Ok,
@@ -321,14 +392,45 @@ impl Walker {
             status,
             elapsed_ms,
             result: Arc::clone(&answer.result),
-            collected: collected(answer).map(Arc::new),
-            error: answer.failure.clone(),
+            collected: collected.map(Arc::new),
+            suppressed: failure.is_some() && collects,
+            error: failure,
             never_started: answer.certainty == Certainty::NeverStarted,
             unknown_below: answer.certainty == Certainty::UnknownBelow,
-            suppressed: answer.failure.is_some() && collects,
             node_input_hash: answer.node_input_hash.clone(),
         });
         self.record(now, event, events);
+    }
+
+    /// What stands for an item in the list of results, if it is not its result.
+    fn collected(
+        &mut self,
+        parts: Option<Parts<'_>>,
+        step: &Step,
+        item: u32,
+        answer: &CallOutcome,
+    ) -> Result<Option<Value>, Failure> {
+        let template = match parts {
+            Some(Parts::Items(foreach)) => foreach.collect_value.as_ref().zip(Some(foreach)),
+            Some(Parts::Branches(_)) | None => None,
+        };
+        let thread = answer.result.get("thread_id").filter(|id| id.is_string());
+        match (template, thread, &answer.failure) {
+            (Some((template, foreach)), _, None) => {
+                let scope = self.items.as_mut().ok_or_else(lost)?;
+                let list = Arc::clone(&scope.list);
+                let value = value_of(&list, item)?;
+                scope.vars.set(&foreach.variable, value.clone());
+                let view = View::item(&scope.vars, &foreach.variable, value, step.now);
+                let view = view.with_result(&answer.result);
+                let told = expr::interpolate(template, &view.names(), &mut self.notes);
+                told.map(Some)
+                    .map_err(|error| interpolation_failure(&error).decided())
+            }
+            (_, Some(id), _) => Ok(Some(id.clone())),
+            (_, None, Some(error)) => Ok(Some(error_document(error, &answer.result))),
+            (None, None, None) => Ok(None),
+        }
     }
 
     /// All items that were to run have ended: the node fails, or assigns and chooses its edge.
@@ -336,7 +438,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        foreach: &Foreach,
+        parts: Parts<'_>,
         step: &Step,
         events: &mut Vec<Event>,
     ) {
@@ -348,20 +450,31 @@ impl Walker {
             .results()
             .map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)))
             .collect();
-        let failure = if self.gives_up(foreach) {
+        let failure = if self.gives_up(parts) {
             Some(item_failure(items, step, node.effect))
         } else if self.next_item().is_some() {
             Some((memory_exceeded(&self.memory), Certainty::Known))
         } else {
             None
         };
-        let result = Arc::new(json!({"results": collected, "count": count, "failed": failed}));
+        let result = match parts {
+            Parts::Items(_) => {
+                json!({"results": collected, "count": count, "failed": failed})
+            }
+            Parts::Branches(_) => {
+                let names = parts.names().into_iter().map(|name| name.to_string());
+                names.zip(collected.iter().cloned()).collect()
+            }
+        };
+        let result = Arc::new(result);
         if let Some((failure, certainty)) = failure {
             let repeat = Repeat::of(node.effect, &failure, certainty);
             return self.fail(now, step, failure, &result, repeat, events);
         }
         let mut collect = Vars::default();
-        if let Some(key) = &foreach.collect {
+        if let Parts::Items(foreach) = parts
+            && let Some(key) = &foreach.collect
+        {
             collect.set(key, Value::Array(collected));
         }
         let assigned = match self.assign(node, Some(&result), step.now, collect) {
@@ -371,29 +484,35 @@ impl Walker {
             }
         };
         let next_node = self.edge(node, &assigned.vars, Some(&result), step.now);
-        let summary = Event::Graph(GraphEvent::ForeachCompleted {
-            step: step.number,
-            node: step.node.to_string(),
-            items: count,
-            failed,
-            next_node: next_node.clone(),
-        });
-        self.record(now, summary, events);
+        let (number, name, next) = (step.number, step.node.to_string(), next_node.clone());
+        let (status, summary) = match parts {
+            Parts::Items(_) => (
+                StepStatus::Foreach,
+                GraphEvent::ForeachCompleted {
+                    step: number,
+                    node: name,
+                    items: count,
+                    failed,
+                    next_node: next,
+                },
+            ),
+            Parts::Branches(_) => (
+                StepStatus::Parallel,
+                GraphEvent::ParallelCompleted {
+                    step: number,
+                    node: name,
+                    branches: count,
+                    failed,
+                    next_node: next,
+                },
+            ),
+        };
+        self.record(now, summary.into(), events);
         let done = Done {
-            action_id: Some(foreach.action.id.clone()),
-            ..Done::new(StepStatus::Foreach, assigned.delta, next_node)
+            action_id: Some(parts.action_id()),
+            ..Done::new(status, assigned.delta, next_node)
         };
         self.step_done(now, step, done, Some(&result), events);
-    }
-}
-
-/// What stands for an item in the list of results, if it is not its result.
-fn collected(answer: &CallOutcome) -> Option<Value> {
-    let thread = answer.result.get("thread_id").filter(|id| id.is_string());
-    match (thread, &answer.failure) {
-        (Some(id), _) => Some(id.clone()),
-        (None, Some(error)) => Some(error_document(error, &answer.result)),
-        (None, None) => None,
     }
 }
 
@@ -417,11 +536,12 @@ fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certain
     };
     failure.message = format!(
         "{} failed: {} ({})",
-        attempt_name(&step.node, Slot::Part(item)),
+        items.name(&step.node, Slot::Part(item)),
         error.message,
         error.code
     );
     failure.retryable = error.retryable;
+    failure.printed.clone_from(&error.printed);
     let (mut unknown_below, mut none_started) = (first.unknown_below, first.never_started);
     for (_, done, _) in failed {
         unknown_below |= done.unknown_below;
@@ -437,23 +557,4 @@ fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certain
         (false, false) => Certainty::Known,
     };
     (failure, certainty)
-}
-
-/// The items of `over`: a list, the text of a JSON list, or nothing.
-fn list(over: Value) -> Result<Vec<Value>, Failure> {
-    let not_a_list = |what: &str| {
-        let text = format!("`over` is {what}; a foreach node goes over a list");
-        Failure::permanent("over_not_a_list", text)
-    };
-    match over {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(list) => Ok(list),
-        Value::String(text) => match parse_json(&text) {
-            Ok(Value::Array(list)) => Ok(list),
-            Ok(_) | Err(_) => Err(not_a_list("a text that is not a JSON list")),
-        },
-        Value::Bool(_) => Err(not_a_list("a boolean")),
-        Value::Number(_) => Err(not_a_list("a number")),
-        Value::Object(_) => Err(not_a_list("a map")),
-    }
 }

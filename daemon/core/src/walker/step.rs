@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::failure::Repeat;
+use super::items::Parts;
 use super::{Turn, Walker};
 use crate::clock::{Timestamp, Uptime};
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::expr::Vars;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty};
-use crate::model::graph::{Due, Step, StepWork};
+use crate::model::graph::{Due, Step, StepWork, Waits};
 use crate::model::{
     Attempt, Effect, Event, Failure, GraphEvent, Outcome, Slot, StepStatus, Verdict,
 };
@@ -50,7 +51,15 @@ impl Walker {
     ) -> Turn {
         match &node.work {
             Work::Action(action) => return self.call_action(now, node, action, step, events),
-            Work::Foreach(foreach) => self.begin_items(now, node, foreach, step, events),
+            Work::Foreach(foreach) => {
+                self.begin_items(now, node, Parts::Items(foreach), step, events);
+            }
+            Work::Parallel(parallel) => {
+                self.begin_items(now, node, Parts::Branches(parallel), step, events);
+            }
+            Work::Fail(fail) => self.end_in_failure(now, fail, step, events),
+            Work::Wait(pause) => self.begin_wait(now, pause, step, events),
+            Work::Approval(ask) => self.ask_person(now, node, ask, step, events),
             Work::Gate => self.pass(now, node, step, events),
             Work::Return { output } => self.leave(now, output.as_ref(), step, events),
         }
@@ -107,12 +116,19 @@ impl Walker {
             let error = error.at(&step.node);
             return self.finish(now, Outcome::Error { error }, events);
         };
-        let action = match &node.work {
-            Work::Foreach(foreach) => return self.items_turn(now, node, foreach, step, events),
-            Work::Action(action) => action,
-            Work::Gate | Work::Return { .. } => {
-                unreachable!("gates and returns are walked in one turn")
-            }
+        if let StepWork::Waits(waits) = &step.work {
+            return match waits {
+                Waits::Until { at, delay_ms } => {
+                    self.wait_on(now, node, step, (*at, *delay_ms), events)
+                }
+                Waits::Answer => self.await_answer(now, node, step, events),
+            };
+        }
+        if let Some(parts) = Parts::of(&node.work) {
+            return self.items_turn(now, node, parts, step, events);
+        }
+        let Some(action) = node.work.action() else {
+            unreachable!("what carries nothing out is walked in one turn, or waits")
         };
         if self.running.contains_key(&Slot::Main) {
             return self.rest();
@@ -149,7 +165,7 @@ impl Walker {
 
     /// When the failed step is tried again, by the clock for delays. What was scheduled in an earlier life waits for what the
     /// wall clock says is left of its delay, and never for longer than that was.
-    fn retry_at(&mut self, now: Timestamp, step: &Step, due: &Due) -> Uptime {
+    pub(super) fn retry_at(&mut self, now: Timestamp, step: &Step, due: &Due) -> Uptime {
         match self.retry {
             Some((number, attempt, until)) if (number, attempt) == (step.number, step.attempt) => {
                 until
@@ -352,7 +368,7 @@ impl Revival {
     pub(super) fn of(attempt: &Attempt) -> Self {
         let settled = |failure| {
             Self::Settled(CallOutcome {
-                result: Arc::default(),
+                result: attempt.declared.clone().unwrap_or_default(),
                 failure,
                 certainty: Certainty::Known,
                 cached: false,

@@ -9,6 +9,7 @@ mod properties;
 mod retry;
 mod steps;
 mod uncertain;
+mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -39,6 +39,7 @@ fn started(step: u32, node: &str) -> Event {
         key: String::new(),
         now: Timestamp::default(),
         items: None,
+        branches: Vec::new(),
         child: None,
         node_input_hash: None,
     })

@@ -237,6 +237,7 @@ pub(super) fn started(step: u32) -> Event {
         key: "k".into(),
         now: Timestamp::from_ms(0),
         items: None,
+        branches: Vec::new(),
         child: None,
         node_input_hash: None,
     })

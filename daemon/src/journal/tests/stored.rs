@@ -127,6 +127,26 @@ fn hooks() -> Event {
     event("hooks_begun", &payload)
 }
 
+/// A node waits: for a time, or for an answer.
+fn waits(what: &str) -> Event {
+    let waits = match what {
+        "until" => json!({"until": {"at": at(60_000), "delay_ms": 60_000}}),
+        what => json!(what),
+    };
+    event(
+        "step_waiting",
+        &json!({"step": 1, "node": "n", "visit": 0, "attempt": 1, "now": at(0), "waits": waits}),
+    )
+}
+
+fn asks() -> Event {
+    event(
+        "approval_requested",
+        &json!({"id": "a4", "kind": "node", "message": "Go on?", "schema": {"type": "object"}, "node": "n", "step": 1,
+                "created_at": at(0), "expires_at": at(60_000)}),
+    )
+}
+
 fn retry() -> Event {
     let payload =
         json!({"step": 1, "node": "n", "attempt": 2, "retries": 1, "due": at(9), "by": "node"});
@@ -289,6 +309,11 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_failed", walk(&[step(None), failed()])),
         ("graph_hooks", walk(&[step(None), failed(), hooks()])),
         ("graph_backoff", walk(&[step(None), failed(), retry()])),
+        ("graph_waiting", walk(&[waits("until")])),
+        (
+            "graph_asking",
+            walk(&[waits("answer"), asks(), suspended()]),
+        ),
         ("graph_ending", walk(&[step(None), failed(), ending()])),
         ("graph_suspended", walk(&[step(None), done(), suspended()])),
         ("graph_ended", walk(&[step(None), done(), end()])),

@@ -265,7 +265,6 @@ fn reply(prepared: Prepared, failure: Option<Failure>, stopped: bool) -> Reply {
         stopped,
         receipt: KillReceipt::default(),
         certainty,
-        stderr: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rye_core::definition::{Action, Graph};
+use rye_core::id::ItemRef;
 use rye_core::model::{Failure, Spec};
 use rye_item::Library;
 
@@ -40,13 +41,16 @@ pub(super) fn unset(
         }
     }
     for node in demanding {
-        let item = node.work.action().and_then(Action::named);
-        let chain = item
-            .as_ref()
-            .and_then(|item| chain::resolve(library, item, None).ok());
-        let of = item.map_or_else(String::new, |item| format!(" ({})", item.id));
+        let items: Vec<ItemRef> = node.work.actions().filter_map(Action::named).collect();
+        let chain = |item: &ItemRef| chain::resolve(library, item, None).ok();
+        let chains: Vec<_> = items.iter().map(chain).collect();
         for name in &node.env_requires {
-            if !offer.has(name, chain.as_ref()) && missing.insert(name) {
+            let lacks = |chain: &Option<_>| !offer.has(name, chain.as_ref());
+            let lacking = chains.iter().position(lacks);
+            let is_lacking = lacking.is_some() || (items.is_empty() && !offer.has(name, None));
+            if is_lacking && missing.insert(name) {
+                let item = lacking.and_then(|place| items.get(place));
+                let of = item.map_or_else(String::new, |item| format!(" ({})", item.id));
                 told.push(format!("node '{}'{of} requires '{name}'", node.name));
             }
         }

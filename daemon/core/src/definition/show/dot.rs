@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, NodeState, edges, has_open_end, is_hidden, mark, work};
+use super::{END, NodeState, edges, has_open_end, is_hidden, mark, says_what, work};
 use crate::definition::{Graph, Node, Work};
 
 const TO_STRING: &str = "writing to a String cannot fail";
@@ -52,15 +52,18 @@ pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, Node
 const fn shape(work: &Work) -> &'static str {
     match work {
         Work::Action(_) => "shape=box",
-        Work::Foreach(_) => "shape=hexagon",
+        Work::Foreach(_) | Work::Parallel(_) => "shape=hexagon",
         Work::Gate => "shape=diamond",
-        Work::Return { .. } => "shape=box, style=\"rounded,filled\"",
+        Work::Approval(_) => "shape=parallelogram",
+        Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => {
+            "shape=box, style=\"rounded,filled\""
+        }
     }
 }
 
 fn label(node: &Node, state: Option<NodeState>) -> String {
     let mut lines = vec![escape(&node.name)];
-    lines.extend(node.work.action().map(|_| escape(&work(node))));
+    lines.extend(says_what(&node.work).then(|| escape(&work(node))));
     lines.extend(state.map(|state| escape(&mark(state))));
     lines.join("\\n")
 }

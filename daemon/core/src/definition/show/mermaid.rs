@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, NodeState, NodeStatus, edges, has_open_end, is_hidden, mark, work};
+use super::{END, NodeState, NodeStatus, edges, has_open_end, is_hidden, mark, says_what, work};
 use crate::definition::{Graph, Node, Work};
 
 const TO_STRING: &str = "writing to a String cannot fail";
@@ -58,15 +58,16 @@ fn classes(graph: &Graph, overlay: &BTreeMap<String, NodeState>, out: &mut Strin
 const fn shape(work: &Work) -> (&'static str, &'static str) {
     match work {
         Work::Action(_) => ("[", "]"),
-        Work::Foreach(_) => ("{{", "}}"),
+        Work::Foreach(_) | Work::Parallel(_) => ("{{", "}}"),
         Work::Gate => ("{", "}"),
-        Work::Return { .. } => ("([", "])"),
+        Work::Approval(_) => ("[/", "/]"),
+        Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => ("([", "])"),
     }
 }
 
 fn label(node: &Node, state: Option<NodeState>) -> String {
     let mut label = escape(&node.name);
-    if node.work.action().is_some() {
+    if says_what(&node.work) {
         label.push_str("<br/>");
         label.push_str(&escape(&work(node)));
     }

@@ -17,10 +17,12 @@ fn node(keys: &str) -> Node {
 }
 
 fn foreach(keys: &str) -> Foreach {
-    match node(&format!("type: foreach, action: {{item_id: x}}, {keys}")).work {
-        Work::Foreach(foreach) => foreach,
-        Work::Action(_) | Work::Gate | Work::Return { .. } => panic!("not a foreach"),
-    }
+    let Work::Foreach(foreach) =
+        node(&format!("type: foreach, action: {{item_id: x}}, {keys}")).work
+    else {
+        panic!("not a foreach")
+    };
+    foreach
 }
 
 fn hooks(list: &str) -> String {
@@ -754,7 +756,7 @@ fn keys_a_node_does_not_read_are_told() {
         (
             "type: foreach, over: [], action: {item_id: x}, output: 1",
             56,
-            "on a return node only",
+            "on a return or fail node only",
         ),
         (
             "type: foreach, over: [], action: {item_id: x}, max_concurrency: 2",

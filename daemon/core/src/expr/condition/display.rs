@@ -4,7 +4,7 @@ use std::fmt::{self, Display as _};
 
 use serde_json::Value;
 
-use super::{Condition, Op, Relation, Test};
+use super::{Comparison, Condition, Op, Operand, Relation, Test};
 
 /// Longest value shown whole, in characters.
 const MAX_VALUE: usize = 40;
@@ -52,19 +52,22 @@ fn joined(f: &mut fmt::Formatter<'_>, tests: &[Test], word: &str, none: &str) ->
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Eq(value) => write!(f, "== {}", short(value)),
-            Self::Ne(value) => write!(f, "!= {}", short(value)),
-            Self::Order(relation, value) => {
-                let sign = match relation {
-                    Relation::Gt => ">",
-                    Relation::Gte => ">=",
-                    Relation::Lt => "<",
-                    Relation::Lte => "<=",
+            Self::Compare(comparison, operand) => {
+                let sign = match comparison {
+                    Comparison::Eq => "==",
+                    Comparison::Ne => "!=",
+                    Comparison::Order(Relation::Gt) => ">",
+                    Comparison::Order(Relation::Gte) => ">=",
+                    Comparison::Order(Relation::Lt) => "<",
+                    Comparison::Order(Relation::Lte) => "<=",
+                    Comparison::In => "in",
+                    Comparison::Contains => "contains",
                 };
-                write!(f, "{sign} {}", short(value))
+                match operand {
+                    Operand::Literal(value) => write!(f, "{sign} {}", short(value)),
+                    Operand::Path(path) => write!(f, "{sign} {}", path.text()),
+                }
             }
-            Self::In(list) => write!(f, "in {}", short(&Value::Array(list.clone()))),
-            Self::Contains(value) => write!(f, "contains {}", short(value)),
             Self::Regex(regex) => write!(f, "matches {}", short(&regex.as_str().into())),
             Self::Exists(true) => f.write_str("exists"),
             Self::Exists(false) => f.write_str("is missing"),

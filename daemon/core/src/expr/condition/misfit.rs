@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Condition, Op, Test};
+use super::{Comparison, Condition, Op, Operand, Test};
 use crate::expr::value::{Kind, equal};
 use crate::expr::{Fault, Severity};
 use crate::yaml::push_segment;
@@ -72,26 +72,32 @@ impl Op {
     /// What the values are, and what follows for this comparison; completes "`path` is …".
     fn misfit(&self, known: &Known<'_>) -> Option<String> {
         let has = |kind| known.kinds.contains(&kind);
-        let (possible, verdict) = match self {
-            Self::Exists(_) => return None,
-            // The reader of conditions has already said that these never match.
-            Self::Order(_, value) if !value.is_number() && !value.is_string() => return None,
-            Self::In(list) if list.is_empty() => return None,
-            Self::Eq(value) => (can_be(known, value), "`eq` never matches"),
-            Self::Ne(value) => (can_be(known, value), "`ne` always matches"),
-            Self::In(list) => (
+        let (comparison, value) = match self {
+            // What stands at the other path is not known.
+            Self::Exists(_) | Self::Compare(_, Operand::Path(_)) => return None,
+            Self::Regex(_) => {
+                let possible = has(Kind::Text) || has(Kind::Number);
+                let verdict = "`regex` never matches";
+                return (!possible).then(|| format!("{}: {verdict}", describe(known)));
+            }
+            Self::Compare(comparison, Operand::Literal(value)) => (*comparison, value),
+        };
+        let (possible, verdict) = match (comparison, value) {
+            (Comparison::Eq, _) => (can_be(known, value), "`eq` never matches"),
+            (Comparison::Ne, _) => (can_be(known, value), "`ne` always matches"),
+            (Comparison::In, Value::Array(list)) if !list.is_empty() => (
                 list.iter().any(|value| can_be(known, value)),
                 "`in` never matches",
             ),
-            Self::Order(_, value) => (has(Kind::of(value)), "the comparison never matches"),
-            Self::Contains(value) => (
+            (Comparison::Order(_), Value::Number(_) | Value::String(_)) => {
+                (has(Kind::of(value)), "the comparison never matches")
+            }
+            (Comparison::Contains, _) => (
                 has(Kind::List) || (value.is_string() && (has(Kind::Text) || has(Kind::Map))),
                 "`contains` never matches",
             ),
-            Self::Regex(_) => (
-                has(Kind::Text) || has(Kind::Number),
-                "`regex` never matches",
-            ),
+            // The reader of conditions has already said that these never match.
+            (Comparison::In | Comparison::Order(_), _) => return None,
         };
         (!possible).then(|| format!("{}: {verdict}", describe(known)))
     }

@@ -10,6 +10,7 @@ use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::RunId;
 use crate::model::event::{Facets, Pages};
+use crate::model::graph::Waits;
 use crate::model::{Effect, Failure, Outcome, Status, StepStatus};
 
 /// A fact about the walk of a graph.
@@ -144,6 +145,34 @@ pub enum GraphEvent {
         /// The node that follows; none ends the graph.
         next_node: Option<String>,
     },
+    /// All branches of a parallel node that were to run are done.
+    ParallelCompleted {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How many branches there are.
+        branches: u32,
+        /// How many of them failed.
+        failed: u32,
+        /// The node that follows; none ends the graph.
+        next_node: Option<String>,
+    },
+    /// A node waits: for a time, or for an answer.
+    StepWaiting {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// How often the node was entered before.
+        visit: u32,
+        /// Try of this step, from 1.
+        attempt: u32,
+        /// `_now` of the step.
+        now: Timestamp,
+        /// For what.
+        waits: Waits,
+    },
     /// The run may take more steps.
     LimitExtended {
         /// The new absolute limit.
@@ -228,7 +257,7 @@ impl GraphEvent {
     pub const fn facets(&self) -> Facets {
         match self {
             Self::GraphStarted { .. } => Facets::BEGINS,
-            Self::ItemStarted { .. } => Facets::ATTEMPT,
+            Self::ItemStarted { .. } | Self::StepWaiting { .. } => Facets::ATTEMPT,
             Self::StepFailed { .. } | Self::ItemCompleted { .. } => Facets::PROGRESS,
             Self::StepCompleted { .. } => Facets {
                 boundary: true,
@@ -237,6 +266,7 @@ impl GraphEvent {
             },
             Self::RetryScheduled { .. }
             | Self::ForeachCompleted { .. }
+            | Self::ParallelCompleted { .. }
             | Self::LimitExtended { .. }
             | Self::GraphEnding { .. } => Facets::PLAIN,
             Self::GraphCompleted { .. } | Self::GraphError { .. } | Self::GraphCancelled { .. } => {
@@ -268,6 +298,8 @@ impl GraphEvent {
             | Self::ItemStarted { .. }
             | Self::ItemCompleted { .. }
             | Self::ForeachCompleted { .. }
+            | Self::ParallelCompleted { .. }
+            | Self::StepWaiting { .. }
             | Self::LimitExtended { .. }
             | Self::StepCompleted { .. }
             | Self::GraphEnding { .. } => None,

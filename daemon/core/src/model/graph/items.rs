@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::bounds;
-use crate::id::RunId;
+use crate::id::{Name, RunId};
 use crate::model::chunks::Chunks;
-use crate::model::{Attempt, Effect, Failure, is_zero};
+use crate::model::{Attempt, Effect, Failure, Slot, attempt_name, is_zero};
 
 /// The items of the foreach node in hand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct Items {
     pub failed: u32,
     /// Bytes of what the ended ones came to, roughly.
     pub bytes: usize,
+    /// What they are called, if they are branches of a parallel node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Arc<[Name]>>,
 }
 
 /// One item.
@@ -69,6 +72,26 @@ impl Items {
     /// How many there are.
     pub fn count(&self) -> u32 {
         u32::try_from(self.list.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The same, which have names.
+    pub(super) fn called(self, names: &[Name]) -> Self {
+        Self {
+            names: (!names.is_empty()).then(|| names.into()),
+            ..self
+        }
+    }
+
+    /// What people call one of them, or another attempt of its node: `fan[3]`, `checks[lint]`.
+    pub fn name(&self, node: &str, slot: Slot) -> String {
+        let place = |item: u32| self.names.as_ref()?.get(usize::try_from(item).ok()?);
+        match slot {
+            Slot::Part(item) => match place(item) {
+                Some(name) => format!("{node}[{name}]"),
+                None => attempt_name(node, slot),
+            },
+            Slot::Main | Slot::Hook(_) => attempt_name(node, slot),
+        }
     }
 
     fn item(&self, item: u32) -> Option<&Item> {

@@ -126,8 +126,27 @@ pub enum StepWork {
     NeverStarted(Option<Items>),
     /// One action.
     Action(Attempt),
-    /// The items of a foreach node.
+    /// The items of a foreach node, or the branches of a parallel one.
     Items(Items),
+    /// Nothing: it waits.
+    Waits(Waits),
+}
+
+/// What a step waits for that nothing carries out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waits {
+    /// A time.
+    Until {
+        /// By the wall clock.
+        at: Timestamp,
+        /// Milliseconds the wait is, of one that is a duration: no life of the daemon waits longer than that. Without it the wall clock
+        /// alone decides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delay_ms: Option<u64>,
+    },
+    /// The answer of a person.
+    Answer,
 }
 
 /// When a failed step is tried again.
@@ -270,7 +289,7 @@ impl Step {
     pub const fn items(&self) -> Option<&Items> {
         match &self.work {
             StepWork::Items(items) | StepWork::NeverStarted(Some(items)) => Some(items),
-            StepWork::Action(_) | StepWork::NeverStarted(None) => None,
+            StepWork::Action(_) | StepWork::NeverStarted(None) | StepWork::Waits(_) => None,
         }
     }
 }
@@ -302,7 +321,7 @@ impl State {
             At::Step(Step { work, .. }) => match work {
                 StepWork::Action(attempt) => (Some(attempt), None),
                 StepWork::Items(items) => (None, Some(items.running.values())),
-                StepWork::NeverStarted(_) => (None, None),
+                StepWork::NeverStarted(_) | StepWork::Waits(_) => (None, None),
             },
             At::New
             | At::Between { .. }
@@ -333,8 +352,15 @@ impl State {
             child,
             unknown,
         } = stood.left();
-        let items = items.iter().flat_map(Items::unfinished);
-        let items = items.map(|(item, once, child)| named(Slot::Part(item), once, child));
+        let unfinished = items.iter().flat_map(Items::unfinished);
+        let items = unfinished.map(|(item, once, child)| {
+            let slot = Slot::Part(item);
+            let name = items.as_ref().map(|items| items.name(node, slot));
+            Unknown {
+                name: name.unwrap_or_default(),
+                ..named(slot, once, child)
+            }
+        });
         let earlier = Some(stood).filter(|_| matches!(self.at, At::Ending { .. }));
         let rounds = [Some(&self.at), earlier].into_iter().flatten();
         let hooks = rounds.filter_map(|at| Some(named(Slot::Main, false, at.round()?.child())));

@@ -13,7 +13,7 @@ use crate::id::{Name, RunId};
 use crate::model::work::WorkState;
 use crate::model::{
     Attempt, AttemptId, Event, Failure, Outcome, Raised, Round, RunEvent, Slot, Spec,
-    SuppressedError, Suspension, attempt_name,
+    SuppressedError, Suspension,
 };
 
 impl WorkState for State {
@@ -38,7 +38,13 @@ impl WorkState for State {
             (StepWork::Items(items), Slot::Part(item)) => {
                 Arc::make_mut(&mut items.running).get_mut(&item)
             }
-            (StepWork::Action(_) | StepWork::Items(_) | StepWork::NeverStarted(_), _) => None,
+            (
+                StepWork::Action(_)
+                | StepWork::Items(_)
+                | StepWork::NeverStarted(_)
+                | StepWork::Waits(_),
+                _,
+            ) => None,
         }
     }
 
@@ -62,8 +68,7 @@ impl WorkState for State {
 
     fn suspend(&mut self, _at: Timestamp, why: &Suspension) {
         if let Some(failure) = &why.failure {
-            let error = json!({"node": failure.node, "error": failure.message});
-            self.vars.set("_last_error", error);
+            self.vars.set("_last_error", failure.in_state());
         }
         // The round that asked for it has had its will; any other resumes later.
         if let Some(round) = self.at.round_mut()
@@ -90,20 +95,14 @@ impl WorkState for State {
             key,
             now,
             items: count,
+            branches,
             child,
             ..
         } = event
         else {
             return false;
         };
-        let begins = match &self.at {
-            At::Between { next, .. } => next.as_deref() == Some(node),
-            At::Step(step) | At::Backoff { step, .. } => {
-                (*number, node.as_str(), *attempt) == (step.number, &*step.node, step.attempt + 1)
-            }
-            At::New | At::Failed { .. } | At::Ending { .. } => false,
-        };
-        if !begins {
+        if !self.begins(*number, node, *attempt) {
             return false;
         }
         let work = match count {
@@ -112,7 +111,7 @@ impl WorkState for State {
                 child: child.clone(),
                 ..Attempt::new(main(*number, *attempt), *effect)
             }),
-            Some(count) => StepWork::Items(self.open_items(*number, *count)),
+            Some(count) => StepWork::Items(self.open_items(*number, *count).called(branches)),
         };
         self.at = At::Step(Step {
             number: *number,
@@ -140,6 +139,10 @@ impl WorkState for State {
 
     fn step(&self) -> Option<u32> {
         self.at.step().map(|step| step.number)
+    }
+
+    fn result(&self) -> Option<&Arc<Value>> {
+        self.output.as_ref()
     }
 
     fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
@@ -181,6 +184,44 @@ impl State {
         items.reopened()
     }
 
+    /// Whether this try of a step can begin here.
+    fn begins(&self, number: u32, node: &str, attempt: u32) -> bool {
+        match &self.at {
+            At::Between { next, .. } => next.as_deref() == Some(node),
+            At::Step(step) | At::Backoff { step, .. } => {
+                (number, node, attempt) == (step.number, &*step.node, step.attempt + 1)
+            }
+            At::New | At::Failed { .. } | At::Ending { .. } => false,
+        }
+    }
+
+    fn wait(&mut self, event: &GraphEvent) -> bool {
+        let GraphEvent::StepWaiting {
+            step: number,
+            node,
+            visit,
+            attempt,
+            now,
+            waits,
+        } = event
+        else {
+            return false;
+        };
+        let begins = self.begins(*number, node, *attempt);
+        if begins {
+            self.at = At::Step(Step {
+                number: *number,
+                node: node.as_str().into(),
+                visit: *visit,
+                now: *now,
+                attempt: *attempt,
+                child: None,
+                work: StepWork::Waits(waits.clone()),
+            });
+        }
+        begins
+    }
+
     /// The only transition of the walk.
     pub(in crate::model) fn apply(
         &mut self,
@@ -207,7 +248,9 @@ impl State {
             GraphEvent::RetryScheduled { .. } => self.back_off(at, event),
             GraphEvent::ItemStarted { .. } => self.start_item(event),
             GraphEvent::ItemCompleted { .. } => self.complete_item(event),
-            GraphEvent::ForeachCompleted { step, node, .. } => self.complete_items(*step, node),
+            GraphEvent::ForeachCompleted { step, node, .. }
+            | GraphEvent::ParallelCompleted { step, node, .. } => self.complete_items(*step, node),
+            GraphEvent::StepWaiting { .. } => self.wait(event),
             GraphEvent::LimitExtended { max_steps, .. } => {
                 let At::Between {
                     next: Some(_),
@@ -338,7 +381,10 @@ impl State {
         };
         match &mut step.work {
             StepWork::Items(items) if (step.number, &*step.node) == (number, node) => Some(items),
-            StepWork::Items(_) | StepWork::Action(_) | StepWork::NeverStarted(_) => None,
+            StepWork::Items(_)
+            | StepWork::Action(_)
+            | StepWork::NeverStarted(_)
+            | StepWork::Waits(_) => None,
         }
     }
 
@@ -401,8 +447,9 @@ impl State {
             attempt: 0,
         };
         items.end(*item, done);
+        let name = items.name(node, Slot::Part(*item));
         if let (true, Some(error)) = (*suppressed, error) {
-            self.suppressed.push(item_error(*step, node, *item, error));
+            self.suppressed.push(item_error(*step, node, &name, error));
         }
         true
     }
@@ -413,7 +460,9 @@ impl State {
             return false;
         };
         let failed = items.failures();
-        let failed = failed.map(|(item, _, error)| item_error(step, node, item, error));
+        let failed = failed.map(|(item, _, error)| {
+            item_error(step, node, &items.name(node, Slot::Part(item)), error)
+        });
         let failed: Vec<_> = failed.collect();
         if !failed.is_empty() {
             self.suppressed = self.suppressed_but(|error| error.step != step);
@@ -491,14 +540,10 @@ const fn main(step: u32, number: u32) -> AttemptId {
     }
 }
 
-fn item_error(step: u32, node: &str, item: u32, error: &Failure) -> SuppressedError {
+fn item_error(step: u32, node: &str, name: &str, error: &Failure) -> SuppressedError {
     SuppressedError {
         step,
         node: node.to_owned(),
-        error: format!(
-            "{}: {}",
-            attempt_name(node, Slot::Part(item)),
-            error.message
-        ),
+        error: format!("{name}: {}", error.message),
     }
 }

@@ -114,6 +114,7 @@ fn a_round_ends_with_what_follows_from_it() {
     let asks = |answer| [hooks_begun(&[0]), hook_completed(0, Some(answer))];
     let user = Control::Suspend {
         reason: Some(SuspendReason::User),
+        message: None,
     };
     for (answer, event, over) in [
         (user.clone(), suspended(SuspendReason::User), true),

@@ -28,6 +28,7 @@ fn at_items(most: Option<u32>) -> State {
         key: "k".into(),
         now: at(0),
         items: Some(3),
+        branches: Vec::new(),
         child: None,
         node_input_hash: None,
     });

@@ -512,6 +512,7 @@ fn only_what_may_be_repeated_is_repeated_after_a_crash() {
         step: id.step,
         slot: id.slot,
         verdict: crate::model::Verdict::Done,
+        result: None,
         by: "me".to_owned(),
     });
     stage.others(RunEvent::resumed(Epoch::default()));

@@ -130,6 +130,33 @@ fn a_result_with_a_thread_is_collected_as_its_id() {
 }
 
 #[test]
+fn what_is_collected_of_an_item_is_what_its_node_says() {
+    let keys = "on_item_error: collect
+      collect_value: '${item.name}: ${result.below | json}'";
+    let list = json!([{"name": "a", "below": [1]}, {"name": "b", "fail": "no"}, {"name": "c", "below": 2}]);
+    let mut stage = each(keys, &list);
+    assert_eq!(stage.play(), Rest::Ended);
+    let all = &stage.state()["all"];
+    assert_eq!((&all[0], &all[2]), (&json!("a: [1]"), &json!("c: 2")));
+    assert_eq!(all[1]["error"], "no", "a failure stays in its place");
+}
+
+#[test]
+fn an_item_of_which_nothing_can_be_collected_has_failed() {
+    let keys = "collect_value: '${result.it | keys}'";
+    let mut stage = each(keys, &json!([{"a": 1}, "text"]));
+    assert_eq!(stage.play(), Rest::Ended);
+    let failure = stage.failure();
+    assert_eq!(failure.code, "item_failed");
+    assert!(failure.message.contains("each[1]"), "{}", failure.message);
+    assert!(
+        failure.message.contains("wants a map"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
 fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
     let keys = "on_item_error: collect
       assign: {first: '${state.all.0.it}', n: '${result.count}', bad: '${result.failed}', same: '${result.results.0}'}";

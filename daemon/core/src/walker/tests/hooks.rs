@@ -407,7 +407,7 @@ fn a_run_suspended_behind_a_failure_tries_again_when_it_resumes() {
         );
         assert_eq!(
             stage.state()["_last_error"],
-            json!({"node": "a", "error": "boom"})
+            json!({"node": "a", "error": "boom", "code": "tool_failed"})
         );
         stage.resume(None);
         assert_eq!(stage.play(), Rest::Ended);

@@ -264,6 +264,7 @@ impl Chance {
                 step,
                 slot,
                 verdict: Verdict::Retry,
+                result: None,
                 by: "ada".into(),
             });
             self.plan(vec![verdict]);

@@ -39,22 +39,36 @@ fn asked_by(stage: &Stage) -> Vec<String> {
 }
 
 #[test]
-fn the_node_comes_before_the_graph_and_the_graph_before_the_configuration() {
-    let config = flaky("retry: 1", 9, OWN);
+fn the_number_of_a_node_is_the_only_bound_and_the_graph_comes_before_the_configuration() {
+    for (keys, hooks) in [("retry: 1", OWN), ("retry: 1", "")] {
+        let config = flaky(keys, 9, hooks);
+        let mut stage = Stage::under(&config, run(json!({}), None), &built_in(3));
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(asked_by(&stage), ["node"], "no hook tries it again");
+        assert_eq!(stage.path(), "a:error");
+        assert_eq!(stage.run().steps(), 1, "a retry costs no step");
+    }
+    let config = flaky("retry: {max: 0}", 9, OWN);
     let mut stage = Stage::under(&config, run(json!({}), None), &built_in(3));
     assert_eq!(stage.play(), Rest::Ended);
+    assert!(asked_by(&stage).is_empty(), "none is none");
+
+    let mut stage = Stage::under(&flaky("", 9, OWN), run(json!({}), None), &built_in(3));
+    stage.play();
     assert_eq!(
         asked_by(&stage),
-        ["node", "own"],
-        "one shared count: the first answer of the hooks is the graph's, and it is used up at 2"
+        ["own", "own"],
+        "the first answer of the hooks is the graph's, and it is used up at 2"
     );
-    assert_eq!(stage.path(), "a:error");
-    assert_eq!(stage.run().steps(), 1, "a retry costs no step");
+}
 
-    let config = flaky("retry: 1", 9, "");
-    let mut stage = Stage::under(&config, run(json!({}), None), &built_in(3));
-    stage.play();
-    assert_eq!(asked_by(&stage), ["node", "again", "again"]);
+#[test]
+fn an_answer_that_a_call_of_a_hook_gives_is_bound_by_the_node_too() {
+    let hooks = "  hooks: [{id: asks, event: error, action: {item_id: rye/core/echo, params: {action: retry}}}]\n";
+    let mut stage = Stage::of(&flaky("retry: 0", 9, hooks), run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert!(asked_by(&stage).is_empty());
+    assert_eq!(stage.path(), "a:error");
 }
 
 #[test]

@@ -123,10 +123,12 @@ fn a_failed_node_follows_its_error_edge_before_the_policy() {
             (path, status),
             "{edge} {policy}"
         );
+        let last = &state(&ended)["_last_error"];
         assert_eq!(
-            state(&ended)["_last_error"],
-            json!({"node": "a", "error": "boom"})
+            (&last["node"], &last["error"], &last["code"]),
+            (&json!("a"), &json!("boom"), &json!("tool_failed"))
         );
+        assert_eq!(last["result"]["error"], "boom", "{last}");
         assert!(
             state(&ended).get("x").is_none(),
             "a failed node assigns nothing"

@@ -33,10 +33,15 @@ fn unknown(call: &Call) -> CallOutcome {
 
 impl Stage {
     fn say(&mut self, slot: Slot, verdict: Verdict) {
+        self.say_with(slot, verdict, None);
+    }
+
+    fn say_with(&mut self, slot: Slot, verdict: Verdict, result: Option<Value>) {
         self.observe(Event::Run(RunEvent::UncertainAnswered {
             step: 1,
             slot,
             verdict,
+            result: result.map(Arc::new),
             by: "ada".into(),
         }));
     }
@@ -142,6 +147,26 @@ fn a_failed_item_does_not_hide_one_nobody_knows_about() {
 }
 
 #[test]
+fn what_is_done_has_the_result_that_somebody_knows() {
+    let mut stage = Stage::of(ONE, run(json!({}), None));
+    stage.call();
+    stage.crash();
+    assert_eq!(stage.settle(), Rest::Suspended);
+    let told = in_doubt(Some(&stage.graph), stage.run());
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        (told[0].name.as_str(), told[0].since.is_some()),
+        ("a", true)
+    );
+    let (item, _) = told[0].call.as_ref().unwrap();
+    assert_eq!(item.to_string(), "tool:rye/core/echo");
+    stage.say_with(Slot::Main, Verdict::Done, Some(json!({"x": 7})));
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!((&stage.state()["x"], stage.calls.len()), (&json!(7), 1));
+}
+
+#[test]
 fn nobody_says_what_becomes_of_a_running_attempt() {
     let mut stage = Stage::of(ONE, run(json!({}), None));
     stage.call();
@@ -149,6 +174,7 @@ fn nobody_says_what_becomes_of_a_running_attempt() {
         step: 1,
         slot: Slot::Main,
         verdict: Verdict::Done,
+        result: None,
         by: "ada".into(),
     });
     assert!(stage.walker.observe(now(1), &verdict).is_err());

@@ -1,0 +1,74 @@
+//! Why a run is suspended.
+
+use rye_proto::v1;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{some, time};
+use crate::{Error, wire};
+
+/// Why a run is suspended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Suspension {
+    /// The reason, one word.
+    pub reason: String,
+    /// Which limit, where there are several.
+    pub code: Option<String>,
+    /// The value reached.
+    pub current: Option<String>,
+    /// The value allowed.
+    pub max: Option<String>,
+    /// The node it is suspended at.
+    pub node: Option<String>,
+    /// Whether it is suspended in the step of that node, not before it.
+    #[serde(skip)]
+    pub begun: bool,
+    /// The suspended child run that it waits for.
+    pub child: Option<String>,
+    /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
+    pub uncertain: Vec<String>,
+    /// What is known of these attempts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<InDoubt>,
+}
+
+/// An attempt whose outcome nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InDoubt {
+    /// As `resume --uncertain` names it.
+    pub name: String,
+    /// Its `RYE_IDEMPOTENCY_KEY`.
+    pub key: String,
+    /// RFC 3339; when its step began.
+    pub started_at: Option<String>,
+    /// What it calls.
+    pub item: Option<String>,
+    /// With what.
+    pub params: Option<Value>,
+}
+
+impl Suspension {
+    pub(super) fn new(suspension: &v1::Suspension) -> Result<Self, Error> {
+        let in_doubt = |attempt: &v1::UncertainAttempt| {
+            Ok(InDoubt {
+                name: attempt.name.clone(),
+                key: attempt.key.clone(),
+                started_at: time(attempt.started_at.as_ref()),
+                item: some(&attempt.item),
+                params: wire::json("params_json", &attempt.params_json)?,
+            })
+        };
+        let attempts = suspension.attempts.iter().map(in_doubt);
+        Ok(Self {
+            reason: suspension.reason.clone(),
+            code: some(&suspension.code),
+            current: some(&suspension.current),
+            max: some(&suspension.max),
+            node: some(&suspension.node),
+            begun: suspension.begun,
+            child: some(&suspension.child),
+            uncertain: suspension.uncertain.clone(),
+            attempts: attempts.collect::<Result<_, Error>>()?,
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Questions of runs to people: listing and answering them.
+
+use rye_client::exit::Exit;
+use rye_client::json;
+use rye_proto::v1;
+
+use super::Session;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render;
+
+pub(super) async fn list(asked: &cli::Approvals, session: &mut Session) -> Result<Exit, Failure> {
+    let project = session.global.project.as_ref();
+    let project = project.map(|_| session.project().display().to_string());
+    let request = v1::ApprovalsRequest {
+        run_id: asked
+            .run
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        project: project.unwrap_or_default(),
+    };
+    let open = session.client().await?.approvals(request).await?;
+    let open = open.iter().map(json::Approval::new);
+    let open: Vec<json::Approval> = open.collect::<Result<_, _>>()?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&open)?,
+        Format::Text => {
+            let rows: Vec<[String; 5]> = open
+                .into_iter()
+                .map(|asked| {
+                    [
+                        asked.run_id,
+                        asked.id,
+                        asked.node.unwrap_or_default(),
+                        asked.expires_at.unwrap_or_default(),
+                        asked.message,
+                    ]
+                })
+                .collect();
+            let heads = ["RUN", "ID", "NODE", "UNTIL", "MESSAGE"];
+            output.line(&render::table(heads, &rows))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn approve(given: cli::Approve, session: &mut Session) -> Result<Exit, Failure> {
+    let answer = match given.answer {
+        Some(source) => source.json("--answer")?.to_string(),
+        None => String::new(),
+    };
+    let request = v1::AnswerRequest {
+        run_id: given.run.to_string(),
+        approval_id: given.id.unwrap_or_default(),
+        approved: true,
+        answer_json: answer,
+        comment: given.comment.unwrap_or_default(),
+    };
+    answer_it(&given.run, request, session).await
+}
+
+pub(super) async fn deny(given: cli::Deny, session: &mut Session) -> Result<Exit, Failure> {
+    let request = v1::AnswerRequest {
+        run_id: given.run.to_string(),
+        approval_id: given.id.unwrap_or_default(),
+        approved: false,
+        answer_json: String::new(),
+        comment: given.comment.unwrap_or_default(),
+    };
+    answer_it(&given.run, request, session).await
+}
+
+async fn answer_it(
+    run: &cli::RunName,
+    request: v1::AnswerRequest,
+    session: &mut Session,
+) -> Result<Exit, Failure> {
+    let approved = request.approved;
+    let record = session.client().await?.answer_approval(request).await?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&json::Run::new(&record)?)?,
+        Format::Text => {
+            let word = if approved { "approved" } else { "denied" };
+            output.note(&format!("{word}: {run} goes on"));
+            output.hint(&format!("ryectl attach {run}"));
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,297 @@
+//! What stands between the braces of `${…}`: `a || b || 'c' | pipe | pipe(argument)`.
+//!
+//! An expression begins with a path. What stands behind `||`, and between the brackets of a pipe, is a path or a literal: a number, a text
+//! in quotes of either kind (with `\n \t \\ \' \"`), `true`, `false`, `null`, `[]` or `{}`.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::path::Path;
+use super::pipe::Pipe;
+use super::value::{Kind, parse_json};
+use super::{Error, Scope};
+
+/// The first alternative that is not null, through the pipes.
+#[derive(Debug)]
+pub(super) struct Expression<'t> {
+    text: &'t str,
+    alternatives: Vec<Operand>,
+    pipes: Vec<(Pipe, Option<Operand>)>,
+}
+
+/// What has a value: a place, or the value itself.
+#[derive(Debug)]
+enum Operand {
+    Path(Path),
+    Literal(Value),
+}
+
+impl Operand {
+    fn parse(text: &str) -> Result<Self, String> {
+        let literal = match text {
+            "true" => json!(true),
+            "false" => json!(false),
+            "null" => Value::Null,
+            "[]" => json!([]),
+            "{}" => json!({}),
+            _ if text.starts_with(['\'', '"']) => Value::String(unquoted(text)?),
+            _ if is_number(text) => parse_json(text).map_err(|error| error.to_string())?,
+            _ => return Path::parse(text).map(Self::Path),
+        };
+        Ok(Self::Literal(literal))
+    }
+
+    const fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Literal(_) => None,
+        }
+    }
+
+    fn resolve<'s>(&'s self, scope: &'s dyn Scope) -> Option<Cow<'s, Value>> {
+        match self {
+            Self::Path(path) => path.resolve(scope),
+            Self::Literal(value) => Some(Cow::Borrowed(value)),
+        }
+    }
+}
+
+impl<'t> Expression<'t> {
+    /// Reads what stands between the braces.
+    pub(super) fn parse(text: &'t str) -> Result<Self, String> {
+        let text = text.trim();
+        let (alternatives, pipes) = cut(text)?;
+        let mut parsed = Self {
+            text,
+            alternatives: Vec::with_capacity(alternatives.len()),
+            pipes: Vec::with_capacity(pipes.len()),
+        };
+        for (index, alternative) in alternatives.into_iter().enumerate() {
+            parsed.alternatives.push(match alternative.trim() {
+                "" if text.is_empty() => return Err("`${}` names nothing".to_owned()),
+                "" => return Err(format!("`{text}` has an empty alternative")),
+                first if index == 0 => Operand::Path(Path::parse(first)?),
+                other => Operand::parse(other)?,
+            });
+        }
+        for pipe in pipes {
+            parsed.pipes.push(piped(pipe.trim())?);
+        }
+        Ok(parsed)
+    }
+
+    /// The paths it reads, in order.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        let arguments = self
+            .pipes
+            .iter()
+            .filter_map(|(_, operand)| operand.as_ref());
+        let operands = self.alternatives.iter().chain(arguments);
+        operands.filter_map(|operand| operand.path().map(Path::text))
+    }
+
+    /// The type of all its values but null; `None` if it depends.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.pipes.last()?.0.kind()
+    }
+
+    pub(super) fn evaluate(
+        &self,
+        scope: &dyn Scope,
+        notes: &mut Vec<String>,
+    ) -> Result<Value, Error> {
+        let mut found = self.alternatives.iter();
+        let found = found.find_map(|one| one.resolve(scope).filter(|value| !value.is_null()));
+        let is_missing = found.is_none();
+        let mut value = found.unwrap_or(Cow::Owned(Value::Null));
+        for (pipe, operand) in &self.pipes {
+            if value.is_null() != pipe.stands_in() {
+                // Null passes through all pipes but the one that something else passes through.
+                continue;
+            }
+            let operand = operand.as_ref().map(|operand| {
+                let argument = operand.resolve(scope);
+                argument.unwrap_or(Cow::Owned(Value::Null))
+            });
+            let piped = pipe.apply(&value, operand.as_deref());
+            let piped = piped.map_err(|reason| Error::Pipe {
+                pipe: pipe.name(),
+                expression: self.text.to_owned(),
+                reason,
+            })?;
+            value = Cow::Owned(piped);
+        }
+        if is_missing && value.is_null() && !self.may_be_null() {
+            notes.push(self.null_note(scope));
+        }
+        Ok(value.into_owned())
+    }
+
+    /// Whether its author says what stands in for a null, be it null.
+    fn may_be_null(&self) -> bool {
+        let stands_in = self.pipes.iter().filter(|(pipe, _)| pipe.stands_in());
+        let arguments = stands_in.filter_map(|(_, operand)| operand.as_ref());
+        let mut operands = self.alternatives.iter().chain(arguments);
+        operands.any(|operand| operand.path().is_none())
+    }
+
+    fn null_note(&self, scope: &dyn Scope) -> String {
+        let mut paths = self.alternatives.iter().filter_map(Operand::path);
+        let hint = paths
+            .find_map(|path| path.suggest(scope))
+            .map_or_else(String::new, |path| format!(" (did you mean {path}?)"));
+        format!("interpolation resolved to null: {}{hint}", self.text)
+    }
+}
+
+/// Where the brace stands in `text` that closes the expression it begins with.
+pub(super) fn end(text: &str) -> Option<usize> {
+    let mut scan = Scan::new(text);
+    let closed = scan.find(|(_, part)| part.starts_with('}'));
+    // A quote that nothing closes is told of when what it stands in is read.
+    closed.map(|(at, _)| at).or_else(|| text.find('}'))
+}
+
+/// Cuts `a || b | c | d` into its alternatives and its pipes.
+fn cut(text: &str) -> Result<(Vec<&str>, Vec<&str>), String> {
+    let (mut alternatives, mut pipes) = (Vec::new(), Vec::new());
+    let mut from = 0;
+    let mut depth = 0_usize;
+    let mut in_pipes = false;
+    for (at, part) in Scan::new(text) {
+        match part {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            "||" if depth == 0 && in_pipes => {
+                return Err(format!(
+                    "`||` behind a pipe in `{text}`: alternatives stand before the pipes; `default(…)` stands in for a null"
+                ));
+            }
+            "|" | "||" if depth == 0 => {
+                let list = if in_pipes {
+                    &mut pipes
+                } else {
+                    &mut alternatives
+                };
+                list.push(&text[from..at]);
+                from = at + part.len();
+                in_pipes = in_pipes || part == "|";
+            }
+            _ => {}
+        }
+    }
+    let list = if in_pipes {
+        &mut pipes
+    } else {
+        &mut alternatives
+    };
+    list.push(&text[from..]);
+    Ok((alternatives, pipes))
+}
+
+/// Reads `name` or `name(argument)`.
+fn piped(text: &str) -> Result<(Pipe, Option<Operand>), String> {
+    let Some((name, rest)) = text.split_once('(') else {
+        let pipe = Pipe::parse(text)?;
+        return match pipe.wants() {
+            None => Ok((pipe, None)),
+            Some(what) => Err(format!("pipe `{text}` takes {what}: write `{text}(…)`")),
+        };
+    };
+    let pipe = Pipe::parse(name.trim())?;
+    let name = pipe.name();
+    if pipe.wants().is_none() {
+        return Err(format!("pipe `{name}` takes no argument"));
+    }
+    let argument = rest.strip_suffix(')').ok_or_else(|| {
+        format!("the brackets of pipe `{name}` are not closed, or something stands behind them")
+    })?;
+    let argument = match argument.trim() {
+        "" => return Err(format!("pipe `{name}` has nothing in its brackets")),
+        argument => Operand::parse(argument)?,
+    };
+    if let Operand::Literal(value) = &argument {
+        let check = pipe.check(value);
+        check.map_err(|problem| format!("pipe `{name}` {problem}"))?;
+    }
+    Ok((pipe, Some(argument)))
+}
+
+/// Whether `text` is meant as a number: a name that begins with digits is none.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.starts_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok()
+}
+
+/// The text in quotes that `quoted` is.
+fn unquoted(quoted: &str) -> Result<String, String> {
+    let mut chars = quoted.chars();
+    let quote = chars.next();
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => text.push(match chars.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some(same @ ('\\' | '\'' | '"')) => same,
+                other => {
+                    let other = other.map(String::from).unwrap_or_default();
+                    return Err(format!(
+                        "`\\{other}` in {quoted}: there are \\n, \\t, \\\\, \\' and \\\""
+                    ));
+                }
+            }),
+            _ if Some(c) == quote => {
+                return match chars.as_str() {
+                    "" => Ok(text),
+                    rest => Err(format!("`{rest}` stands behind the text of {quoted}")),
+                };
+            }
+            _ => text.push(c),
+        }
+    }
+    Err(format!("the quote of {quoted} is not closed"))
+}
+
+/// The parts of an expression in order, with their places: texts in quotes, `||`, `{}`, and single characters.
+struct Scan<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Scan<'t> {
+    const fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+}
+
+impl<'t> Iterator for Scan<'t> {
+    type Item = (usize, &'t str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (at, rest) = (self.at, &self.text[self.at..]);
+        let first = rest.chars().next()?;
+        let length = match first {
+            '\'' | '"' => quoted(rest, first),
+            '|' if rest.starts_with("||") => 2,
+            '{' if rest.starts_with("{}") => 2,
+            _ => first.len_utf8(),
+        };
+        self.at += length;
+        Some((at, &rest[..length]))
+    }
+}
+
+/// The length of the text in quotes that `text` begins with; of all there is, if nothing closes it.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            _ if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}

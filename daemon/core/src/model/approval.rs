@@ -1,0 +1,283 @@
+//! Approvals: questions of a run to a person, the same for every kind of run.
+//!
+//! ```text
+//! approval_requested ─► open ─approval_answered─► answered ─(what was waiting goes on)─► gone
+//!                         └── the run ends ─► gone
+//! ```
+//!
+//! A run asks, and is suspended as soon as nothing else of it is in flight. Whoever may act on the run may answer, once; a run never
+//! may. **Order.** The answer and what resumes the run are one commit. **Failure.** An answer to what nobody asked, or that was
+//! answered, cannot happen here.
+
+use std::sync::Arc;
+
+use rye_schema::Schema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Event, Failure, GraphEvent, RunEvent};
+use crate::clock::Timestamp;
+use crate::id::Name;
+
+/// Most problems of an answer that are told at once.
+const MOST_PROBLEMS: usize = 5;
+
+/// What asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalKind {
+    /// A graph: a node, or a hook.
+    Node,
+    /// A call of a tool by a model.
+    Call,
+    /// A limit that was reached.
+    Limit,
+    /// A model, which wants to know something.
+    Question,
+}
+
+impl ApprovalKind {
+    /// The word used on the wire and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Call => "call",
+            Self::Limit => "limit",
+            Self::Question => "question",
+        }
+    }
+}
+
+/// A question to a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Approval {
+    /// What it is called; no other of its run is.
+    pub id: Name,
+    /// What asks.
+    pub kind: ApprovalKind,
+    /// What is asked.
+    pub message: String,
+    /// JSON schema of what an answer may hold, if it may hold anything in particular.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Arc<Value>>,
+    /// The node at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The step that waits for the answer; none if a hook asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// When it was asked.
+    pub created_at: Timestamp,
+    /// Until when it may be answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Approval {
+    /// Whether `answer` may be given to it; the text says why not.
+    pub fn check(&self, answer: Option<&Value>) -> Result<(), String> {
+        let Some(schema) = &self.schema else {
+            return Ok(());
+        };
+        let compiled = Schema::new(schema).map_err(|unusable| {
+            format!(
+                "the schema of the answer cannot be used: {}",
+                unusable.problem
+            )
+        })?;
+        let problems = compiled
+            .problems(answer.unwrap_or(&Value::Null), MOST_PROBLEMS)
+            .map_err(|untold| format!("the answer {untold}"))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        if answer.is_none() {
+            return Err(format!(
+                "the answer is missing: give one that fits {schema}"
+            ));
+        }
+        let told: Vec<String> = problems
+            .iter()
+            .map(|problem| match problem.at.as_str() {
+                "" => problem.message.clone(),
+                place => format!("{place}: {}", problem.message),
+            })
+            .collect();
+        Err(format!("the answer does not fit: {}", told.join("; ")))
+    }
+}
+
+/// What a person said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalAnswer {
+    /// Which question it answers.
+    pub id: Name,
+    /// Whether it may go on.
+    pub approved: bool,
+    /// More than yes or no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Arc<Value>>,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Who said so.
+    pub by: String,
+}
+
+impl ApprovalAnswer {
+    /// The failure of what was denied.
+    pub fn denial(&self) -> Failure {
+        let comment = self.comment.as_ref();
+        let comment = comment.map(|comment| format!(": {comment}"));
+        let text = format!("denied by {}{}", self.by, comment.unwrap_or_default());
+        Failure::permanent("denied", text).decided()
+    }
+}
+
+/// A question of a run, and its answer once there is one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    /// The question.
+    pub approval: Approval,
+    /// The answer, and when it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<(ApprovalAnswer, Timestamp)>,
+}
+
+/// The questions of a run that are open, or answered and not yet heeded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Approvals(Arc<Vec<Requested>>);
+
+impl Approvals {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there are some, and each has its answer.
+    pub fn is_answered(&self) -> bool {
+        !self.is_empty() && self.open().next().is_none()
+    }
+
+    /// Those that nobody has answered, the oldest first.
+    pub fn open(&self) -> impl Iterator<Item = &Approval> {
+        let open = self.0.iter().filter(|asked| asked.answer.is_none());
+        open.map(|asked| &asked.approval)
+    }
+
+    /// The question for whose answer `step` waits.
+    pub fn of_step(&self, step: u32) -> Option<&Requested> {
+        let mut asked = self.0.iter();
+        asked.find(|asked| asked.approval.step == Some(step))
+    }
+
+    /// What a hook asked, and what was said to that.
+    pub fn of_hook(&self) -> Option<(&Approval, &ApprovalAnswer)> {
+        let of_hooks = |asked: &&Requested| asked.approval.step.is_none();
+        let mut answers = self.0.iter().filter(of_hooks);
+        answers.find_map(|asked| Some((&asked.approval, &asked.answer.as_ref()?.0)))
+    }
+
+    /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
+    pub(super) fn take(&mut self, at: Timestamp, event: &RunEvent) -> bool {
+        if let RunEvent::ApprovalRequested(approval) = event {
+            let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
+            if !known {
+                Arc::make_mut(&mut self.0).push(Requested {
+                    approval: approval.clone(),
+                    answer: None,
+                });
+            }
+            return !known;
+        }
+        let RunEvent::ApprovalAnswered(answer) = event else {
+            return false;
+        };
+        let open =
+            |asked: &&mut Requested| asked.approval.id == answer.id && asked.answer.is_none();
+        if !self.open().any(|approval| approval.id == answer.id) {
+            return false;
+        }
+        let mut asked = Arc::make_mut(&mut self.0).iter_mut();
+        if let Some(asked) = asked.find(open) {
+            asked.answer = Some((answer.clone(), at));
+        }
+        true
+    }
+
+    /// `event` happened: what was waiting for an answer has gone on, or never will.
+    pub(super) fn heed(&mut self, event: &Event, ended: bool) {
+        if self.0.is_empty() {
+            return;
+        }
+        if ended {
+            self.0 = Arc::default();
+            return;
+        }
+        let over = match event {
+            Event::Graph(GraphEvent::StepWaiting { .. }) => return,
+            Event::Graph(
+                GraphEvent::StepFailed { step, .. } | GraphEvent::StepCompleted { step, .. },
+            ) => Some(*step),
+            Event::Graph(_) | Event::Run(RunEvent::StepStarted { .. }) => None,
+            Event::Run(_) | Event::Thread(_) | Event::Tool(_) => return,
+        };
+        let waits = |asked: &Requested| {
+            asked.answer.is_none() && (over.is_none() || asked.approval.step != over)
+        };
+        Arc::make_mut(&mut self.0).retain(waits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn asks(schema: Option<Value>) -> Approval {
+        Approval {
+            id: "a1".into(),
+            kind: ApprovalKind::Node,
+            message: "Go on?".into(),
+            schema: schema.map(Arc::new),
+            node: None,
+            step: Some(1),
+            created_at: Timestamp::default(),
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn an_answer_has_to_fit_its_schema() {
+        let typed = asks(Some(json!({"type": "object", "required": ["version"]})));
+        assert!(typed.check(Some(&json!({"version": 1}))).is_ok());
+        let wrong = typed.check(Some(&json!({}))).unwrap_err();
+        assert!(wrong.contains("version"), "{wrong}");
+        assert!(typed.check(None).unwrap_err().contains("missing"));
+        assert!(asks(None).check(None).is_ok());
+        assert!(asks(None).check(Some(&json!("anything"))).is_ok());
+    }
+
+    #[test]
+    fn a_question_is_answered_once() {
+        let mut approvals = Approvals::default();
+        let at = Timestamp::default();
+        let asked = RunEvent::ApprovalRequested(asks(None));
+        let answer = ApprovalAnswer {
+            id: "a1".into(),
+            approved: true,
+            answer: None,
+            comment: None,
+            by: "uid:0".into(),
+        };
+        let answered = RunEvent::ApprovalAnswered(answer);
+        assert!(!approvals.take(at, &answered));
+        assert!(approvals.take(at, &asked));
+        assert!(!approvals.take(at, &asked));
+        assert_eq!(approvals.open().count(), 1);
+        assert!(approvals.take(at, &answered));
+        assert!(!approvals.take(at, &answered));
+        assert_eq!(approvals.open().count(), 0);
+        assert!(approvals.of_step(1).unwrap().answer.is_some());
+    }
+}

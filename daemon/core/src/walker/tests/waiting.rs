@@ -1,0 +1,296 @@
+//! Nodes that wait, ask and fail, the branches of parallel ones, and what hooks ask people.
+
+use super::*;
+use crate::model::ApprovalAnswer;
+
+const GATE: &str = "
+  start: ask
+  nodes:
+    ask: {type: approval, message: 'Ship ${inputs.version}?', schema: {type: object}, assign: {by: '${result.by}', n: '${result.answer.n}'}, on_error: no, next: yes}
+    yes: {assign: {went: true}}
+    no: {assign: {went: false, why: '${state._last_error.code}'}}
+";
+
+impl Stage {
+    fn asked(&self) -> crate::model::Approval {
+        let open = self.run().approvals.open().cloned();
+        let open: Vec<_> = open.collect();
+        assert_eq!(open.len(), 1, "{open:?}");
+        open[0].clone()
+    }
+
+    fn answer(&mut self, approved: bool, answer: Option<Value>) {
+        let id = self.asked().id;
+        self.observe(Event::Run(RunEvent::ApprovalAnswered(ApprovalAnswer {
+            id,
+            approved,
+            answer: answer.map(Arc::new),
+            comment: Some("because".into()),
+            by: "ada".into(),
+        })));
+        self.resume(None);
+    }
+}
+
+#[test]
+fn an_approval_suspends_the_run_until_somebody_answers_and_the_answer_is_its_result() {
+    let mut stage = Stage::of(GATE, run(json!({"version": "1.2"}), None));
+    assert_eq!(stage.play(), Rest::Suspended);
+    let why = stage.why_suspended();
+    assert_eq!(
+        (why.reason, why.node.as_deref()),
+        (SuspendReason::Approval, Some("ask"))
+    );
+    let asked = stage.asked();
+    assert_eq!((asked.message.as_str(), asked.step), ("Ship 1.2?", Some(1)));
+    // Resumed without an answer, after a restart or by a request, it asks no second time.
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Suspended);
+    assert_eq!(stage.asked().id, asked.id);
+    stage.answer(true, Some(json!({"n": 3})));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "ask:approval yes:gate");
+    let kept = stage.state();
+    assert_eq!((&kept["by"], &kept["n"]), (&json!("ada"), &json!(3)));
+    assert!(stage.run().approvals.is_empty());
+}
+
+#[test]
+fn what_is_denied_or_not_answered_in_time_fails_its_node() {
+    let mut stage = Stage::of(GATE, run(json!({"version": 1}), None));
+    stage.play();
+    stage.answer(false, None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "ask:error no:gate");
+    assert_eq!(stage.state()["why"], "denied");
+    assert!(stage.run().approvals.is_empty());
+
+    let timed = GATE.replace("type: approval,", "type: approval, timeout: 60,");
+    let mut stage = Stage::of(&timed, run(json!({"version": 1}), None));
+    stage.play();
+    assert_eq!(stage.asked().expires_at, Some(now(60_000)));
+    stage.clock += 59_999;
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Suspended, "it is not late yet");
+    stage.clock += 1;
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "ask:error no:gate");
+    assert_eq!(stage.state()["why"], "approval_timeout");
+    assert!(stage.run().approvals.is_empty());
+}
+
+#[test]
+fn a_hook_that_suspends_for_an_approval_asks_a_person() {
+    let config = "
+  start: a
+  hooks:
+    - event: after_step
+      condition: {path: node, op: eq, value: a}
+      action: {item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: approval, message: 'Go on to ${next_node}?'}}
+  nodes:
+    a: {assign: {x: 1}, next: b}
+    b: {assign: {y: 2}}
+";
+    for (approved, path, status) in [
+        (true, "a:gate b:gate", Status::Completed),
+        (false, "a:gate", Status::Error),
+    ] {
+        let mut stage = Stage::of(config, run(json!({}), None));
+        assert_eq!(stage.play(), Rest::Suspended);
+        assert_eq!(stage.asked().message, "Go on to b?");
+        stage.answer(approved, None);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(
+            (stage.path().as_str(), stage.run().status()),
+            (path, status)
+        );
+        assert!(stage.run().approvals.is_empty());
+    }
+}
+
+#[test]
+fn a_denial_behind_a_failure_lets_the_failure_stand() {
+    let config = "
+  start: a
+  hooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: approval}}}]
+  nodes:
+    a: {action: {item_id: rye/core/echo, params: {fail: boom, n: '${state._retries.a}', below: 1}}, on_error: b}
+    b: {assign: {y: 2}}
+";
+    let mut stage = Stage::of(config, run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Suspended);
+    stage.answer(false, None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "a:error b:gate");
+    let mut stage = Stage::of(config, run(json!({}), None));
+    stage.play();
+    stage.answer(true, None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "a:ok", "an approval tries again");
+}
+
+#[test]
+fn a_wait_holds_nothing_and_lasts_no_longer_over_a_restart() {
+    let config = "
+  start: rest
+  nodes:
+    rest: {type: wait, for: '${inputs.pause}', assign: {rested: true}, next: done}
+    done: {type: return, output: '${state.rested}'}
+";
+    let mut stage = Stage::of(config, run(json!({"pause": "1m30s"}), None));
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(90_000))));
+    assert_eq!(stage.run().status(), Status::Running);
+    assert_eq!(stage.run().attempts().count(), 0);
+    // A restart after a minute leaves half a minute, by the wall clock.
+    stage.clock += 60_000;
+    stage.crash();
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(90_000))));
+    // A wall clock that was set back makes it no longer than it was.
+    stage.wall_is_ahead = -3_600_000;
+    stage.crash();
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(60_000 + 90_000))));
+    stage.wall_is_ahead = 0;
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.path(), "rest:wait done:return");
+    // A wait does not cost more than its own time.
+    let mut stage = Stage::of(config, run(json!({"pause": "soon"}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.run().failure().unwrap().code, "invalid_wait");
+}
+
+#[test]
+fn a_wait_until_a_time_follows_the_wall_clock() {
+    let until = now(300_000);
+    let config = format!(
+        "\n  start: rest\n  nodes:\n    rest: {{type: wait, until: '{until}', next: done}}\n    done: {{type: return}}\n"
+    );
+    let mut stage = Stage::of(&config, run(json!({}), None));
+    assert_eq!(
+        stage.settle(),
+        Rest::Waits(Some(up(60_000))),
+        "it looks every minute"
+    );
+    stage.clock += 60_000;
+    stage.wall_is_ahead = 240_000;
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(stage.path(), "rest:wait done:return");
+}
+
+#[test]
+fn a_waiting_run_stops_when_it_is_asked_to_and_when_its_time_is_over() {
+    let config = "
+  start: rest
+  timeout: 10
+  nodes:
+    rest: {type: wait, for: 60}
+";
+    let mut stage = Stage::of(config, run(json!({}), None));
+    assert_eq!(stage.settle(), Rest::Waits(Some(up(10_000))));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.run().failure().unwrap().code, "duration_exceeded");
+    let mut stage = Stage::of(config, run(json!({}), None));
+    stage.settle();
+    stage.cancel();
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.run().status(), Status::Cancelled);
+}
+
+#[test]
+fn a_fail_node_ends_the_run_as_its_author_says() {
+    let config = "
+  start: check
+  on_error: continue
+  nodes:
+    check: {assign: {got: 91}, next: reject}
+    reject: {type: fail, message: 'coverage ${state.got} is below 95', code: coverage_too_low, output: {coverage: '${state.got}'}}
+";
+    let mut stage = Stage::of(config, run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    let failure = stage.run().failure().unwrap();
+    assert_eq!(failure.message, "coverage 91 is below 95");
+    assert_eq!(
+        (
+            failure.code.as_str(),
+            failure.class.as_deref(),
+            failure.node.as_deref()
+        ),
+        ("coverage_too_low", Some("graph_failed"), Some("reject"))
+    );
+    assert_eq!(stage.path(), "check:gate reject:error");
+    assert_eq!(stage.run().result()["output"], json!({"coverage": 91}));
+}
+
+const BRANCHES: &str = "
+  start: checks
+  nodes:
+    checks:
+      type: parallel
+      branches:
+        lint: {item_id: rye/core/echo, params: {v: 1, s: '${state.base}'}}
+        test: {item_id: rye/core/echo, params: {v: 2}}
+        build: {item_id: rye/core/echo, params: {v: 3}}
+      assign: {lint: '${result.lint.v}', build: '${result.build.v}'}
+      next: done
+    done: {type: return, output: {lint: '${state.lint}', build: '${state.build}'}}
+";
+
+#[test]
+fn branches_run_side_by_side_and_are_known_by_their_names() {
+    let mut stage = Stage::of(BRANCHES, run(json!({}), None));
+    stage.settle();
+    assert_eq!(stage.most_at_once, 3);
+    // A crash repeats what was in flight, with the same keys, and what had ended not at all.
+    stage.end_one(echo);
+    let keys: BTreeSet<String> = stage.calls.iter().map(|call| call.key.clone()).collect();
+    stage.crash();
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.calls.len(), 5);
+    let again: BTreeSet<String> = stage.calls.iter().map(|call| call.key.clone()).collect();
+    assert_eq!(again, keys);
+    assert_eq!(stage.path(), "checks:parallel done:return");
+    assert_eq!(
+        stage.run().result()["output"],
+        json!({"lint": 1, "build": 3})
+    );
+}
+
+#[test]
+fn a_branch_that_fails_fails_the_node_by_name_or_is_collected() {
+    let failing = BRANCHES.replace("params: {v: 2}", "params: {v: 2, fail: boom}");
+    let mut stage = Stage::of(&failing, run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    let failure = stage.run().failure().unwrap();
+    assert!(
+        failure.message.starts_with("checks[test] failed: boom"),
+        "{failure:?}"
+    );
+    let collecting = failing.replace("branches:", "on_item_error: collect\n      branches:");
+    let mut stage = Stage::of(&collecting, run(json!({}), None));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.run().status(), Status::CompletedWithErrors);
+    assert_eq!(
+        stage.run().suppressed().unwrap().get(0).unwrap().error,
+        "checks[test]: boom"
+    );
+}
+
+#[test]
+fn an_at_most_once_branch_that_died_is_uncertain_under_its_name() {
+    let once = BRANCHES.replace(
+        "type: parallel",
+        "type: parallel\n      effect: at_most_once",
+    );
+    let mut stage = Stage::of(&once, run(json!({}), None));
+    stage.settle();
+    stage.end_one(echo);
+    stage.crash();
+    assert_eq!(stage.play(), Rest::Suspended);
+    assert_eq!(
+        stage.why_suspended().uncertain,
+        ["checks[test]", "checks[build]"]
+    );
+    let uncertain = stage.run().uncertain();
+    let names: Vec<&str> = uncertain.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["checks[test]", "checks[build]"]);
+}

@@ -1,0 +1,196 @@
+//! Reading the log of a run, from its end or while it grows.
+
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{Log, NEW, OLD, heading};
+use crate::gate::Gate;
+
+/// Bytes that are read at once.
+const CHUNK: u64 = 256 << 10;
+/// Bytes of lines that a reader who asked for the last ones keeps.
+const MOST_TAIL: usize = 4 << 20;
+
+/// Lines of one attempt, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The attempt, such as `step 3 build[1]`; empty for a word of our own.
+    pub heading: String,
+    /// Whole lines.
+    pub text: String,
+}
+
+/// Of which attempts lines are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The node, or the tool of a thread's call.
+    pub node: Option<String>,
+    /// What stands in the brackets behind it: the position of an item, the name of a branch.
+    pub item: Option<String>,
+}
+
+impl Wanted {
+    /// Whether lines below `heading` are wanted.
+    fn has(&self, heading: &str) -> bool {
+        let mut words = heading.splitn(3, ' ');
+        let place = match (words.next(), words.next(), words.next()) {
+            (Some("step" | "turn"), Some(_), Some(place)) => place,
+            _ => heading,
+        };
+        let in_brackets = |place: &str| {
+            let (node, item) = place.strip_suffix(']')?.rsplit_once('[')?;
+            Some((node.to_owned(), item.to_owned()))
+        };
+        match (&self.node, &self.item) {
+            (None, None) => true,
+            (Some(node), None) => {
+                place == node || in_brackets(place).is_some_and(|(of, _)| of == *node)
+            }
+            (Some(node), Some(item)) => place == format!("{node}[{item}]"),
+            (None, Some(item)) => in_brackets(place).is_some_and(|(_, named)| named == *item),
+        }
+    }
+}
+
+/// A reader of the log of a run.
+#[derive(Debug)]
+pub struct Reader {
+    log: Arc<Log>,
+    gate: Gate,
+    wanted: Wanted,
+    written: watch::Receiver<u64>,
+    place: Place,
+}
+
+/// Up to where a reader has read.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    /// The file, counted as the writer counts; none before the first look.
+    file: Option<u64>,
+    /// Bytes of it.
+    offset: u64,
+    /// Whose lines come next.
+    heading: String,
+}
+
+impl Reader {
+    /// A reader that begins with the oldest line there is.
+    pub fn new(log: Arc<Log>, gate: Gate, wanted: Wanted) -> Self {
+        Self {
+            written: log.written.subscribe(),
+            log,
+            gate,
+            wanted,
+            place: Place::default(),
+        }
+    }
+
+    /// The lines that are there and were not read, some at a time; none if there are no more now.
+    pub async fn next(&mut self) -> io::Result<Vec<Piece>> {
+        loop {
+            self.written.mark_unchanged();
+            let (log, wanted, place) = (
+                Arc::clone(&self.log),
+                self.wanted.clone(),
+                self.place.clone(),
+            );
+            let read = self
+                .gate
+                .pass("read async.log", move || read(&log, &wanted, place));
+            let (pieces, place, more) = read.await?;
+            self.place = place;
+            if !pieces.is_empty() || !more {
+                return Ok(pieces);
+            }
+        }
+    }
+
+    /// Resolves when there may be more.
+    pub async fn grown(&mut self) {
+        // The log is held: its writer is there.
+        drop(self.written.changed().await);
+    }
+
+    /// The last `count` lines there are; what comes then is read by [`Reader::next`].
+    pub async fn tail(&mut self, count: usize) -> io::Result<Vec<Piece>> {
+        let mut last: VecDeque<(String, String)> = VecDeque::new();
+        let mut bytes = 0;
+        loop {
+            let pieces = self.next().await?;
+            if pieces.is_empty() {
+                break;
+            }
+            for piece in pieces {
+                for line in piece.text.split_inclusive('\n') {
+                    bytes += line.len();
+                    last.push_back((piece.heading.clone(), line.to_owned()));
+                    while last.len() > count || (bytes > MOST_TAIL && last.len() > 1) {
+                        bytes -= last.pop_front().map_or(0, |(_, line)| line.len());
+                    }
+                }
+            }
+        }
+        let mut pieces = Vec::new();
+        for (heading, line) in last {
+            push(&mut pieces, &heading, &line);
+        }
+        Ok(pieces)
+    }
+}
+
+fn push(pieces: &mut Vec<Piece>, heading: &str, line: &str) {
+    match pieces.last_mut() {
+        Some(last) if last.heading == heading => last.text.push_str(line),
+        Some(_) | None => pieces.push(Piece {
+            heading: heading.to_owned(),
+            text: line.to_owned(),
+        }),
+    }
+}
+
+/// Reads on from `place`: what is wanted of it, where that ends, and whether there may be more. Blocks.
+fn read(log: &Log, wanted: &Wanted, mut place: Place) -> io::Result<(Vec<Piece>, Place, bool)> {
+    let at = log.at();
+    let mut pieces = Vec::new();
+    let (name, file) = match place.file {
+        None => (OLD, at.file.wrapping_sub(1)),
+        Some(file) if file == at.file => (NEW, file),
+        Some(file) if file.wrapping_add(1) == at.file => (OLD, file),
+        Some(_) => {
+            let lost = "[lines left out: they were gone before they could be read]\n";
+            push(&mut pieces, "", lost);
+            place = Place::default();
+            (OLD, at.file.wrapping_sub(1))
+        }
+    };
+    place.file = Some(file);
+    let mut bytes = Vec::new();
+    if let Some(mut open) = log.look(name)? {
+        open.seek(SeekFrom::Start(place.offset))?;
+        open.take(CHUNK).read_to_end(&mut bytes)?;
+    }
+    drop(at);
+    // Only whole lines are ever written; a chunk may end within one.
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+    let whole = whole.map_or(0, |end| end + 1);
+    place.offset += u64::try_from(whole).unwrap_or(u64::MAX);
+    for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
+        let line = String::from_utf8_lossy(line);
+        if let Some(next) = heading(line.trim_end_matches('\n')) {
+            next.clone_into(&mut place.heading);
+        } else if wanted.has(&place.heading) {
+            push(&mut pieces, &place.heading, &line);
+        }
+    }
+    if whole == 0 && name == OLD {
+        // That file is at its end for good.
+        place.file = Some(file.wrapping_add(1));
+        place.offset = 0;
+        place.heading.clear();
+        return Ok((pieces, place, true));
+    }
+    Ok((pieces, place, whole > 0))
+}

@@ -1,0 +1,174 @@
+use std::fs;
+use std::future::Future as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use super::*;
+use crate::gate::Gate;
+
+fn log(files: &Path) -> Arc<Log> {
+    Arc::new(Log::new(
+        &RunId::new("r-1").unwrap(),
+        files.to_str().unwrap(),
+    ))
+}
+
+fn reader(log: &Arc<Log>, node: Option<&str>, item: Option<&str>) -> Reader {
+    let wanted = Wanted {
+        node: node.map(str::to_owned),
+        item: item.map(str::to_owned),
+    };
+    Reader::new(Arc::clone(log), Gate::default(), wanted)
+}
+
+fn told(pieces: &[Piece]) -> Vec<(&str, &str)> {
+    let pieces = pieces.iter();
+    pieces
+        .map(|piece| (piece.heading.as_str(), piece.text.as_str()))
+        .collect()
+}
+
+async fn say(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
+    let voice = Voice::new(Arc::clone(log), Gate::default(), heading);
+    voice.hear(Source::Stdout, bytes);
+    voice.close().await;
+}
+
+#[tokio::test]
+async fn lines_stand_below_the_attempt_that_printed_them() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let [one, two] = ["step 1 a[0]", "step 1 a[1]"]
+        .map(|heading| Voice::new(Arc::clone(&log), Gate::default(), heading));
+    one.hear(Source::Stdout, b"half a ");
+    one.hear(Source::Stderr, b"a warning\n");
+    one.hear(Source::Stdout, b"line\n== step 9 z ==\n");
+    one.close().await;
+    two.hear(Source::Stdout, b"without an end");
+    two.close().await;
+    let path = files.path().join("state/threads/r-1/async.log");
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "== step 1 a[0] ==\na warning\nhalf a line\n == step 9 z ==\n== step 1 a[1] ==\nwithout an end\n"
+    );
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let all = reader(&log, Some("a"), None).next().await.unwrap();
+    assert_eq!(
+        told(&all),
+        [
+            ("step 1 a[0]", "a warning\nhalf a line\n == step 9 z ==\n"),
+            ("step 1 a[1]", "without an end\n")
+        ]
+    );
+    let second = reader(&log, Some("a"), Some("1")).next().await.unwrap();
+    assert_eq!(told(&second), [("step 1 a[1]", "without an end\n")]);
+    assert_eq!(reader(&log, Some("b"), None).next().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_being_written_when_a_tool_ends_is_waited_for() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    voice.hear(Source::Stdout, b"one\n");
+    let mut looking = Context::from_waker(Waker::noop());
+    let busy = log.at();
+    {
+        let write = pin!(voice.write());
+        assert!(write.poll(&mut looking).is_pending());
+        // It is let go when the tool ends, whether its work has begun or not.
+    }
+    let mut close = pin!(voice.close());
+    assert!(close.as_mut().poll(&mut looking).is_pending());
+    drop(busy);
+    close.await;
+    let path = files.path().join("state/threads/r-1/async.log");
+    assert_eq!(fs::read_to_string(path).unwrap(), "== step 1 a ==\none\n");
+}
+
+#[tokio::test]
+async fn a_reader_waits_for_more_and_misses_nothing() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let mut reader = reader(&log, None, None);
+    assert_eq!(reader.next().await.unwrap(), []);
+    say(&log, "step 1 a", b"one\n").await;
+    reader.grown().await;
+    assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", "one\n")]);
+    assert_eq!(reader.next().await.unwrap(), []);
+    say(&log, "step 1 a", b"two\n").await;
+    reader.grown().await;
+    assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", "two\n")]);
+}
+
+#[tokio::test]
+async fn the_last_lines_are_those_of_both_files() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let wide = vec![b'x'; usize::try_from(MOST_BYTES).unwrap() - 10];
+    say(&log, "step 1 a", b"first\n").await;
+    let lines: Vec<u8> = wide
+        .chunks(8000)
+        .flat_map(|line| [line, b"\n"].concat())
+        .collect();
+    log.append(&Arc::from("step 1 a"), &lines).unwrap();
+    say(&log, "step 2 b", b"last\n").await;
+    let directory = files.path().join("state/threads/r-1");
+    assert_eq!(
+        fs::read_to_string(directory.join("async.log"))
+            .unwrap()
+            .matches("last")
+            .count(),
+        1
+    );
+    assert!(directory.join("async.log.1").exists());
+    let tail = reader(&log, Some("b"), None).tail(5).await.unwrap();
+    assert_eq!(told(&tail), [("step 2 b", "last\n")]);
+    let two = reader(&log, None, None).tail(2).await.unwrap();
+    assert_eq!(
+        two.len(),
+        2,
+        "{:?}",
+        two.iter().map(|piece| &piece.heading).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn a_reader_that_is_two_files_behind_is_told_so() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let mut reader = reader(&log, None, None);
+    say(&log, "step 1 a", b"one\n").await;
+    reader.next().await.unwrap();
+    let lines = [
+        vec![b'x'; usize::try_from(MOST_BYTES).unwrap() - 1],
+        b"\n".to_vec(),
+    ]
+    .concat();
+    for _ in 0..3 {
+        log.append(&Arc::from("step 1 a"), &lines).unwrap();
+    }
+    let next = reader.next().await.unwrap();
+    assert!(next[0].text.contains("left out"), "{}", next[0].text.len());
+}
+
+#[tokio::test]
+async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
+    for _ in 0..2000 {
+        voice.hear(Source::Stdout, &line);
+    }
+    voice.close().await;
+    let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
+    assert!(
+        text.contains("bytes left out: they came faster"),
+        "{}",
+        text.len()
+    );
+    assert!(text.len() < 2 << 20);
+}

@@ -1,0 +1,129 @@
+//! Questions of runs to people: who has some open, what their answers do, and when it is too late for one.
+//!
+//! **Order.** An answer and what resumes the run are one commit, so that a crash leaves a run that waits, or one that has its answer.
+//! **Races.** Of two answers the first counts; the second is told that nothing is open. A question whose time is over is looked for every
+//! half second, together with files that cancel; an answer that comes before that look counts.
+
+use std::sync::Arc;
+
+use rye_core::error::with_sources;
+use rye_core::id::RunId;
+use rye_core::model::{Approval, ApprovalAnswer, Event, Run, RunEvent, SuspendReason};
+
+use super::{Error, Supervisor};
+use crate::journal::{self, Change, Refused, Why};
+use crate::port::{Resume, Settled};
+
+impl Supervisor {
+    /// Answers a question of the run `id`; one that is suspended for it resumes. Without an id the only open one is meant.
+    pub async fn answer(
+        &self,
+        id: &RunId,
+        asked: Option<&str>,
+        answer: ApprovalAnswer,
+    ) -> Result<Arc<Run>, Error> {
+        let run = self.live_run(id, "answered").await?;
+        let approval = open(&run, asked)?;
+        let unfit = |problem: String| Error::Params {
+            message: format!("run `{id}`: {problem}"),
+        };
+        if answer.approved {
+            let said = answer.answer.as_deref();
+            approval.check(said).map_err(unfit)?;
+        }
+        let answer = ApprovalAnswer {
+            id: Arc::clone(&approval.id),
+            ..answer
+        };
+        let waits = run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval);
+        if waits {
+            let resume = Resume {
+                by: answer.by.clone(),
+                approval: Some(Settled::Answered(answer)),
+                ..Resume::default()
+            };
+            return self.resume(id, resume).await;
+        }
+        // It is suspended for something else, or still has work in hand.
+        let event = RunEvent::ApprovalAnswered(answer).into();
+        match self.journal().commit(vec![Change::event(id, event)]).await {
+            Ok(committed) => self.journal().published(committed.ticket).await?,
+            Err(journal::Error::Refused(Refused {
+                why: Why::Illegal(_),
+                ..
+            })) => return Err(nothing_open(&run)),
+            Err(error) => return Err(error.into()),
+        }
+        self.run_of(id).await
+    }
+
+    /// Lets the runs among `live` go on whose question nobody answered in time.
+    pub(super) async fn expire_approvals(&self, live: &[Arc<Run>]) {
+        let now = self.journal().now();
+        let late = |run: &&Arc<Run>| {
+            let waits = run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval);
+            let mut open = run.approvals.open();
+            waits && open.any(|asked| asked.expires_at.is_some_and(|until| until <= now))
+        };
+        for run in live.iter().filter(late) {
+            let resume = Resume {
+                by: "the timeout of its node".to_owned(),
+                approval: Some(Settled::Expired),
+                ..Resume::default()
+            };
+            if let Err(error) = self.resume(&run.id, resume).await {
+                tracing::info!(run = %run.id, error = %with_sources(&error), "a question that nobody answered stays open");
+            }
+        }
+    }
+}
+
+/// The open question of `run` that `asked` names.
+fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
+    let mut open = run.approvals.open();
+    let named = |approval: &&Approval| asked.is_none_or(|asked| *approval.id == *asked);
+    let mut fitting = run.approvals.open().filter(named);
+    let found = fitting.next();
+    if fitting.next().is_some() {
+        let ids: Vec<&str> = open.map(|approval| &*approval.id).collect();
+        return Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!("it asks several things; name one: {}", ids.join(", ")),
+        });
+    }
+    match (found, asked, open.next()) {
+        (Some(approval), _, _) => Ok(approval),
+        (None, Some(asked), Some(other)) => Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!("it does not ask `{asked}`; `{}` is open", other.id),
+        }),
+        (None, _, _) => Err(nothing_open(run)),
+    }
+}
+
+fn nothing_open(run: &Run) -> Error {
+    Error::Unfit {
+        run: run.id.clone(),
+        problem: "it asks nothing that is open: it may have been answered, or the time is over"
+            .to_owned(),
+    }
+}
+
+/// The events by which the question is settled that `run` is suspended for. A run that waits for an answer resumes for nothing else.
+pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>, Error> {
+    let waits = run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval);
+    let asks = waits && run.approvals.open().next().is_some();
+    match settled {
+        Some(Settled::Answered(answer)) => {
+            Ok(vec![RunEvent::ApprovalAnswered(answer.clone()).into()])
+        }
+        None if asks => Err(Error::Unfit {
+            run: run.id.clone(),
+            problem: format!(
+                "it waits for an answer: `ryectl approve {id}` or `ryectl deny {id}` gives one",
+                id = run.id
+            ),
+        }),
+        Some(Settled::Expired) | None => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,180 @@
+//! What a step printed: shown where it failed, and as it comes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use rye_tests::{Outcome, World, until};
+
+/// A step that tells why it fails on stdout, and something else on stderr, as test runners do.
+const FAILS: &str = r#"start: test
+nodes:
+  test:
+    action: {item_id: rye/bash, params: {command: "echo '1 failed: test_login'; echo 'warning: deprecated' >&2; exit 3"}}
+    next: done
+  done: {type: return}"#;
+
+#[test]
+fn a_failed_step_shows_its_exit_code_and_the_last_lines_of_both_streams() {
+    let world = World::new();
+    world.graph("t/fails", FAILS);
+    let parts = [
+        "exit code 3",
+        "stdout:\n  1 failed: test_login",
+        "stderr:\n  warning: deprecated",
+    ];
+    let _told = world
+        .ryectl("run t/fails")
+        .run()
+        .code(1)
+        .tells(&parts)
+        .tells(&["node test: bash exited with code 3"]);
+    let listed = world.ryectl("ps --all --json").ok().json();
+    let run = listed[0]["run_id"].as_str().unwrap().to_owned();
+    for verb in ["get", "steps"] {
+        let _shown = world.ryectl(verb).arg(&run).ok().prints(&parts);
+    }
+    let error = &world.record(&run)["error"];
+    assert_eq!(error["exit_code"], 3, "{error}");
+    assert_eq!(error["class"], "permanent", "{error}");
+    assert_eq!(error["stdout_tail"], "1 failed: test_login", "{error}");
+    assert_eq!(error["stderr_tail"], "warning: deprecated", "{error}");
+    let page = format!(".ai/knowledge/agent/threads/t/fails/{run}.md");
+    let page = until("the page of the run", || {
+        std::fs::read_to_string(world.project().join(&page))
+            .ok()
+            .filter(|page| page.contains("error"))
+    });
+    assert!(page.contains("> 1 failed: test"), "{page}");
+    let last = &world.ryectl("state").arg(&run).ok().json()["_last_error"];
+    assert_eq!(last["code"], "tool_failed", "{last}");
+    assert_eq!(last["exit_code"], 3, "{last}");
+    assert_eq!(last["result"]["stdout"], "1 failed: test_login\n", "{last}");
+}
+
+#[test]
+fn a_word_in_what_a_command_printed_never_has_it_run_again() {
+    let world = World::new();
+    world.graph(
+        "t/word",
+        r#"start: test
+nodes:
+  test:
+    action: {item_id: rye/bash, params: {command: "echo x >>ran; echo 'connection refused, timeout' >&2; exit 1"}}"#,
+    );
+    let _failed = world.ryectl("run t/word").run().code(1);
+    assert_eq!(world.read("ran"), "x\n");
+}
+
+#[test]
+fn the_number_of_tries_of_a_node_is_the_only_bound() {
+    let world = World::new();
+    // The tool says itself that another try may help, so the shipped hook would try again.
+    world.python(
+        "t/flaky",
+        "open('ran', 'a').write('x')\nreturn {'success': False, 'error': 'busy', 'retryable': True}",
+    );
+    world.graph(
+        "t/never",
+        "start: a\nnodes:\n  a: {retry: {max: 0}, action: {item_id: t/flaky}}",
+    );
+    let _failed = world.ryectl("run t/never").run().code(1);
+    assert_eq!(world.read("ran"), "x");
+    world.graph(
+        "t/twice",
+        "start: a\nhooks: [{event: error, action: {retry: true, max_retries: 5}}]\nnodes:\n  a: {retry: 1, action: {item_id: t/flaky}}",
+    );
+    let _failed = world
+        .ryectl("run t/twice")
+        .run()
+        .code(1)
+        .tells(&["retry 1 in", "(by `retry` of the node)"]);
+    assert_eq!(world.read("ran"), "xxx");
+    world.graph(
+        "t/shipped",
+        "start: a\nhooks: [{id: mine, event: error, condition: {path: classification.retryable, op: eq, value: true}, action: {retry: true, max_retries: 1}}]\nnodes:\n  a: {action: {item_id: t/flaky}}",
+    );
+    let _failed = world
+        .ryectl("run t/shipped")
+        .run()
+        .code(1)
+        .tells(&["(by hook mine)"]);
+}
+
+/// The lines that `command` prints until it ends or `last` was one of them.
+fn lines_until(command: rye_tests::Ryectl, last: &str) -> Vec<String> {
+    let mut child = command
+        .into_command()
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let is_last = line == last;
+        lines.push(line);
+        if is_last {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    let _ended = child.wait().unwrap();
+    lines
+}
+
+#[test]
+fn lines_are_served_and_written_while_the_tool_runs() {
+    let world = World::new();
+    world.graph(
+        "t/slow",
+        r#"start: build
+nodes:
+  build:
+    type: foreach
+    over: [a, b]
+    parallel: true
+    action: {item_id: rye/bash, params: {command: "echo \"out $N\"; echo \"err $N\" >&2; until [ -e go ]; do sleep 0.01; done; echo \"last $N\"", env: {N: "${item}"}}}"#,
+    );
+    let run = world.start_run("t/slow");
+    let follow = world
+        .ryectl("logs --follow --node build --item 1")
+        .arg(&run);
+    let seen = lines_until(follow, "err b");
+    assert!(seen.contains(&"out b".to_owned()), "{seen:?}");
+    assert!(!seen.iter().any(|line| line.contains('a')), "{seen:?}");
+    let log = format!(".ai/state/threads/{run}/async.log");
+    let text = world.read(&log);
+    assert!(text.contains("== step 1 build[1] =="), "{text}");
+    assert!(!text.contains("last"), "{text}");
+    let follow = world.ryectl("logs -f").arg(&run).spawn();
+    world.write("go", "");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "completed", "{record}");
+    // The stream ends with the run, and holds its last lines.
+    let _followed = Outcome::of(follow).code(0).prints(&["last a", "last b"]);
+    let tail = world
+        .ryectl("logs --tail 1 --node build --item 0")
+        .arg(&run)
+        .ok();
+    assert_eq!(tail.stdout(), "last a\n");
+    let lines = world
+        .ryectl("logs --json --item 0")
+        .arg(&run)
+        .ok()
+        .json_lines();
+    assert_eq!(lines[0]["heading"], "step 1 build[0]", "{lines:?}");
+    let _unknown = world.ryectl("logs t-nothing-1-aaaaaaaaaa").run().code(3);
+}
+
+#[test]
+fn the_result_of_a_python_tool_is_no_line_of_output() {
+    let world = World::new();
+    world.python(
+        "t/speaks",
+        "import sys\nprint('to stderr', file=sys.stderr)\nreturn {'a': 1}",
+    );
+    let _done = world.ryectl("run t/speaks").ok();
+    let listed = world.ryectl("ps --all --json").ok().json();
+    let run = listed[0]["run_id"].as_str().unwrap();
+    let logged = world.ryectl("logs").arg(run).ok().stdout();
+    assert_eq!(logged, "== t/speaks ==\nto stderr\n");
+}
