@@ -184,13 +184,13 @@ fn nodes_that_cannot_mean_anything_are_errors_with_their_place() {
     let world = World::new();
     world.graph(
         "t/wrong",
-        r#"start: ask
+        r"start: ask
 nodes:
   ask:
     action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}
     next: rest
   rest: {type: wait, for: soon, next: b}
-  b: {type: parallel, branches: {}}"#,
+  b: {type: parallel, branches: {}}",
     );
     let found = world
         .ryectl("graph validate t/wrong --json")
