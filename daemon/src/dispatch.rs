@@ -1,7 +1,6 @@
 //! The one door to effects.
 //!
-//! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process → envelope
-//! (for the few native tools that a graph may call without a capability, the chain tells which they are, and comes first).
+//! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process → envelope.
 //! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
 //! returned as data, and a denial is a warning of the run as well. **Order.** Everything up to the plan is done before the call is
 //! announced, away from the runtime's workers and through the gate of the project; what is left is what each start needs anew.
@@ -25,7 +24,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::Certainty;
-use rye_core::model::{Failure, KillReceipt, Object, Printed, RunKind, Spec};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use serde_json::{Value, json};
@@ -204,20 +203,13 @@ impl Planner {
             }
         }
         let permitted = |item: &ItemRef| may(order.primary, item);
-        let open = may_be_open(order, item);
-        if !open {
-            permitted(item)?;
-        }
+        permitted(item)?;
         if item.kind == ItemKind::Directive {
             // The directive itself is looked at where its thread is admitted.
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
         let resolved = chain.insert(resolve().map_err(|error| unplanned(&error))?);
-        // A project's own item of that name is a tool as any other.
-        if open && !matches!(resolved.terminal, Terminal::Native(_)) {
-            permitted(item)?;
-        }
         if resolved.terminal == Terminal::Graph {
             // A graph checks its inputs itself, and takes control parameters beside them.
             return Ok(Found::Call(params));
@@ -425,15 +417,6 @@ fn timing(resolved: Duration, planned: Duration) -> Value {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Whether a graph may call `item` without a capability, if it turns out to be ours.
-fn may_be_open(order: &Order, item: &ItemRef) -> bool {
-    let native = native::find(&item.id).is_some_and(native::Tool::is_open_to_graphs);
-    native
-        && item.kind == ItemKind::Tool
-        && order.primary == Primary::Execute
-        && order.origin.spec.kind == RunKind::Graph
 }
 
 /// Resolves when a run that is to stop has waited long enough for the files of its project.

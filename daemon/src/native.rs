@@ -80,22 +80,6 @@ pub enum Process {
 }
 
 impl Tool {
-    /// Whether graphs may call it without a capability: it has no effect, and answers the run that calls and nobody else.
-    pub const fn is_open_to_graphs(self) -> bool {
-        match self {
-            Self::Control => true,
-            Self::Echo
-            | Self::Emitter
-            | Self::Orchestrator
-            | Self::Threads(_)
-            | Self::BudgetLedger
-            | Self::Processes(_)
-            | Self::Fetch
-            | Self::Sign
-            | Self::Files(_) => false,
-        }
-    }
-
     /// Whether `status` in its answer is that of a run it tells about, and not its own.
     pub const fn tells_of_runs(self) -> bool {
         match self {

@@ -139,7 +139,7 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
     let _refused = fill(1)
         .run()
         .code(5)
-        .prints_nothing()
+        .prints(&["\"reason\":\"exhausted\""])
         .tells(&["disk", "full"]);
     let record = |run: &Value| disk.ryectl("get --json").arg(id(run)).ok().json();
     assert_eq!(record(&before), before, "what is there can be read");

@@ -676,7 +676,10 @@ fn what_no_run_could_begin_with_is_a_finding_when_it_is_signed_too() {
     let _signed = world.ryectl("sign tool:t/new").ok();
     let out = world.ryectl("run t/new").run().code(2);
     let _told = out
-        .tells(&["`tool_type` must be `graph`", "write `tool_type: graph`"])
+        .tells(&[
+            "`tool_type`, line 2 must be `graph`",
+            "write `tool_type: graph`",
+        ])
         .does_not_tell("permissions");
 }
 

@@ -177,7 +177,8 @@ impl Case<'_> {
             .into_command()
             .output()
             .unwrap();
-        let Ok(envelope) = serde_json::from_slice::<Value>(&out.stdout) else {
+        let envelope = serde_json::from_slice::<Value>(&out.stdout).unwrap_or_default();
+        let Some(data) = envelope.get("data") else {
             let told = String::from_utf8_lossy(&out.stderr);
             let told = told.lines().next().unwrap_or_default().to_owned();
             let told = match self.runs.first() {
@@ -186,7 +187,6 @@ impl Case<'_> {
             };
             return Facts::from([("refused", json!(told))]);
         };
-        let data = &envelope["data"];
         if let Some(run) = data["graph_run_id"].as_str() {
             let record = self.world.record(run);
             return self.note(record, call);
@@ -195,7 +195,8 @@ impl Case<'_> {
             return our_findings(data);
         }
         // A single step is a run, and its answer does not say which.
-        let listed = self.world.ryectl("ps --all --json").ok().json();
+        let listed = self.world.ryectl("ps --all --json").within(&self.project);
+        let listed = listed.ok().json();
         let project = self.project.to_str().unwrap();
         let newest = listed.as_array().unwrap().iter().find(|run| {
             let id = run["run_id"].as_str().unwrap();
@@ -242,7 +243,12 @@ impl Case<'_> {
             }
             let output = ended.join().unwrap();
             let lines = String::from_utf8_lossy(&output.stderr).into_owned();
-            let run = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| json!(lines));
+            let run: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let run = if run.get("run_id").is_some() {
+                run
+            } else {
+                json!(lines)
+            };
             call.lines = Some(lines);
             run
         })
@@ -253,7 +259,8 @@ impl Case<'_> {
         until("the step that is to be cancelled", || {
             self.project.join(".stub/cancel").exists().then_some(())
         });
-        let runs = self.world.ryectl("ps --json").ok().json();
+        let runs = self.world.ryectl("ps --json").within(&self.project);
+        let runs = runs.ok().json();
         let item = format!("golden/{}", self.graph);
         let runs = runs.as_array().unwrap();
         let run = runs.iter().find(|run| run["item_id"] == item).unwrap();

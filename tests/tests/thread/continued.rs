@@ -63,7 +63,7 @@ fn a_thread_that_failed_goes_on_with_its_conversation_and_its_account() {
     // One that has completed continues only when something is said to it.
     let _refused = world
         .ryectl("resume")
-        .arg(&run)
+        .arg(id)
         .run()
         .code(5)
         .tells(&["it has completed", "--message TEXT"]);
