@@ -329,6 +329,26 @@ fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
     let run = world.start_run("t/g");
     let _ended = world.settled(&run);
     assert_eq!(peer.heard().len(), 1);
+    // Nor does a node repeat it that says nothing, or the hook that Rye comes with.
+    for (name, retry_of_node) in [("silent-node", "retry: 3, "), ("silent-hook", "")] {
+        let peer = Peer::new(vec![String::new(), ok("1")]);
+        tool(
+            &world,
+            name,
+            peer.address,
+            "effect: at_most_once",
+            "url: \"http://HOST/a\"\nmethod: POST",
+        );
+        let node = format!(
+            "  a: {{{retry_of_node}action: {{item_id: t/{name}}}, next: b}}\n  b: {{type: return}}"
+        );
+        let graph = format!("t/{name}-graph");
+        world.graph(&graph, &format!("start: a\nnodes:\n{node}"));
+        let run = world.start_run(&graph);
+        let run = world.settled(&run);
+        assert_eq!(run["status"], "suspended", "{run}");
+        assert_eq!(peer.heard().len(), 1);
+    }
     // Nothing was sent: nobody listens there.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
