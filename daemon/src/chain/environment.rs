@@ -83,10 +83,19 @@ fn declared(element: &Item) -> impl Iterator<Item = (&'static str, &Value)> {
 }
 
 /// The variables of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
     own: Vec<(&'static str, String)>,
+    /// What stands in variables that an element set, by their names: the values of others.
+    within: BTreeMap<OsString, Vec<OsString>>,
+}
+
+/// A text with the values of variables in it.
+pub(super) struct Expanded {
+    pub(super) text: OsString,
+    /// Each value that was put in, and each that this one was made of.
+    pub(super) values: Vec<OsString>,
 }
 
 /// Variables by which a caller could steer the loader, an interpreter or Rye itself.
@@ -194,6 +203,7 @@ impl Environment {
         Self {
             variables: offer.variables,
             own: OWN.into_iter().zip(values).collect(),
+            within: BTreeMap::new(),
         }
     }
 
@@ -215,7 +225,8 @@ impl Environment {
                     return Err(wrong("is not a name that an item may set"));
                 }
                 let value = self.expand(&value).map_err(|problem| wrong(&problem))?;
-                self.variables.insert(name.into(), value);
+                self.variables.insert(name.into(), value.text);
+                self.within.insert(name.into(), value.values);
                 set.push(name.clone());
             }
         }
@@ -223,8 +234,9 @@ impl Environment {
     }
 
     /// `text` with the variables it names in their place.
-    pub(super) fn expand(&self, text: &str) -> Result<OsString, String> {
+    pub(super) fn expand(&self, text: &str) -> Result<Expanded, String> {
         let mut expanded = OsString::new();
+        let mut values = Vec::new();
         let mut rest = text;
         while let Some((before, behind)) = rest.split_once("${") {
             expanded.push(before);
@@ -242,7 +254,12 @@ impl Environment {
                 .get(name)
                 .filter(|value| default.is_none() || !value.is_empty());
             match (known, default) {
-                (Some(value), _) => expanded.push(value),
+                (Some(value), _) => {
+                    expanded.push(&value);
+                    values.push(value);
+                    let within = self.within.get(OsStr::new(name));
+                    values.extend(within.into_iter().flatten().cloned());
+                }
                 (None, Some(default)) => expanded.push(default),
                 (None, None) => {
                     return Err(format!(
@@ -254,7 +271,10 @@ impl Environment {
             rest = after;
         }
         expanded.push(rest);
-        Ok(expanded)
+        Ok(Expanded {
+            text: expanded,
+            values,
+        })
     }
 
     /// The value of a variable as it is so far.
@@ -426,11 +446,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_sets_cannot_steer_the_shell() {
-        let mut environment = Environment {
-            variables: BTreeMap::new(),
-            own: Vec::new(),
+    fn a_text_tells_which_values_it_was_made_of() {
+        let set = |name: &str, value: &str| (name.into(), value.into());
+        let environment = Environment {
+            variables: [set("A", "abc"), set("B", "Bearer abc")].into(),
+            within: [("B".into(), vec!["abc".into()])].into(),
+            ..Environment::default()
         };
+        let expanded = environment.expand("<${B}> ${NO:-default} ${A}").unwrap();
+        assert_eq!(expanded.text, "<Bearer abc> default abc");
+        assert_eq!(expanded.values, ["Bearer abc", "abc", "abc"]);
+    }
+
+    #[test]
+    fn what_a_caller_sets_cannot_steer_the_shell() {
+        let mut environment = Environment::default();
         for name in [
             "BASH_ENV",
             "ENV",
