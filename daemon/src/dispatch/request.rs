@@ -141,11 +141,7 @@ fn request(
         if header.name.eq_ignore_ascii_case("content-type") && !has_body {
             continue;
         }
-        request = if header.is_secret {
-            request.secret_header(&header.name, &header.value)?
-        } else {
-            request.header(&header.name, &header.value)?
-        };
+        request = request.one_more(&header.name, &header.value, header.is_secret)?;
     }
     Ok(request)
 }
