@@ -88,6 +88,8 @@ pub struct RequestPlan {
     pub success: Vec<u16>,
     /// How long one attempt may take.
     pub timeout: Duration,
+    /// How long all of it may take, attempts and pauses, if whoever calls says so.
+    pub within: Option<Duration>,
     /// What no answer may give away; the longest first, for one may be a part of another.
     pub secrets: Vec<String>,
 }
@@ -170,6 +172,7 @@ impl Maker<'_> {
             at_most_once: self.chain.effect() == Some(Effect::AtMostOnce),
             success: self.success()?,
             timeout: self.settings.seconds("timeout")?.unwrap_or(DEFAULT_TIMEOUT),
+            within: None,
             secrets,
         })
     }
