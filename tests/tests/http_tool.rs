@@ -209,7 +209,7 @@ fn what_a_caller_gives_never_becomes_a_header_line_a_step_upwards_or_another_hos
         ),
         (
             "twice",
-            "url: \"http://HOST/\"\nheaders: {x-api-key: a}\nauth: {type: api_key, key: b}",
+            "url: \"http://HOST/\"\nheaders: {x-api-key: \"{trace}\"}\nauth: {type: api_key, key: b}",
             "`config.auth`",
         ),
         (

@@ -157,7 +157,7 @@ impl Maker<'_> {
     fn make(&self) -> Result<RequestPlan, Error> {
         let mut secrets = Vec::new();
         let mut headers = self.headers(&mut secrets)?;
-        headers.extend(self.auth(&headers, &mut secrets)?);
+        headers.extend(self.auth(&mut secrets)?);
         secrets.sort_by(|one: &String, other| (other.len(), other).cmp(&(one.len(), one)));
         secrets.dedup();
         let body = self.body(&mut headers)?;
@@ -325,7 +325,7 @@ impl Maker<'_> {
     }
 
     /// The header that `auth` stands for, which is none of `headers`.
-    fn auth(&self, headers: &[Header], secrets: &mut Vec<String>) -> Result<Option<Header>, Error> {
+    fn auth(&self, secrets: &mut Vec<String>) -> Result<Option<Header>, Error> {
         let Some(auth) = self.settings.map("auth")? else {
             return Ok(None);
         };
@@ -366,7 +366,8 @@ impl Maker<'_> {
             }
             _ => return Err(self.wrong("auth.type", "must be `bearer`, `api_key` or `basic`")),
         };
-        let mut others = headers.iter().map(|header| &header.name);
+        let headers = self.settings.map("headers")?.into_iter().flatten();
+        let mut others = headers.map(|(name, _)| name);
         if let Some(name) = others.find(|name| name.eq_ignore_ascii_case(&made.name)) {
             let field = format!("headers.{name}");
             return Err(self.wrong(&field, "is set by `config.auth`, too; drop one of them"));
