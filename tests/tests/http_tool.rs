@@ -102,9 +102,12 @@ fn call(world: &World, name: &str, params: &Value) -> Outcome {
 #[test]
 fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
     let world = World::new();
-    world.write(".env", "EXAMPLE_TOKEN=s3cret-t0ken\nOTHER=0ther/s3cret\n");
+    world.write(
+        ".env",
+        "EXAMPLE_TOKEN=s3cret-t0ken\nOTHER=0ther/s3cret\nINNER=1nner.s3cret\n",
+    );
     let echo = ok(
-        r#"{"said": "Bearer s3cret\u002dt0ken", "0ther\/s3cret": "Token 0ther/s3cret", "n": 1}"#,
+        r#"{"said": "Bearer s3cret\u002dt0ken", "0ther\/s3cret": "Token 0ther/s3cret", "deep": "1nner.s3cret", "n": 1}"#,
     );
     let peer = Peer::new(vec![echo, ok("[]")]);
     tool(
@@ -113,7 +116,7 @@ fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
         peer.address,
         "",
         "method: POST\nurl: \"http://HOST/v1/items/{id}?fixed=1\"\nquery: {q: \"{q}\", tags: \"{tags}\", limit: 5}\n\
-         headers: {X-Trace: \"{trace}\", X-Fixed: a, Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\",\n  X-Other: \"Token ${OTHER}\"}\n\
+         headers: {X-Trace: \"{trace}\", X-Fixed: a, Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\",\n  X-Other: \"Token ${OTHER}\",\n  X-Deep: \"${DEEP}\"}\nenv: {DEEP: \"Deep ${INNER}\"}\n\
          body: {title: \"{title}\", tags: \"{tags}\", deep: [\"{q}\", {x: \"{trace}\"}]}\n\
          auth: {type: bearer, token: \"${EXAMPLE_TOKEN}\"}",
     );
@@ -123,7 +126,7 @@ fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
     assert_eq!(envelope["data"]["status_code"], 200);
     assert_eq!(
         envelope["data"]["body"],
-        json!({"said": "Bearer [redacted]", "[redacted]": "[redacted]", "n": 1})
+        json!({"said": "Bearer [redacted]", "[redacted]": "[redacted]", "deep": "[redacted]", "n": 1})
     );
     assert_eq!(
         envelope["data"]["headers"]["content-type"],
