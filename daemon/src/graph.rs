@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rye_core::cas::InputScope;
 use rye_core::definition::Graph;
 use rye_core::machine::Call;
-use rye_core::model::Run;
+use rye_core::model::{Effect, Run};
 use rye_core::policy::Policy;
 use rye_core::walker::{CostSource, Walker};
 
@@ -78,6 +78,10 @@ impl Kind for GraphRun {
 
     async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {
         attend::look_up(self, run, calls).await
+    }
+
+    fn effect(plan: &Planned) -> Option<Effect> {
+        plan.stricter()
     }
 
     async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {

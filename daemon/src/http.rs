@@ -114,25 +114,36 @@ impl Request {
         })
     }
 
-    /// With the header `name`, which everybody may see.
-    pub fn header(self, name: &str, value: &str) -> Result<Self, Failure> {
-        self.with(name, value, false)
-    }
-
-    /// With the header `name`, which is never shown. The copy that is sent is not wiped.
-    pub fn secret_header(self, name: &str, value: &str) -> Result<Self, Failure> {
-        self.with(name, value, true)
-    }
-
-    fn with(mut self, name: &str, value: &str, secret: bool) -> Result<Self, Failure> {
-        let bad = |what: &str| Failure::Unsendable(format!("{what} of the header `{name}`"));
-        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_error| bad("the name"))?;
-        let mut value =
-            HeaderValue::from_str(value).map_err(|_error| bad("a character in the value"))?;
-        value.set_sensitive(secret);
-        self.headers.append(key, value);
+    /// With the header `name`, which everybody may see, in the place of one of that name.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Self, Failure> {
+        let (name, value) = checked(name, value, false)?;
+        self.headers.insert(name, value);
         Ok(self)
     }
+
+    /// With the header `name`, which is never shown, in the place of one of that name. The copy that is sent is not wiped.
+    pub fn secret_header(mut self, name: &str, value: &str) -> Result<Self, Failure> {
+        let (name, value) = checked(name, value, true)?;
+        self.headers.insert(name, value);
+        Ok(self)
+    }
+
+    /// With one more header `name`, beside those of that name.
+    pub fn one_more(mut self, name: &str, value: &str, is_secret: bool) -> Result<Self, Failure> {
+        let (name, value) = checked(name, value, is_secret)?;
+        self.headers.append(name, value);
+        Ok(self)
+    }
+}
+
+/// A header; one that is a secret is never shown.
+fn checked(name: &str, value: &str, is_secret: bool) -> Result<(HeaderName, HeaderValue), Failure> {
+    let bad = |what: &str| Failure::Unsendable(format!("{what} of the header `{name}`"));
+    let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_error| bad("the name"))?;
+    let mut value =
+        HeaderValue::from_str(value).map_err(|_error| bad("a character in the value"))?;
+    value.set_sensitive(is_secret);
+    Ok((key, value))
 }
 
 /// Bodies are as secret as what they were made of.

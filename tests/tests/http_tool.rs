@@ -102,8 +102,13 @@ fn call(world: &World, name: &str, params: &Value) -> Outcome {
 #[test]
 fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
     let world = World::new();
-    world.write(".env", "EXAMPLE_TOKEN=s3cret-t0ken\n");
-    let echo = ok(r#"{"said": "Bearer s3cret-t0ken", "n": 1}"#);
+    world.write(
+        ".env",
+        "EXAMPLE_TOKEN=s3cret-t0ken\nOTHER=0ther/s3cret\nINNER=1nner.s3cret\n",
+    );
+    let echo = ok(
+        r#"{"said": "Bearer s3cret\u002dt0ken", "0ther\/s3cret": "Token 0ther/s3cret", "deep": "1nner.s3cret", "n": 1}"#,
+    );
     let peer = Peer::new(vec![echo, ok("[]")]);
     tool(
         &world,
@@ -111,7 +116,7 @@ fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
         peer.address,
         "",
         "method: POST\nurl: \"http://HOST/v1/items/{id}?fixed=1\"\nquery: {q: \"{q}\", tags: \"{tags}\", limit: 5}\n\
-         headers: {X-Trace: \"{trace}\", X-Fixed: a, Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\"}\n\
+         headers: {X-Trace: \"{trace}\", X-Fixed: a, Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\",\n  X-Other: \"Token ${OTHER}\",\n  X-Deep: \"${DEEP}\"}\nenv: {DEEP: \"Deep ${INNER}\"}\n\
          body: {title: \"{title}\", tags: \"{tags}\", deep: [\"{q}\", {x: \"{trace}\"}]}\n\
          auth: {type: bearer, token: \"${EXAMPLE_TOKEN}\"}",
     );
@@ -121,7 +126,7 @@ fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
     assert_eq!(envelope["data"]["status_code"], 200);
     assert_eq!(
         envelope["data"]["body"],
-        json!({"said": "Bearer [redacted]", "n": 1})
+        json!({"said": "Bearer [redacted]", "[redacted]": "[redacted]", "deep": "[redacted]", "n": 1})
     );
     assert_eq!(
         envelope["data"]["headers"]["content-type"],
@@ -206,6 +211,16 @@ fn what_a_caller_gives_never_becomes_a_header_line_a_step_upwards_or_another_hos
             "`${NO_SUCH}`",
         ),
         (
+            "twice",
+            "url: \"http://HOST/\"\nheaders: {x-api-key: \"{trace}\"}\nauth: {type: api_key, key: b}",
+            "`config.auth`",
+        ),
+        (
+            "auth-header",
+            "url: \"http://HOST/\"\nauth: {type: api_key, key: b, header: Content-Length}",
+            "auth.header",
+        ),
+        (
             "misspelt",
             "url: \"http://HOST/\"\nhedaers: {}",
             "did you mean `headers`?",
@@ -259,6 +274,20 @@ fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
     );
     let out = call(&world, "post", &json!({})).code(0).json();
     assert_eq!(out["data"]["status_code"], 302);
+    // One that asks for the same request again is followed, unless that may be sent once only.
+    let moved = answer("307 Temporary Redirect", "Location: /b\r\n", "");
+    let peer = Peer::new(vec![moved.clone(), ok("3"), moved]);
+    let config = "method: POST\nurl: \"http://HOST/a\"\nbody: {n: 1}";
+    tool(&world, "again", peer.address, "", config);
+    let out = call(&world, "again", &json!({})).code(0).json();
+    assert_eq!(out["data"]["body"], json!(3));
+    assert!(peer.heard()[1].ends_with("\r\n\r\n{\"n\":1}"));
+    tool(&world, "once", peer.address, "effect: at_most_once", config);
+    let out = call(&world, "once", &json!({})).code(0).json();
+    assert_eq!(
+        (out["data"]["status_code"].clone(), peer.heard().len()),
+        (json!(307), 3)
+    );
     let endless = Peer::new(vec![to("/a"); 9]);
     tool(
         &world,
@@ -329,6 +358,26 @@ fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
     let run = world.start_run("t/g");
     let _ended = world.settled(&run);
     assert_eq!(peer.heard().len(), 1);
+    // Nor does a node repeat it that says nothing, or the hook that Rye comes with.
+    for (name, retry_of_node) in [("silent-node", "retry: 3, "), ("silent-hook", "")] {
+        let peer = Peer::new(vec![String::new(), ok("1")]);
+        tool(
+            &world,
+            name,
+            peer.address,
+            "effect: at_most_once",
+            "url: \"http://HOST/a\"\nmethod: POST",
+        );
+        let node = format!(
+            "  a: {{{retry_of_node}action: {{item_id: t/{name}}}, next: b}}\n  b: {{type: return}}"
+        );
+        let graph = format!("t/{name}-graph");
+        world.graph(&graph, &format!("start: a\nnodes:\n{node}"));
+        let run = world.start_run(&graph);
+        let run = world.settled(&run);
+        assert_eq!(run["status"], "suspended", "{run}");
+        assert_eq!(peer.heard().len(), 1);
+    }
     // Nothing was sent: nobody listens there.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -390,6 +439,23 @@ fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
     );
     let _failed = call(&world, "tls", &json!({})).code(1);
     drop(silent);
+}
+
+#[test]
+fn the_time_of_a_node_bounds_the_attempts_of_a_call_with_their_pauses() {
+    let world = World::new();
+    let busy = || answer("503 Service Unavailable", "Retry-After: 60\r\n", "");
+    let peer = Peer::new(vec![busy(), busy(), ok("1")]);
+    let config = "url: \"http://HOST/a\"\nretry: {max_attempts: 3}";
+    tool(&world, "busy", peer.address, "", config);
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {timeout: 1, action: {item_id: t/busy}, next: b}\n  b: {type: return}",
+    );
+    let run = world.start_run("t/g");
+    let run = world.settled(&run);
+    assert_eq!(run["error"]["code"], "timeout", "{run}");
+    assert_eq!(peer.heard().len(), 1);
 }
 
 #[test]

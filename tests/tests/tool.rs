@@ -393,3 +393,26 @@ fn a_script_tool_of_bash_gets_its_params_on_stdin() {
         .ok();
     assert_eq!(out.json()["data"], json!({"a": [1]}));
 }
+
+#[test]
+fn a_tool_that_is_made_at_most_once_suspends_the_run_if_it_vanishes_whatever_its_node_says() {
+    let world = World::new();
+    world.tool(
+        "t/once.yaml",
+        "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\nname: once\n\
+         description: \"Vanishes.\"\neffect: at_most_once\nconfig: {script: \"echo run >> ran; kill -9 $$\"}\n",
+    );
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {retry: 3, action: {item_id: t/once}, next: b}\n  b: {type: return}",
+    );
+    let run = world.start_run("t/g");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "suspended", "{record}");
+    let ran = || fs::read_to_string(world.project().join("ran")).unwrap();
+    assert_eq!(ran(), "run\n");
+    let resume = world.ryectl("resume --uncertain a=done").arg(&run);
+    let _resumed = resume.run().code(0);
+    assert_eq!(world.settled(&run)["status"], "completed");
+    assert_eq!(ran(), "run\n");
+}

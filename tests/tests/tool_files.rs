@@ -306,7 +306,7 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
     // Stands for uv: tells how it was called, and what it was given to run.
-    let uv = world.write("uv", "#!/bin/sh\nprintf '{\"args\": \"%s\", \"file\": \"%s\"}' \"$*\" \"$(grep -c requires-python \"$5\")\"\n");
+    let uv = world.write("uv", "#!/bin/sh\nprintf '{\"args\": \"%s\", \"file\": \"%s\"}' \"$*\" \"$(grep -c requires-python \"$6\")\"\n");
     fs::set_permissions(&uv, fs::Permissions::from_mode(0o755)).unwrap();
     let _daemon = world.start(&format!("interpreters: {{RYE_UV: {}}}\n", uv.display()));
     world.tool(
@@ -316,9 +316,10 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     );
     let out = execute(&world, "t/needs").code(0).json();
     let project = world.project().display().to_string();
-    let args =
-        format!("run --quiet --no-project --script /proc/self/fd/3 --project-path {project}");
+    let args = format!(
+        "run --no-config --quiet --no-project --script /proc/self/fd/3 --project-path {project}"
+    );
     assert_eq!(out["data"]["args"], args);
-    // It was handed what was signed.
+    // It was handed what was signed, and no unsigned `uv.toml` of the project says what it installs.
     assert_eq!(out["data"]["file"], "1");
 }

@@ -111,7 +111,7 @@ pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Ex
                     report.node_count
                 ));
                 output.note(
-                    "what is in flight at a crash runs again, with the same RYE_IDEMPOTENCY_KEY; a node with `effect: at_most_once` does not",
+                    "what is in flight at a crash runs again, with the same RYE_IDEMPOTENCY_KEY; a node or a tool with `effect: at_most_once` does not",
                 );
             }
         }

@@ -132,7 +132,7 @@ pub struct Call {
     pub key: String,
     /// What running it a second time would mean.
     pub effect: Effect,
-    /// Whether nobody has said so: then what its item says of itself counts, once it is looked up.
+    /// Whether what its item says of itself counts, once it is looked up: nobody has said so, or not as strictly as that may.
     pub undeclared: bool,
     /// Whether a result of the same inputs may stand in for it.
     pub caching: Caching,

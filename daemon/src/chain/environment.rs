@@ -83,10 +83,19 @@ fn declared(element: &Item) -> impl Iterator<Item = (&'static str, &Value)> {
 }
 
 /// The variables of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
     own: Vec<(&'static str, String)>,
+    /// What stands in variables that an element set, by their names: the values of others.
+    within: BTreeMap<OsString, Vec<OsString>>,
+}
+
+/// A text with the values of variables in it.
+pub(super) struct Expanded {
+    pub(super) text: OsString,
+    /// Each value that was put in, and each that this one was made of.
+    pub(super) values: Vec<OsString>,
 }
 
 /// Variables by which a caller could steer the loader, an interpreter or Rye itself.
@@ -98,26 +107,36 @@ fn is_protected(name: &str) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
+/// Variables by which a shell is made to run, or to take for its own, what its command line does not say.
+fn steers_shell(name: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "BASHOPTS",
+        "BASH_ENV",
+        "BASH_LOADABLES_PATH",
+        "CDPATH",
+        "ENV",
+        "GLOBIGNORE",
+        "IFS",
+        "PROMPT_COMMAND",
+        "PS4",
+        "SHELLOPTS",
+    ];
+    name.starts_with("BASH_FUNC_") || NAMES.contains(&name)
+}
+
 /// Variables that no `.env` may set. It is the one file of a project that counts without a signature, so it holds data:
 /// a name that is known to make a program load or start something else has no place in it. There is no list of all
 /// such names; this one has those of the runtimes, of the shell and of the tools that scripts call most.
 fn is_steering(name: &str) -> bool {
-    const NAMES: [&str; 38] = [
-        "BASHOPTS",
-        "BASH_ENV",
-        "BASH_LOADABLES_PATH",
+    const NAMES: [&str; 32] = [
         "BROWSER",
-        "CDPATH",
         "CLASSPATH",
         "CURL_HOME",
         "DOTNET_STARTUP_HOOKS",
         "EDITOR",
-        "ENV",
         "GLIBC_TUNABLES",
-        "GLOBIGNORE",
         "GNUPGHOME",
         "HOME",
-        "IFS",
         "JAVA_TOOL_OPTIONS",
         "JDK_JAVA_OPTIONS",
         "LESSCLOSE",
@@ -125,26 +144,27 @@ fn is_steering(name: &str) -> bool {
         "LOCPATH",
         "MAKEFLAGS",
         "MANPAGER",
+        "NODE_COMPILE_CACHE",
+        "NODE_EXTRA_CA_CERTS",
         "NODE_OPTIONS",
         "NODE_PATH",
+        "NODE_REPL_EXTERNAL_MODULE",
+        "NODE_TLS_REJECT_UNAUTHORIZED",
         "PAGER",
         "PHPRC",
-        "PROMPT_COMMAND",
-        "PS4",
         "SHELL",
-        "SHELLOPTS",
         "SSH_ASKPASS",
         "SUDO_ASKPASS",
         "TAR_OPTIONS",
+        "TMPDIR",
         "VISUAL",
         "WGETRC",
-        "XDG_CONFIG_HOME",
         "ZDOTDIR",
         "_JAVA_OPTIONS",
     ];
-    const PREFIXES: [&str; 11] = [
-        "BASH_FUNC_",
+    const PREFIXES: [&str; 14] = [
         "DYLD_",
+        "ESBUILD_",
         "GCONV_",
         "GIT_",
         "LUA_",
@@ -153,9 +173,13 @@ fn is_steering(name: &str) -> bool {
         "PERL",
         "PIP_",
         "RUBY",
+        "TSX_",
+        "UV_",
+        "XDG_",
         "npm_config_",
     ];
     is_protected(name)
+        || steers_shell(name)
         || NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -179,6 +203,7 @@ impl Environment {
         Self {
             variables: offer.variables,
             own: OWN.into_iter().zip(values).collect(),
+            within: BTreeMap::new(),
         }
     }
 
@@ -200,7 +225,8 @@ impl Environment {
                     return Err(wrong("is not a name that an item may set"));
                 }
                 let value = self.expand(&value).map_err(|problem| wrong(&problem))?;
-                self.variables.insert(name.into(), value);
+                self.variables.insert(name.into(), value.text);
+                self.within.insert(name.into(), value.values);
                 set.push(name.clone());
             }
         }
@@ -208,8 +234,9 @@ impl Environment {
     }
 
     /// `text` with the variables it names in their place.
-    pub(super) fn expand(&self, text: &str) -> Result<OsString, String> {
+    pub(super) fn expand(&self, text: &str) -> Result<Expanded, String> {
         let mut expanded = OsString::new();
+        let mut values = Vec::new();
         let mut rest = text;
         while let Some((before, behind)) = rest.split_once("${") {
             expanded.push(before);
@@ -227,7 +254,12 @@ impl Environment {
                 .get(name)
                 .filter(|value| default.is_none() || !value.is_empty());
             match (known, default) {
-                (Some(value), _) => expanded.push(value),
+                (Some(value), _) => {
+                    expanded.push(&value);
+                    values.push(value);
+                    let within = self.within.get(OsStr::new(name));
+                    values.extend(within.into_iter().flatten().cloned());
+                }
                 (None, Some(default)) => expanded.push(default),
                 (None, None) => {
                     return Err(format!(
@@ -239,7 +271,10 @@ impl Environment {
             rest = after;
         }
         expanded.push(rest);
-        Ok(expanded)
+        Ok(Expanded {
+            text: expanded,
+            values,
+        })
     }
 
     /// The value of a variable as it is so far.
@@ -259,7 +294,7 @@ impl Environment {
 
     /// A variable the caller of `rye/bash` asks for.
     pub(super) fn set_by_caller(&mut self, name: &str, value: &str) -> Result<(), String> {
-        if !is_name(name) || is_protected(name) {
+        if !is_name(name) || is_protected(name) || steers_shell(name) {
             return Err(format!("`{name}` is not a name that a caller may set"));
         }
         if value.contains('\0') {
@@ -389,6 +424,16 @@ mod tests {
             ("GIT_SSH_COMMAND=evil", None),
             ("OPENSSL_CONF=/evil.cnf", None),
             ("NODE_ENV=production", Some(("NODE_ENV", "production"))),
+            ("NODE_COMPILE_CACHE=/evil", None),
+            ("NODE_REPL_EXTERNAL_MODULE=/evil.js", None),
+            ("NODE_EXTRA_CA_CERTS=/evil.pem", None),
+            ("NODE_TLS_REJECT_UNAUTHORIZED=0", None),
+            ("UV_INDEX_URL=https://evil", None),
+            ("TSX_TSCONFIG_PATH=/evil.json", None),
+            ("ESBUILD_BINARY_PATH=/evil", None),
+            ("XDG_CONFIG_HOME=/evil", None),
+            ("XDG_CACHE_HOME=/evil", None),
+            ("TMPDIR=/evil", None),
             ("1A=x", None),
             ("no equals sign", None),
         ] {
@@ -398,5 +443,43 @@ mod tests {
                 .map(|(name, value)| (name.as_str(), value.as_str()));
             assert_eq!(found, expected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_text_tells_which_values_it_was_made_of() {
+        let set = |name: &str, value: &str| (name.into(), value.into());
+        let environment = Environment {
+            variables: [set("A", "abc"), set("B", "Bearer abc")].into(),
+            within: [("B".into(), vec!["abc".into()])].into(),
+            ..Environment::default()
+        };
+        let expanded = environment.expand("<${B}> ${NO:-default} ${A}").unwrap();
+        assert_eq!(expanded.text, "<Bearer abc> default abc");
+        assert_eq!(expanded.values, ["Bearer abc", "abc", "abc"]);
+    }
+
+    #[test]
+    fn what_a_caller_sets_cannot_steer_the_shell() {
+        let mut environment = Environment::default();
+        for name in [
+            "BASH_ENV",
+            "ENV",
+            "SHELLOPTS",
+            "BASHOPTS",
+            "PS4",
+            "IFS",
+            "PROMPT_COMMAND",
+            "BASH_FUNC_ls",
+            "BASH_LOADABLES_PATH",
+            "CDPATH",
+            "GLOBIGNORE",
+            "PATH",
+            "LD_PRELOAD",
+        ] {
+            let refused = environment.set_by_caller(name, "x").unwrap_err();
+            assert!(refused.contains("a caller may set"), "{name}: {refused}");
+        }
+        environment.set_by_caller("NAME", "x").unwrap();
+        assert_eq!(environment.into_vec(), [("NAME".into(), "x".into())]);
     }
 }

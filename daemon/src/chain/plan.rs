@@ -129,9 +129,7 @@ pub fn plan(
         }
         Terminal::Http => {
             let mut plan = http(chain, &params, origin, offer, trace)?;
-            if let Some(timeout) = timeout {
-                plan.timeout = plan.timeout.min(timeout);
-            }
+            plan.within = timeout;
             Ok(Plan::Http(Box::new(plan)))
         }
         Terminal::Process => {

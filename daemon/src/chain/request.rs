@@ -26,6 +26,10 @@ const AUTH_KEYS: [&str; 6] = ["type", "token", "key", "header", "user", "passwor
 const RETRY_KEYS: [&str; 2] = ["max_attempts", "backoff"];
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
+/// Headers that say how a message is sent, and are no business of a tool.
+const OWN_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
+const NOT_SET: &str = "is not a header that a tool may set";
+
 /// Most attempts of one call.
 const MOST_ATTEMPTS: u64 = 10;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -84,7 +88,9 @@ pub struct RequestPlan {
     pub success: Vec<u16>,
     /// How long one attempt may take.
     pub timeout: Duration,
-    /// What no answer may give away.
+    /// How long all of it may take, attempts and pauses, if whoever calls says so.
+    pub within: Option<Duration>,
+    /// What no answer may give away; the longest first, for one may be a part of another.
     pub secrets: Vec<String>,
 }
 
@@ -152,6 +158,8 @@ impl Maker<'_> {
         let mut secrets = Vec::new();
         let mut headers = self.headers(&mut secrets)?;
         headers.extend(self.auth(&mut secrets)?);
+        secrets.sort_by(|one: &String, other| (other.len(), other).cmp(&(one.len(), one)));
+        secrets.dedup();
         let body = self.body(&mut headers)?;
         let (attempts, backoff) = self.retry()?;
         Ok(RequestPlan {
@@ -164,6 +172,7 @@ impl Maker<'_> {
             at_most_once: self.chain.effect() == Some(Effect::AtMostOnce),
             success: self.success()?,
             timeout: self.settings.seconds("timeout")?.unwrap_or(DEFAULT_TIMEOUT),
+            within: None,
             secrets,
         })
     }
@@ -278,12 +287,11 @@ impl Maker<'_> {
         let mut headers = Vec::new();
         for (name, template) in self.settings.map("headers")?.into_iter().flatten() {
             let field = format!("headers.{name}");
-            let own = ["host", "content-length", "transfer-encoding", "connection"];
-            if !is_token(name) || own.contains(&name.to_ascii_lowercase().as_str()) {
-                return Err(self.wrong(&field, "is not a header that a tool may set"));
+            if !may_be_set(name) {
+                return Err(self.wrong(&field, NOT_SET));
             }
             if let Some(text) = template.as_str().filter(|text| text.contains("${")) {
-                let value = self.secret(&field, text)?;
+                let value = self.secret(&field, text, secrets)?;
                 headers.push(header(name, &value, true));
                 secrets.push(value);
                 continue;
@@ -300,20 +308,23 @@ impl Maker<'_> {
         Ok(headers)
     }
 
-    /// `text` with the variables it names.
-    fn secret(&self, field: &str, text: &str) -> Result<String, Error> {
+    /// `text` with the variables it names. The value of each is one of the `secrets`: an answer may tell it alone.
+    fn secret(&self, field: &str, text: &str, secrets: &mut Vec<String>) -> Result<String, Error> {
         let wrong = |problem: &str| self.wrong(field, problem);
-        let value = self
+        let expanded = self
             .environment
             .expand(text)
             .map_err(|problem| wrong(&problem))?;
+        let value = expanded.text.into_string().ok();
         let value = value
-            .into_string()
-            .ok()
-            .filter(|value| is_header_value(value));
-        value.ok_or_else(|| wrong("comes to what no header can hold"))
+            .filter(|value| is_header_value(value))
+            .ok_or_else(|| wrong("comes to what no header can hold"))?;
+        let values = expanded.values.into_iter();
+        secrets.extend(values.filter_map(|value| value.into_string().ok()));
+        Ok(value)
     }
 
+    /// The header that `auth` stands for, which is none of `headers`.
     fn auth(&self, secrets: &mut Vec<String>) -> Result<Option<Header>, Error> {
         let Some(auth) = self.settings.map("auth")? else {
             return Ok(None);
@@ -321,39 +332,46 @@ impl Maker<'_> {
         if let Some(element) = self.settings.setter("auth") {
             close_keys(element, "config.auth", auth, &AUTH_KEYS)?;
         }
-        let text = |key: &str| -> Result<String, Error> {
+        let mut text = |key: &str| -> Result<String, Error> {
             let field = format!("auth.{key}");
             let text = auth.get(key).and_then(Value::as_str);
             let text = text.ok_or_else(|| self.wrong(&field, "must be a text"))?;
-            self.secret(&field, text)
+            let value = self.secret(&field, text, secrets)?;
+            // A user is known to many, unless it is the value of a variable.
+            if key != "user" {
+                secrets.push(value.clone());
+            }
+            Ok(value)
         };
         let made = match auth.get("type").and_then(Value::as_str) {
             Some("bearer") => {
                 let token = text("token")?;
-                let made = header("Authorization", &format!("Bearer {token}"), true);
-                secrets.push(token);
-                made
+                header("Authorization", &format!("Bearer {token}"), true)
             }
             Some("api_key") => {
                 let key = text("key")?;
                 let name = auth.get("header").and_then(Value::as_str);
                 let name = name.unwrap_or("X-API-Key");
-                if !is_token(name) {
-                    return Err(self.wrong("auth.header", "is no name of a header"));
+                if !may_be_set(name) {
+                    return Err(self.wrong("auth.header", NOT_SET));
                 }
-                let made = header(name, &key, true);
-                secrets.push(key);
-                made
+                header(name, &key, true)
             }
             Some("basic") => {
                 let (user, password) = (text("user")?, text("password")?);
                 let pair = BASE64.encode(format!("{user}:{password}"));
                 let made = header("Authorization", &format!("Basic {pair}"), true);
-                secrets.extend([password, pair]);
+                secrets.push(pair);
                 made
             }
             _ => return Err(self.wrong("auth.type", "must be `bearer`, `api_key` or `basic`")),
         };
+        let headers = self.settings.map("headers")?.into_iter().flatten();
+        let mut others = headers.map(|(name, _)| name);
+        if let Some(name) = others.find(|name| name.eq_ignore_ascii_case(&made.name)) {
+            let field = format!("headers.{name}");
+            return Err(self.wrong(&field, "is set by `config.auth`, too; drop one of them"));
+        }
         Ok(Some(made))
     }
 
@@ -468,6 +486,11 @@ fn is_token(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || is_sign(byte))
+}
+
+/// Whether a tool may set the header `name`.
+fn may_be_set(name: &str) -> bool {
+    is_token(name) && !OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str())
 }
 
 fn is_header_value(value: &str) -> bool {

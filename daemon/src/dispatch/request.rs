@@ -1,14 +1,18 @@
 //! Calls of other hosts: the attempts of one call, the redirects it follows, and what its answer comes to.
 //!
 //! **Never** goes to another origin than the one of the tool, and never sends an at-most-once request a second time once it may have
-//! arrived. **Failure.** An answer that is no success is a failure with the answer as its data.
+//! arrived: not as a further attempt, nor because a redirect asks for it. **Never** hands on a secret of the request that an answer
+//! repeats. **Failure.** An answer that is no success is a failure with the answer as its data.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rye_core::expr::parse_json;
 use rye_core::machine::Certainty;
 use rye_core::model::{Effect, Failure, Object};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{Unsuccessful, Work};
 use crate::chain::{Backoff, RequestPlan};
@@ -43,48 +47,70 @@ pub(super) async fn call(
     let client = cx.services.providers.client().await.map_err(|error| {
         Failure::permanent("executor_not_found", rye_core::error::with_sources(&error))
     })?;
-    let at_most_once = plan.at_most_once || cx.effect == Effect::AtMostOnce;
-    let mut attempt = 1;
-    loop {
-        let tried = tokio::select! {
-            tried = tokio::time::timeout(plan.timeout, exchange(&plan, &client, work)) => tried,
-            () = cx.stop.due() => return Err(stopped(work)),
-        };
-        let (ended, wait) = match tried {
-            Ok(Ok(answered)) => {
-                work.certainty = Certainty::Known;
-                let wait = may_pass(answered.status)
-                    .then(|| asked_wait(&answered))
-                    .flatten();
-                let again = may_pass(answered.status);
-                (judge(&plan, &answered), again.then_some(wait))
-            }
-            Ok(Err(failure)) => {
-                let again = is_transient(&failure);
-                (Err(failed(&failure).into()), again.then_some(None))
-            }
-            Err(_elapsed) => (Err(timed_out(plan.timeout).into()), Some(None)),
-        };
-        let nothing_sent = work.certainty == Certainty::NeverStarted;
-        let Some(asked) =
-            wait.filter(|_| attempt < plan.attempts && (nothing_sent || !at_most_once))
-        else {
-            return ended;
-        };
-        let pause = asked
-            .unwrap_or_else(|| pause(plan.backoff, attempt))
-            .min(LONGEST_WAIT);
-        tokio::select! {
-            () = task::sleep(Some(pause)) => {}
-            () = cx.stop.due() => return Err(stopped(work)),
+    let plan = Arc::new(RequestPlan {
+        at_most_once: plan.at_most_once || cx.effect == Effect::AtMostOnce,
+        ..plan
+    });
+    let cut_off = tokio::select! {
+        biased;
+        called = attempts(&plan, &client, work) => return called,
+        () = cx.stop.due() => CutOff::Stopped,
+        () = task::sleep(plan.within) => CutOff::Late,
+    };
+    let failure = match cut_off {
+        CutOff::Stopped => {
+            work.stopped = true;
+            Failure::permanent("stopped", "stopped on request")
         }
-        attempt += 1;
-    }
+        CutOff::Late => {
+            let mut failure = timed_out(plan.within.unwrap_or_default());
+            failure
+                .message
+                .push_str(" (more with `timeout` of the node)");
+            failure
+        }
+    };
+    Err(failure.into())
 }
 
-fn stopped(work: &mut Work) -> Box<Unsuccessful> {
-    work.stopped = true;
-    Failure::permanent("stopped", "stopped on request").into()
+/// Why a call did not come to its end.
+enum CutOff {
+    Stopped,
+    Late,
+}
+
+async fn attempts(
+    plan: &Arc<RequestPlan>,
+    client: &Client,
+    work: &mut Work,
+) -> Result<Value, Box<Unsuccessful>> {
+    for attempt in 1.. {
+        let tried = timeout(plan.timeout, exchange(plan, client, work)).await;
+        let wait = match &tried {
+            Ok(Ok(answered)) => {
+                work.certainty = Certainty::Known;
+                may_pass(answered.status).then(|| asked_wait(answered))
+            }
+            Ok(Err(failure)) => is_transient(failure).then_some(None),
+            Err(_elapsed) => Some(None),
+        };
+        let nothing_sent = work.certainty == Certainty::NeverStarted;
+        let is_repeated = attempt < plan.attempts && (nothing_sent || !plan.at_most_once);
+        let Some(asked) = wait.filter(|_| is_repeated) else {
+            return match tried {
+                Ok(Ok(answered)) => {
+                    let plan = Arc::clone(plan);
+                    let read = move || judge(&plan, &answered);
+                    task::blocking("read an answer", read).await
+                }
+                Ok(Err(failure)) => Err(failed(&failure).into()),
+                Err(_elapsed) => Err(timed_out(plan.timeout).into()),
+            };
+        };
+        let pause = asked.unwrap_or_else(|| pause(plan.backoff, attempt));
+        task::sleep(Some(pause.min(LONGEST_WAIT))).await;
+    }
+    unreachable!("the number of attempts is bounded")
 }
 
 /// One request, with the redirects that stay at the origin of the tool.
@@ -109,7 +135,7 @@ async fn exchange(
             }
         };
         let next = if redirects < MOST_REDIRECTS {
-            followed(&answer, method, &url)
+            followed(plan, &answer, method, &url)
         } else {
             None
         };
@@ -141,18 +167,18 @@ fn request(
         if header.name.eq_ignore_ascii_case("content-type") && !has_body {
             continue;
         }
-        request = if header.is_secret {
-            request.secret_header(&header.name, &header.value)?
-        } else {
-            request.header(&header.name, &header.value)?
-        };
+        request = request.one_more(&header.name, &header.value, header.is_secret)?;
     }
     Ok(request)
 }
 
-/// Where `answer` sends us, if that is at the same origin and means the same request; and whether its body goes along.
-fn followed(answer: &Answer, method: &str, from: &Url) -> Option<(Url, bool)> {
+/// Where `answer` sends us, if that is at the same origin and means the same request; and whether its body goes along. What may be
+/// sent once only is not sent to another place either.
+fn followed(plan: &RequestPlan, answer: &Answer, method: &str, from: &Url) -> Option<(Url, bool)> {
     let keeps_body = match (answer.status(), method) {
+        (307 | 308, method) if plan.at_most_once && !matches!(method, "GET" | "HEAD") => {
+            return None;
+        }
         (307 | 308, _) | (301 | 302, "GET" | "HEAD") => true,
         (303, _) => method == "HEAD",
         _ => return None,
@@ -175,16 +201,13 @@ async fn whole(answer: Answer) -> Result<Answered, http::Failure> {
 
 /// What the tool gets, and whether that is a success.
 fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccessful>> {
-    let shown = |text: String| {
-        let secrets = plan
-            .secrets
-            .iter()
-            .filter(|secret| secret.len() >= SHORTEST_SECRET);
-        secrets.fold(text, |text, secret| text.replace(secret, "[redacted]"))
-    };
+    let secrets = plan.secrets.iter().map(String::as_str);
+    let secrets: Vec<&str> = secrets
+        .filter(|secret| secret.len() >= SHORTEST_SECRET)
+        .collect();
     let mut headers = Object::new();
     for (name, value) in &answered.headers {
-        let value = shown(value.clone());
+        let value = redacted(value, &secrets).unwrap_or_else(|| value.clone());
         match headers.get_mut(name) {
             Some(Value::String(before)) => *before = format!("{before}, {value}"),
             _ => {
@@ -197,8 +220,7 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
         let message = format!("the answer is encoded as {encoding}, which was not asked for");
         return Err(Failure::permanent("http_failed", message).into());
     }
-    let text = shown(String::from_utf8_lossy(&answered.body).into_owned());
-    let body = rye_core::expr::parse_json(&text).unwrap_or(Value::String(text));
+    let body = shown(&String::from_utf8_lossy(&answered.body), &secrets);
     let status = answered.status;
     let data = json!({"status_code": status, "headers": headers, "body": body});
     if plan.is_success(status) {
@@ -215,6 +237,60 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
         },
         data,
     }))
+}
+
+/// The body `text` without the `secrets`: they are looked for in what JSON says, however it spells it.
+fn shown(text: &str, secrets: &[&str]) -> Value {
+    if let Ok(mut body) = parse_json(text) {
+        redact(&mut body, secrets);
+        return body;
+    }
+    // What is JSON to others, and is not taken for it here, is a text, of which they may read a secret.
+    if let Ok(mut body) = serde_json::from_str::<Value>(text)
+        && redact(&mut body, secrets)
+    {
+        return body.to_string().into();
+    }
+    redacted(text, secrets).map_or_else(|| text.into(), Value::String)
+}
+
+/// Takes `secrets` out of all texts, keys and numbers in `value`, and answers whether there were any.
+fn redact(value: &mut Value, secrets: &[&str]) -> bool {
+    let shown = match value {
+        Value::Null | Value::Bool(_) => None,
+        Value::Number(number) => redacted(&number.to_string(), secrets),
+        Value::String(text) => redacted(text, secrets),
+        Value::Array(list) => {
+            let found = list.iter_mut().map(|entry| redact(entry, secrets));
+            return found.fold(false, |any, found| any | found);
+        }
+        Value::Object(map) => {
+            let mut any = false;
+            for (key, mut entry) in std::mem::take(map) {
+                let shown = redacted(&key, secrets);
+                any |= redact(&mut entry, secrets) | shown.is_some();
+                map.insert(shown.unwrap_or(key), entry);
+            }
+            return any;
+        }
+    };
+    let is_found = shown.is_some();
+    if let Some(shown) = shown {
+        *value = shown.into();
+    }
+    is_found
+}
+
+/// `text` without the `secrets`; `None` if it holds none.
+fn redacted(text: &str, secrets: &[&str]) -> Option<String> {
+    let mut shown = None;
+    for secret in secrets {
+        let text = shown.as_deref().unwrap_or(text);
+        if text.contains(secret) {
+            shown = Some(text.replace(secret, "[redacted]"));
+        }
+    }
+    shown
 }
 
 fn failed(failure: &http::Failure) -> Failure {
@@ -262,4 +338,35 @@ fn pause(backoff: Backoff, attempt: u32) -> Duration {
         Backoff::Exponential => 1_u64 << (attempt - 1).min(6),
     };
     Duration::from_secs(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_taken_out_of_a_body_however_json_spells_it() {
+        let secrets = ["Bearer ab/cd-é1", "ab/cd-é1", "123456"];
+        for (body, expected) in [
+            (
+                r#"{"a": ["x ab\/cd-\u00e91"]}"#,
+                json!({"a": ["x [redacted]"]}),
+            ),
+            (r#"{"\u0061b/cd-é1": 1}"#, json!({"[redacted]": 1})),
+            (r#""Bearer \u0061b/cd-é1.""#, json!("[redacted].")),
+            ("[123456, 12345]", json!(["[redacted]", 12345])),
+            (
+                "Bearer ab/cd-é1 or ab/cd-é1",
+                json!("[redacted] or [redacted]"),
+            ),
+            (
+                r#"{"a": 1, "a": "ab\/cd-é1"}"#,
+                json!(r#"{"a":"[redacted]"}"#),
+            ),
+            (r#"{"a": 1, "a": "ab"}"#, json!(r#"{"a": 1, "a": "ab"}"#)),
+            (r#"{"a": null, "b": 1.5}"#, json!({"a": null, "b": 1.5})),
+        ] {
+            assert_eq!(shown(body, &secrets), expected, "{body}");
+        }
+    }
 }

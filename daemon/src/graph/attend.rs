@@ -14,10 +14,11 @@ use rye_core::cas::NodeInput;
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
 use rye_core::machine::{Call, CallOutcome, Certainty};
-use rye_core::model::{Failure, Run, Slot};
+use rye_core::model::{Effect, Failure, Run, Slot};
 use serde_json::{Value, json};
 
 use super::GraphRun;
+use crate::chain::Chain;
 use crate::children::{self, Child, Lookup, answered, failure_of};
 use crate::drive::{Ended, Job, RunContext};
 use crate::services::{Prepared, Reply, Services, TraceMode};
@@ -38,6 +39,20 @@ pub(super) enum Carrier {
 pub(super) struct Planned {
     carrier: Carrier,
     node_input_hash: Option<String>,
+}
+
+impl Planned {
+    /// What a tool says of a second execution, where that is stricter than anything a node leaves unsaid.
+    pub(super) fn stricter(&self) -> Option<Effect> {
+        match &self.carrier {
+            Carrier::Effect(prepared) => prepared
+                .chain
+                .as_ref()
+                .and_then(Chain::effect)
+                .filter(|effect| *effect == Effect::AtMostOnce),
+            Carrier::Child(_) => None,
+        }
+    }
 }
 
 /// Finds out what each of `calls` needs, in their order. Nothing is committed and nothing begins here.

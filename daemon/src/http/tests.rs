@@ -41,7 +41,10 @@ async fn events_come_as_they_are_sent() {
     })
     .await;
     let request = to(address, PATIENCE).secret_header("x-api-key", "k3y");
-    let request = request.unwrap().header("x-version", "7").unwrap();
+    let request = request.unwrap().header("x-version", "6").unwrap();
+    let request = request.header("x-version", "7").unwrap();
+    let request = request.one_more("x-list", "1", false).unwrap();
+    let request = request.one_more("x-list", "2", false).unwrap();
     assert!(!format!("{request:?}").contains("k3y"), "{request:?}");
     let answer = client().send(request).await.unwrap();
     assert_eq!(answer.status(), 200);
@@ -54,7 +57,10 @@ async fn events_come_as_they_are_sent() {
     assert!(
         request.starts_with("POST /v1 HTTP/1.1\r\n")
             && request.contains("x-api-key: k3y\r\n")
-            && request.contains("x-version: 7\r\n"),
+            && request.contains("x-version: 7\r\n")
+            && !request.contains("x-version: 6\r\n")
+            && request.contains("x-list: 1\r\n")
+            && request.contains("x-list: 2\r\n"),
         "{request}"
     );
     let rest = format!("{}0\r\n\r\n", chunk(" 2\n\n"));

@@ -314,7 +314,7 @@ impl Walker {
                 params,
                 key: self.key(&step.node, step.visit, Some(item), None),
                 effect: node.effect,
-                undeclared: false,
+                undeclared: node.effect != Effect::AtMostOnce,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,
@@ -368,7 +368,9 @@ impl Walker {
         let Some((step, node)) = self.at_hand(&graph, now) else {
             return;
         };
-        if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
+        let attempt = step.items().and_then(|items| items.running.get(&item));
+        let effect = attempt.map_or(node.effect, |attempt| attempt.effect);
+        if effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
             return;
         }
         let parts = Parts::of(&node.work);
@@ -450,8 +452,13 @@ impl Walker {
             .results()
             .map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)))
             .collect();
+        let effect = if items.failures().any(|(_, done, _)| done.unknown) {
+            Effect::AtMostOnce
+        } else {
+            node.effect
+        };
         let failure = if self.gives_up(parts) {
-            Some(item_failure(items, step, node.effect))
+            Some(item_failure(items, step, effect))
         } else if self.next_item().is_some() {
             Some((memory_exceeded(&self.memory), Certainty::Known))
         } else {
@@ -468,7 +475,7 @@ impl Walker {
         };
         let result = Arc::new(result);
         if let Some((failure, certainty)) = failure {
-            let repeat = Repeat::of(node.effect, &failure, certainty);
+            let repeat = Repeat::of(effect, &failure, certainty);
             return self.fail(now, step, failure, &result, repeat, events);
         }
         let mut collect = Vars::default();

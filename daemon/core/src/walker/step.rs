@@ -87,7 +87,7 @@ impl Walker {
                 params,
                 key: self.key(&step.node, step.visit, None, None),
                 effect: node.effect,
-                undeclared: false,
+                undeclared: node.effect != Effect::AtMostOnce,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,
@@ -209,12 +209,13 @@ impl Walker {
         let Some((step, node)) = self.at_hand(&graph, now) else {
             return;
         };
-        if node.effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
+        let effect = step.effect().unwrap_or(node.effect);
+        if effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
             // It stays in flight; the next turn suspends the run.
             return;
         }
         if let Some(failure) = &answer.failure {
-            let repeat = Repeat::of(node.effect, failure, answer.certainty);
+            let repeat = Repeat::of(effect, failure, answer.certainty);
             return self.fail(now, &step, failure.clone(), &answer.result, repeat, events);
         }
         match self.assign(node, Some(&answer.result), step.now, Vars::default()) {
@@ -235,7 +236,7 @@ impl Walker {
                 self.step_done(now, &step, done, Some(&answer.result), events);
             }
             Err(failure) => {
-                let repeat = Repeat::of_done(node.effect);
+                let repeat = Repeat::of_done(effect);
                 self.fail(now, &step, failure, &answer.result, repeat, events);
             }
         }

@@ -21,8 +21,8 @@ use crate::definition;
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::machine::{Certainty, Observe as _};
 use crate::model::{
-    AttemptId, Budget, Extent, GraphSource, Left, Limits, Object, RunKind, Spec, StartFrom, Status,
-    SuspendReason, Verdict,
+    AttemptId, Budget, Effect, Extent, GraphSource, Left, Limits, Object, RunKind, Spec, StartFrom,
+    Status, SuspendReason, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
 
@@ -127,7 +127,7 @@ fn answered(result: Value) -> CallOutcome {
 }
 
 /// A tool that answers with its parameters. `fail: why` makes it fail, `below: n` only while `n` is less; `end: never` and
-/// `end: unknown` say how sure that is, `again: true` that it may pass.
+/// `end: unknown` say how sure that is, `again: true` that it may pass. With `once` it says that it is at-most-once.
 fn echo(call: &Call) -> CallOutcome {
     let result = Value::Object(call.params.clone());
     let spared = call
@@ -228,8 +228,11 @@ impl Stage {
             match self.walker.next(at) {
                 Move::Query(_, query) => match *query {},
                 Move::Note(events) => self.note(events),
-                Move::Call(events, call) => {
+                Move::Call(events, mut call) => {
                     self.note(events);
+                    if call.undeclared && call.params.contains_key("once") {
+                        call.effect = Effect::AtMostOnce;
+                    }
                     let announced = self.walker.start(at, &call, None, None);
                     self.note(announced);
                     self.calls.push(Call::clone(&call));

@@ -24,7 +24,9 @@ use crate::expr::Vars;
 use crate::id::{Name, RunId};
 use crate::model::attempt::attempt_name;
 use crate::model::chunks::Chunks;
-use crate::model::{Attempt, Failure, Outcome, Round, Slot, Spec, SuppressedError, Unknown};
+use crate::model::{
+    Attempt, Effect, Failure, Outcome, Round, Slot, Spec, SuppressedError, Unknown,
+};
 
 /// What a graph run has done, and where it stands.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -290,6 +292,14 @@ impl Step {
         match &self.work {
             StepWork::Items(items) | StepWork::NeverStarted(Some(items)) => Some(items),
             StepWork::Action(_) | StepWork::NeverStarted(None) | StepWork::Waits(_) => None,
+        }
+    }
+
+    /// What a second execution of its action would mean, as the attempt on record says.
+    pub const fn effect(&self) -> Option<Effect> {
+        match &self.work {
+            StepWork::Action(attempt) => Some(attempt.effect),
+            StepWork::NeverStarted(_) | StepWork::Items(_) | StepWork::Waits(_) => None,
         }
     }
 }

@@ -179,3 +179,69 @@ fn nobody_says_what_becomes_of_a_running_attempt() {
     });
     assert!(stage.walker.observe(now(1), &verdict).is_err());
 }
+
+#[test]
+fn a_tool_that_is_made_at_most_once_is_not_repeated_by_a_node_that_says_nothing() {
+    let action = |params: &str| {
+        let config = format!(
+            "
+  start: a
+  nodes:
+    a: {{action: {{item_id: rye/core/echo, params: {{once: 1, {params}}}}}, retry: 3}}
+  hooks: [{{id: again, event: error, action: {{retry: true, max_retries: 3}}}}]
+"
+        );
+        Stage::of(&config, run(json!({}), None))
+    };
+    let mut lost = action("fail: lost, end: unknown");
+    assert_eq!(lost.play(), Rest::Suspended);
+    let mut crashed = action("x: 1");
+    crashed.call();
+    crashed.crash();
+    assert_eq!(crashed.settle(), Rest::Suspended);
+    for stage in [&lost, &crashed] {
+        let why = stage.why_suspended();
+        assert_eq!(why.reason, SuspendReason::Uncertain);
+        assert_eq!(
+            (&why.uncertain[..], stage.calls.len()),
+            (&["a".to_owned()][..], 1)
+        );
+    }
+    let mut refused = action("fail: refused");
+    assert_eq!(refused.play(), Rest::Ended);
+    assert_eq!(refused.calls.len(), 1, "it had begun");
+    assert!(
+        refused.run().unknown()[0].once,
+        "nor does a run above repeat it"
+    );
+    let mut never = action("fail: closed, end: never, again: true");
+    assert_eq!(never.play(), Rest::Ended);
+    assert_eq!(never.calls.len(), 4, "nothing had begun");
+}
+
+#[test]
+fn a_branch_whose_tool_is_made_at_most_once_is_not_repeated_with_its_node() {
+    let parallel = |once: &str| {
+        let config = format!(
+            "
+  start: both
+  nodes:
+    both:
+      type: parallel
+      retry: 1
+      branches:
+        lost: {{item_id: rye/core/echo, params: {{{once}}}}}
+        other: {{item_id: rye/core/echo, params: {{fail: other}}}}
+"
+        );
+        Stage::of(&config, run(json!({}), None))
+    };
+    let mut failed = parallel("once: 1, fail: gone");
+    assert_eq!(failed.play(), Rest::Ended);
+    let items = failed.items();
+    let times = items.iter().filter(|item| **item == 0).count();
+    assert_eq!((times, items.len()), (1, 2), "{items:?}");
+    let mut lost = parallel("once: 1, fail: lost, end: unknown");
+    assert_eq!(lost.play(), Rest::Suspended);
+    assert_eq!(lost.why_suspended().uncertain, ["both[lost]"]);
+}
