@@ -1,10 +1,11 @@
 //! How far the journal has got, and who waits for it: a position that only grows, or a failure that is final.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use rye_core::id::Lsn;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// Why the journal gave up. Nothing is answered after it; the daemon ends its processes and exits.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -20,71 +21,116 @@ pub enum Failure {
     Closed,
 }
 
-#[derive(Debug, Clone, Default)]
+/// A position that tasks and threads wait for. Each task is woken once, when its position is reached: a thousand that wait for later
+/// ones do not notice a step.
+pub(super) struct Watermark {
+    reached: Mutex<Reached>,
+    /// Wakes threads.
+    changed: Condvar,
+    /// The failure once more: who waits for that alone is not woken by each step forward.
+    failed: watch::Sender<Option<Failure>>,
+}
+
 struct Reached {
     lsn: Lsn,
     failure: Option<Failure>,
+    /// Tasks that wait, by position; the number tells those of one position apart.
+    waiting: BTreeMap<(Lsn, u64), oneshot::Sender<()>>,
+    /// Numbers those who wait.
+    next: u64,
 }
 
-/// A position that tasks and threads wait for.
-pub(super) struct Watermark {
-    reached: watch::Sender<Reached>,
-    /// The failure once more: who waits for that alone is not woken by each step forward.
-    failed: watch::Sender<Option<Failure>>,
-    /// Held while threads look and begin to wait, so that no wake-up is lost.
-    gate: Mutex<()>,
-    changed: Condvar,
+impl Reached {
+    /// Whether `lsn` is reached; `None` as long as it may still be.
+    fn judge(&self, lsn: Lsn) -> Option<Result<(), Failure>> {
+        if self.lsn >= lsn {
+            return Some(Ok(()));
+        }
+        self.failure.clone().map(Err)
+    }
+}
+
+/// A task that waits; it leaves its place when it does so no more.
+struct Waiting<'a> {
+    mark: &'a Watermark,
+    place: (Lsn, u64),
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        lock(&self.mark.reached).waiting.remove(&self.place);
+    }
 }
 
 impl Watermark {
     pub(super) fn new(lsn: Lsn) -> Self {
         Self {
-            reached: watch::Sender::new(Reached { lsn, failure: None }),
-            failed: watch::Sender::new(None),
-            gate: Mutex::new(()),
+            reached: Mutex::new(Reached {
+                lsn,
+                failure: None,
+                waiting: BTreeMap::new(),
+                next: 0,
+            }),
             changed: Condvar::new(),
+            failed: watch::Sender::new(None),
         }
     }
 
     pub(super) fn get(&self) -> Lsn {
-        self.reached.borrow().lsn
+        lock(&self.reached).lsn
     }
 
     pub(super) fn failure(&self) -> Option<Failure> {
-        self.reached.borrow().failure.clone()
+        self.failed.borrow().clone()
     }
 
     pub(super) fn advance(&self, lsn: Lsn) {
-        self.reached
-            .send_modify(|reached| reached.lsn = reached.lsn.max(lsn));
-        self.wake_threads();
+        let called = {
+            let mut reached = lock(&self.reached);
+            reached.lsn = reached.lsn.max(lsn);
+            let later = reached.waiting.split_off(&(lsn.next(), 0));
+            std::mem::replace(&mut reached.waiting, later)
+        };
+        self.wake(called);
     }
 
     /// The first failure stays.
     pub(super) fn fail(&self, failure: Failure) {
-        self.reached.send_modify(|reached| {
-            let first = reached.failure.get_or_insert(failure);
-            self.failed.send_replace(Some(first.clone()));
-        });
-        self.wake_threads();
+        let called = {
+            let mut reached = lock(&self.reached);
+            let first = reached.failure.get_or_insert(failure).clone();
+            self.failed.send_replace(Some(first));
+            std::mem::take(&mut reached.waiting)
+        };
+        self.wake(called);
     }
 
-    fn wake_threads(&self) {
-        // Whoever looked before has begun to wait when this has passed; woken behind the gate, it need not wait for that too.
-        drop(lock(&self.gate));
+    /// Not under the lock, which is the first thing that who is woken will want.
+    fn wake(&self, called: BTreeMap<(Lsn, u64), oneshot::Sender<()>>) {
         self.changed.notify_all();
+        for waiting in called.into_values() {
+            // It may wait no more.
+            let _gone = waiting.send(());
+        }
     }
 
     pub(super) async fn reach(&self, lsn: Lsn) -> Result<(), Failure> {
-        let mut receiver = self.reached.subscribe();
-        let reached = receiver
-            .wait_for(|reached| reached.lsn >= lsn || reached.failure.is_some())
-            .await;
-        match reached {
-            Ok(reached) if reached.lsn >= lsn => Ok(()),
-            Ok(reached) => Err(reached.failure.clone().unwrap_or(Failure::Closed)),
-            Err(_) => Err(Failure::Closed),
-        }
+        let (call, called) = oneshot::channel();
+        let waiting = {
+            let mut reached = lock(&self.reached);
+            if let Some(judged) = reached.judge(lsn) {
+                return judged;
+            }
+            let place = (lsn, reached.next);
+            reached.next += 1;
+            reached.waiting.insert(place, call);
+            Waiting { mark: self, place }
+        };
+        // Nobody drops what calls but who calls.
+        let _called = called.await;
+        drop(waiting);
+        let judged = lock(&self.reached).judge(lsn);
+        judged.unwrap_or(Err(Failure::Closed))
     }
 
     pub(super) async fn failed(&self) -> Failure {
@@ -97,18 +143,12 @@ impl Watermark {
 
     /// For threads of our own. Blocks.
     pub(super) fn reach_blocking(&self, lsn: Lsn) -> Result<(), Failure> {
-        let mut gate = lock(&self.gate);
+        let mut reached = lock(&self.reached);
         loop {
-            {
-                let reached = self.reached.borrow();
-                if reached.lsn >= lsn {
-                    return Ok(());
-                }
-                if let Some(failure) = &reached.failure {
-                    return Err(failure.clone());
-                }
+            match reached.judge(lsn) {
+                Some(judged) => return judged,
+                None => reached = self.changed.wait(reached).expect(POISON),
             }
-            gate = self.changed.wait(gate).expect(POISON);
         }
     }
 }
@@ -124,4 +164,57 @@ pub(super) const POISON: &str = "a lock is poisoned only by a panic, which ends 
 /// Locks; a poisoned lock means a thread of the journal panicked inside, so what it guards is not to be trusted.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect(POISON)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_waits_for_its_own_position_and_leaves_no_trace() {
+        let mark = Watermark::new(Lsn(1));
+        assert!(mark.reach(Lsn(1)).now_or_never().unwrap().is_ok());
+        let mut second = Box::pin(mark.reach(Lsn(2)));
+        let mut twin = Box::pin(mark.reach(Lsn(2)));
+        let mut third = Box::pin(mark.reach(Lsn(3)));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(twin.as_mut().now_or_never().is_none());
+        assert!(third.as_mut().now_or_never().is_none());
+        mark.advance(Lsn(2));
+        assert_eq!(lock(&mark.reached).waiting.len(), 1);
+        assert!(second.now_or_never().unwrap().is_ok());
+        assert!(twin.now_or_never().unwrap().is_ok());
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(third);
+        assert!(lock(&mark.reached).waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_failure_ends_every_wait_but_for_what_is_reached() {
+        let mark = Watermark::new(Lsn(1));
+        let mut waits = Box::pin(mark.reach(Lsn(2)));
+        assert!(waits.as_mut().now_or_never().is_none());
+        mark.fail(Failure::Panicked("writer"));
+        mark.fail(Failure::Closed);
+        let failed = |end: Option<Result<(), Failure>>| {
+            matches!(end, Some(Err(Failure::Panicked("writer"))))
+        };
+        assert!(failed(waits.now_or_never()));
+        assert!(failed(mark.reach(Lsn(9)).now_or_never()));
+        assert!(failed(Some(mark.reach_blocking(Lsn(2)))));
+        assert!(mark.reach_blocking(Lsn(1)).is_ok());
+    }
+
+    #[test]
+    fn a_thread_waits_until_its_position_is_reached() {
+        let mark = Watermark::new(Lsn(1));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| mark.reach_blocking(Lsn(3)));
+            mark.advance(Lsn(2));
+            mark.advance(Lsn(3));
+            assert!(waits.join().unwrap().is_ok());
+        });
+    }
 }
