@@ -11,7 +11,7 @@
 //!
 //! **Order.** What has happened (facts) and what is to happen next (a plan) are one commit. A plan is drawn up on a copy of the
 //! machine, which replaces the machine once the plan is committed; one that is refused leaves no trace, and what is in flight
-//! does not notice. Each attempt is a task of its own, which waits itself until the commit that announces it is durable (unless
+//! does not notice. The attempts that a commit announces are a task of their own, which waits itself until that commit is durable (unless
 //! the run is `relaxed`, and the effect may be repeated); the driver waits for no sync but the first and the last. That this life
 //! of the daemon owns the run is durable before the machine is asked for its first move.
 //!
@@ -409,21 +409,14 @@ impl<'a, K: Kind> Drive<'a, K> {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
         };
-        for planned in plan.calls {
-            let ticket = planned.waits(strict).then_some(announced.ticket);
+        let durable = attempt::announced(&self.services, announced.ticket);
+        let attempts = plan.calls.into_iter().map(|planned| {
+            let durable = planned.waits(strict).then(|| durable.clone());
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
-            let (services, kind) = (Arc::clone(&self.services), Arc::clone(&self.kind));
-            let attempt = attempt(
-                services,
-                kind,
-                self.stop.clone(),
-                planned,
-                ticket,
-                unless,
-                reports,
-            );
-            self.attempts.spawn(attempt.in_current_span());
-        }
+            let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
+            attempt(kind, stop, planned, durable, unless, reports).in_current_span()
+        });
+        self.attempts.spawn_together(attempts.collect());
         Ok(true)
     }
 

@@ -8,7 +8,9 @@ use std::future::Future;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -91,32 +93,71 @@ impl Scope {
     }
 }
 
-/// Tasks of one owner that each hand over a result. Dropping it aborts those that are left.
+/// Work of one owner, of which each piece hands over a result. Dropping it aborts what is left.
 pub struct Group<T> {
-    tasks: JoinSet<T>,
+    tasks: JoinSet<()>,
+    /// Pieces whose result was not handed out yet.
+    open: usize,
+    results: mpsc::UnboundedReceiver<T>,
+    teller: mpsc::UnboundedSender<T>,
 }
 
 impl<T: Send + 'static> Group<T> {
-    /// No tasks yet.
+    /// No work yet.
     pub fn new() -> Self {
+        let (teller, results) = mpsc::unbounded_channel();
         Self {
             tasks: JoinSet::new(),
+            open: 0,
+            results,
+            teller,
         }
     }
 
-    /// Starts a task.
-    pub fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
-        self.tasks.spawn(task);
+    /// Starts a piece of work.
+    pub fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
+        self.spawn_together(vec![work]);
     }
 
-    /// What the next task that ends came to; `None` when there are none. A panic in a task is a panic here. Cancel safe.
+    /// Starts pieces of work as one task: what makes many of them ready wakes it once, and the owner once.
+    pub fn spawn_together<F>(&mut self, work: Vec<F>)
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        if work.is_empty() {
+            return;
+        }
+        self.open += work.len();
+        let teller = self.teller.clone();
+        self.tasks.spawn(async move {
+            let mut work: FuturesUnordered<F> = work.into_iter().collect();
+            while let Some(result) = work.next().await {
+                // The owner may be gone, and this task with it.
+                let _gone = teller.send(result);
+            }
+        });
+    }
+
+    /// What the next piece that ends came to; `None` when there are none. A panic in one is a panic here. Cancel safe.
     pub async fn next(&mut self) -> Option<T> {
-        self.tasks.join_next().await.map(result)
+        while self.open > 0 {
+            tokio::select! {
+                biased;
+                Some(result) = self.results.recv() => {
+                    self.open -= 1;
+                    return Some(result);
+                }
+                Some(ended) = self.tasks.join_next() => joined(ended),
+            }
+        }
+        None
     }
 
-    /// The same, of a task that has ended already.
+    /// The same, of a piece that has ended already.
     pub fn try_next(&mut self) -> Option<T> {
-        self.tasks.try_join_next().map(result)
+        let result = self.results.try_recv().ok()?;
+        self.open -= 1;
+        Some(result)
     }
 }
 
@@ -129,14 +170,14 @@ impl<T: Send + 'static> Default for Group<T> {
 impl<T> fmt::Debug for Group<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group")
-            .field("tasks", &self.tasks.len())
+            .field("open", &self.open)
             .finish_non_exhaustive()
     }
 }
 
-fn result<T>(joined: Result<T, tokio::task::JoinError>) -> T {
-    match joined {
-        Ok(result) => result,
+fn joined(ended: Result<(), tokio::task::JoinError>) {
+    match ended {
+        Ok(()) => {}
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => unreachable!("a task of a group is aborted only together with the group"),
     }
@@ -245,5 +286,40 @@ mod tests {
                 }
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn what_ends_together_is_handed_out_together_and_only_once() {
+        let mut group = Group::new();
+        let (begin, begun) = tokio::sync::watch::channel(false);
+        let piece = |number: u32| {
+            let mut begun = begun.clone();
+            async move {
+                begun.wait_for(|begun| *begun).await.unwrap();
+                number
+            }
+        };
+        group.spawn_together((0..3).map(piece).collect());
+        group.spawn(async { 9 });
+        assert_eq!(group.next().await, Some(9));
+        assert_eq!(group.try_next(), None);
+        begin.send_replace(true);
+        let mut ended = vec![group.next().await.unwrap()];
+        ended.extend(std::iter::from_fn(|| group.try_next()));
+        ended.sort_unstable();
+        assert_eq!(ended, [0, 1, 2]);
+        assert_eq!(group.next().await, None);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "on purpose")]
+    async fn a_panic_of_one_piece_is_one_of_the_owner() {
+        let mut group = Group::<()>::new();
+        let pieces = [true, false].map(|panics| async move {
+            assert!(!panics, "on purpose");
+            std::future::pending().await
+        });
+        group.spawn_together(Vec::from(pieces));
+        let _never = group.next().await;
     }
 }

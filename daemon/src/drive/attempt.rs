@@ -1,10 +1,12 @@
-//! One attempt: a task of its own, from its announcement to its end.
+//! One attempt, from its announcement to its end, beside its driver.
 //!
 //! Nothing the driver waits for keeps its output, its timeouts or a request to stop from being looked after.
 
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use rye_core::machine::Call;
 use rye_core::model::{KillReceipt, Slot};
 use tokio::sync::mpsc;
@@ -44,23 +46,33 @@ impl<S> fmt::Debug for Reports<S> {
     }
 }
 
+/// Whether a commit became durable, once that is known. All attempts that it announces wait for one and the same, and so begin together.
+pub(super) type Announced = Shared<BoxFuture<'static, bool>>;
+
+/// The wait for the commit `ticket`.
+pub(super) fn announced(services: &Arc<Services>, ticket: Ticket) -> Announced {
+    let services = Arc::clone(services);
+    async move { services.journal.durable(ticket).await.is_ok() }
+        .boxed()
+        .shared()
+}
+
 /// Waits until `announced` is durable, and carries the call out. One whose run was stopped before that, as urgently as `unless`
 /// or more, or whose announcement never became durable, has not begun and does not begin.
 pub(super) async fn attempt<K: Kind>(
-    services: Arc<Services>,
     kind: Arc<K>,
     stop: Stop,
     planned: Planned<K::Plan>,
-    announced: Option<Ticket>,
+    announced: Option<Announced>,
     unless: Urgency,
     reports: Reports<Signal<K>>,
 ) -> (Box<Call>, Ended) {
     let Planned { call, plan, .. } = planned;
-    if let Some(ticket) = announced {
+    if let Some(announced) = announced {
         let durable = tokio::select! {
             biased;
             () = stop.at_least(unless) => false,
-            durable = services.journal.durable(ticket) => durable.is_ok(),
+            durable = announced => durable,
         };
         if !durable {
             return (call, Ended::Stopped(KillReceipt::default()));
