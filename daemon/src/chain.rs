@@ -111,6 +111,18 @@ pub fn resolve(
     resolve_under(library, item, Locks::Held, trace)
 }
 
+/// The chain of `element`, which is built in, if it runs inside the daemon: such a chain asks for no other item and no lock.
+pub fn of_native(element: Arc<Item>) -> Option<Chain> {
+    let terminal = terminal(&element).filter(|end| matches!(end, Terminal::Native(_)))?;
+    Some(Chain {
+        item: element.item.clone(),
+        elements: vec![element],
+        given: None,
+        anchored: None,
+        terminal,
+    })
+}
+
 /// What locks mean to those who resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Locks {

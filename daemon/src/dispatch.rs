@@ -50,6 +50,8 @@ const MOST_SCHEMAS: usize = 1000;
 
 /// Tools of runs whose warnings are remembered; beyond it a warning may come a second time.
 const MOST_TOLD: usize = 1000;
+/// Bytes of parameters that are checked without leaving the worker at most.
+const MOST_AT_ONCE: usize = 16 * 1024;
 /// How long a run that is to stop waits until what its tools printed is written.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -86,12 +88,16 @@ impl Dispatch for Dispatcher {
             let Some(first) = orders.first() else {
                 return Vec::new();
             };
+            if let Some(chain) = at_once(&orders) {
+                let prepare = |order| self.planner.prepare(order, None, Some(&chain));
+                return orders.into_iter().map(prepare).collect();
+            }
             let (project, planner) = (Arc::clone(&first.project), Arc::clone(&self.planner));
             let work = move |library: &Library| -> Vec<Prepared> {
                 let mut prepared: Vec<Prepared> = Vec::with_capacity(orders.len());
                 for order in orders {
                     let known = prepared.last().and_then(|last| last.chain.as_ref());
-                    let next = planner.prepare(order, library, known);
+                    let next = planner.prepare(order, Some(library), known);
                     prepared.push(next);
                 }
                 prepared
@@ -115,8 +121,14 @@ struct Planner {
 }
 
 impl Planner {
-    /// `known` is a chain that was verified in the same visit: the items of a wide node call one tool, which is read once for them.
-    fn prepare(&self, mut order: Order, library: &Library, known: Option<&Chain>) -> Prepared {
+    /// `known` is a chain that was verified in the same visit (the items of a wide node call one tool, which is read once for them), or
+    /// that needs no visit; without one there is none of the project's `library`.
+    fn prepare(
+        &self,
+        mut order: Order,
+        library: Option<&Library>,
+        known: Option<&Chain>,
+    ) -> Prepared {
         let since = Instant::now();
         let item = order.item.canonical();
         let mut trace = (order.trace == TraceMode::On).then(Vec::new);
@@ -124,9 +136,11 @@ impl Planner {
         let known = known.filter(|known| untraced && known.tool().item == item);
         let mut chain = None;
         let params = std::mem::take(&mut order.params);
-        let resolve = || match known {
-            Some(known) => Ok(known.clone()),
-            None => chain::resolve(library, &item, trace.as_mut()),
+        let resolve = || match (known, library) {
+            (Some(known), _) => Ok(known.clone()),
+            (None, Some(library)) => chain::resolve(library, &item, trace.as_mut())
+                .map_err(|error| Box::new(unplanned(&error))),
+            (None, None) => Err(unvisited()),
         };
         let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -161,7 +175,7 @@ impl Planner {
         order: &Order,
         chain: &Chain,
         params: Object,
-        library: &Library,
+        library: Option<&Library>,
         trace: Option<&mut Vec<Value>>,
     ) -> Result<Plan, Box<Failure>> {
         let Order {
@@ -170,6 +184,7 @@ impl Planner {
         let offer = match chain.terminal {
             Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
             Terminal::Process | Terminal::Http => {
+                let library = library.ok_or_else(unvisited)?;
                 let project = Path::new(&origin.spec.project);
                 let offer = Offer::of(project, &self.config, || models::secrets(library));
                 offer.map_err(|error| refused(&error))?
@@ -186,7 +201,7 @@ impl Planner {
         order: &Order,
         params: Object,
         item: &ItemRef,
-        resolve: impl FnOnce() -> Result<Chain, chain::Error>,
+        resolve: impl FnOnce() -> Result<Chain, Box<Failure>>,
         chain: &mut Option<Chain>,
     ) -> Result<Found, Box<Failure>> {
         let may = |primary, item: &ItemRef| match order.authority {
@@ -209,7 +224,7 @@ impl Planner {
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
-        let resolved = chain.insert(resolve().map_err(|error| unplanned(&error))?);
+        let resolved = chain.insert(resolve()?);
         if resolved.terminal == Terminal::Graph {
             // A graph checks its inputs itself, and takes control parameters beside them.
             return Ok(Found::Call(params));
@@ -417,6 +432,46 @@ fn timing(resolved: Duration, planned: Duration) -> Value {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The one chain of orders that can be prepared on the spot: it is built in, runs inside the daemon, and is given little.
+fn at_once(orders: &[Order]) -> Option<Chain> {
+    let first = orders.first()?;
+    let mut left = MOST_AT_ONCE;
+    let mut is_plain = |order: &Order| {
+        order.primary == Primary::Execute
+            && order.trace == TraceMode::Off
+            && order.item == first.item
+            && order.params.values().all(|value| fits(value, &mut left))
+    };
+    if !orders.iter().all(&mut is_plain) {
+        return None;
+    }
+    let item = first.item.canonical();
+    chain::of_native(first.project.built_in_at_once(&item)?)
+}
+
+/// Whether `value` is no larger than `left`, in bytes, which it uses up.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let own = size_of::<Value>() + value.as_str().map_or(0, str::len);
+    let Some(rest) = left.checked_sub(own) else {
+        return false;
+    };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| fits(item, left)),
+        Value::Object(fields) => fields.iter().all(|(name, value)| {
+            *left = left.saturating_sub(name.len());
+            fits(value, left)
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+/// A call was prepared without a visit to its project that needed one.
+fn unvisited() -> Box<Failure> {
+    let text = "the files of the project were not looked at";
+    Box::new(Failure::permanent("internal", text))
 }
 
 /// Resolves when a run that is to stop has waited long enough for the files of its project.

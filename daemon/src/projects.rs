@@ -2,8 +2,8 @@
 //!
 //! **Owns** one [`Library`] and one [`Gate`] per project, shared by all its runs, so that a verified item is verified once
 //! and no project gets more than its share of threads; and one [`Policy`] per configuration, so that its patterns are
-//! compiled once. **Never** lends a library but to work that has passed the gate ([`Project::visit`], [`Projects::visit`]), never reads a
-//! file under a lock that another project needs, and never writes to a project.
+//! compiled once. **Never** lends a library but to work that has passed the gate ([`Project::visit`], [`Projects::visit`]), though it
+//! answers what takes no file ([`Project::built_in_at_once`]), never reads a file under a lock that another project needs, and never writes to a project.
 //!
 //! **Order.** A directory that somebody names has a gate of its own until it is known which project it belongs to; runs pass
 //! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it.
@@ -18,10 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::ItemRef;
 use rye_core::policy::Policy;
 use rye_core::seal::sha256_hex;
 use rye_item::spaces::find_project;
-use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
+use rye_item::{Item, Library, Snapshot, Spaces, TrustStore, system};
 use serde_json::Value;
 
 use crate::config::Config;
@@ -99,6 +100,15 @@ impl Project {
     ) -> T {
         let this = Arc::clone(self);
         self.gate.pass(name, move || work(this.library())).await
+    }
+
+    /// The item of this name as it is seen from here, if it is built in and no file has to be waited for to tell that.
+    pub fn built_in_at_once(&self, item: &ItemRef) -> Option<Arc<Item>> {
+        #[cfg(test)]
+        if self.hang.is_of(&self.directory) {
+            return None;
+        }
+        self.items.library.built_in_at_once(item)
     }
 
     /// The way to its files.

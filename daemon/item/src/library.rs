@@ -375,6 +375,17 @@ impl Library {
         })
     }
 
+    /// The item of this name as the items of a project see it, if it is built in, and that can be told without waiting for a file
+    /// system: most names of ours lie in folders that no other space has. Does not block.
+    pub fn built_in_at_once(&self, item: &ItemRef) -> Option<Arc<Item>> {
+        let found = self.built_in.get(item)?;
+        let others = [Space::Project, Space::User];
+        let is_ours = others
+            .iter()
+            .all(|space| self.spaces.surely_lacks(item, *space));
+        is_ours.then(|| Arc::clone(found))
+    }
+
     fn find(&self, item: &ItemRef, space: Space) -> Result<Option<Arc<Item>>, Error> {
         let found = self
             .spaces

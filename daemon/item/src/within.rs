@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::Mode;
 
 /// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
@@ -28,6 +28,31 @@ pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedF
         }
     }
     Err(Errno::EAGAIN)
+}
+
+/// Whether `path` is missing below `folder`, as far as the kernel can tell from memory. `false` if that would take a look at the
+/// file system, which may hang, and if the path leads out. Does not block.
+pub fn is_surely_missing(folder: &impl AsFd, path: &Path) -> bool {
+    let beneath = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let found = openat2(
+        folder,
+        path,
+        from_memory().resolve(beneath | RESOLVE_CACHED),
+    );
+    matches!(found, Err(Errno::ENOENT | Errno::ENOTDIR))
+}
+
+/// Opens the folder at `path` as a place to look below, if the kernel knows the way there from memory. Does not block.
+pub fn open_from_memory(path: &Path) -> nix::Result<OwnedFd> {
+    openat2(AT_FDCWD, path, from_memory().resolve(RESOLVE_CACHED))
+}
+
+/// The kernel does not know the way from memory: `EAGAIN`.
+const RESOLVE_CACHED: ResolveFlag = ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED);
+
+/// A place in the tree is all that is opened: no file system is asked for that.
+fn from_memory() -> OpenHow {
+    OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
 }
 
 /// [`open`] without the kernel's help: every symbolic link is refused, and every step upwards.
