@@ -164,7 +164,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,
         Verb::Kill(kill) => runs::kill(&kill, session).await,
         Verb::Suspend(one) => runs::suspend(&one.run, session).await,
-        Verb::Resume(resume) => run::resume(resume, session).await,
+        Verb::Resume(resume) => Box::pin(run::resume(resume, session)).await,
         Verb::Approvals(asked) => approvals::list(&asked, session).await,
         Verb::Approve(given) => approvals::approve(given, session).await,
         Verb::Deny(given) => approvals::deny(given, session).await,

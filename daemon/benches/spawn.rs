@@ -21,7 +21,7 @@ const ROUNDS: usize = 400;
 fn main() -> ExitCode {
     match parent::of_this_process(Environment::capture().claimed_parent()) {
         Some(parent) => measure(parent),
-        None => parent::run(parent::daemon_command())
+        None => parent::run(parent::daemon_command, 0)
             .unwrap()
             .shell_code()
             .into(),

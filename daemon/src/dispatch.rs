@@ -140,7 +140,7 @@ impl Planner {
             (Some(known), _) => Ok(known.clone()),
             (None, Some(library)) => chain::resolve(library, &item, trace.as_mut())
                 .map_err(|error| Box::new(unplanned(&error))),
-            (None, None) => Err(unvisited()),
+            (None, None) => Err(unvisited().into()),
         };
         let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -469,9 +469,9 @@ fn fits(value: &Value, left: &mut usize) -> bool {
 }
 
 /// A call was prepared without a visit to its project that needed one.
-fn unvisited() -> Box<Failure> {
+fn unvisited() -> Failure {
     let text = "the files of the project were not looked at";
-    Box::new(Failure::permanent("internal", text))
+    Failure::permanent("internal", text)
 }
 
 /// Resolves when a run that is to stop has waited long enough for the files of its project.

@@ -104,6 +104,10 @@ pub struct Group<T> {
 
 impl<T: Send + 'static> Group<T> {
     /// No work yet.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "holds one result of each piece of work at most, and the owner starts these"
+    )]
     pub fn new() -> Self {
         let (teller, results) = mpsc::unbounded_channel();
         Self {
@@ -291,11 +295,11 @@ mod tests {
     #[tokio::test]
     async fn what_ends_together_is_handed_out_together_and_only_once() {
         let mut group = Group::new();
-        let (begin, begun) = tokio::sync::watch::channel(false);
+        let (sender, signal) = tokio::sync::watch::channel(false);
         let piece = |number: u32| {
-            let mut begun = begun.clone();
+            let mut signal = signal.clone();
             async move {
-                begun.wait_for(|begun| *begun).await.unwrap();
+                signal.wait_for(|given| *given).await.unwrap();
                 number
             }
         };
@@ -303,7 +307,7 @@ mod tests {
         group.spawn(async { 9 });
         assert_eq!(group.next().await, Some(9));
         assert_eq!(group.try_next(), None);
-        begin.send_replace(true);
+        sender.send_replace(true);
         let mut ended = vec![group.next().await.unwrap()];
         ended.extend(std::iter::from_fn(|| group.try_next()));
         ended.sort_unstable();
@@ -317,7 +321,7 @@ mod tests {
         let mut group = Group::<()>::new();
         let pieces = [true, false].map(|panics| async move {
             assert!(!panics, "on purpose");
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         group.spawn_together(Vec::from(pieces));
         let _never = group.next().await;

@@ -99,6 +99,22 @@ fn short() -> ItemRef {
     }
 }
 
+impl Asked {
+    /// Calls of an item that would continue the run.
+    async fn of_resumptions(&mut self, items: &ItemsService, project: &str, run: &str) {
+        for node in ["", r#""node": "a", "#] {
+            let execute = v1::ExecuteRequest {
+                item: Some(short()),
+                project: project.to_owned(),
+                params_json: format!(r#"{{{node}"resume_run_id": "{run}"}}"#),
+                ..v1::ExecuteRequest::default()
+            };
+            let executed = items.execute(by_another(execute));
+            self.refused("Items.Execute", executed).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(
     clippy::needless_update,
@@ -174,16 +190,7 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     asked
         .refused("Runs.Show", runs.show(by_another(show)))
         .await;
-    for node in ["", r#""node": "a", "#] {
-        let execute = v1::ExecuteRequest {
-            item: item.clone(),
-            project: project.clone(),
-            params_json: format!(r#"{{{node}"resume_run_id": "{run_id}"}}"#),
-            ..v1::ExecuteRequest::default()
-        };
-        let executed = items.execute(by_another(execute));
-        asked.refused("Items.Execute", executed).await;
-    }
+    asked.of_resumptions(&items, &project, &run_id).await;
     let listed = runs.list(by_another(v1::ListRequest::default()));
     assert_eq!(listed.await.unwrap().into_inner().runs, []);
     asked.cover_all_but(&["Runs.List"]);
