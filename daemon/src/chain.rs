@@ -437,3 +437,6 @@ impl Chain {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
