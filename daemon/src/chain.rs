@@ -180,6 +180,7 @@ fn complete(
 ) -> Result<Chain, Error> {
     let checked = rules::check(&elements)?;
     let tool = elements.first().expect("a chain has at least one element");
+    refuse_graph(&elements, terminal)?;
     let lock = match (locks, terminal) {
         (Locks::Drawn, _) | (_, Terminal::Native(_)) => None,
         (Locks::Held, _) => lock::of(tool, library)?,
@@ -263,6 +264,21 @@ fn refuse_unread(element: &Item) -> Result<(), Error> {
 fn hint(near: Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
 }
+/// Refuses an element that says that it is a graph in a chain that ends elsewhere: the keys of a graph are left to its parser, which would never
+/// see this one.
+fn refuse_graph(elements: &[Arc<Item>], terminal: Terminal) -> Result<(), Error> {
+    let is_graph = |element: &&Arc<Item>| element.metadata.tool_type.as_deref() == Some("graph");
+    match elements.iter().find(is_graph) {
+        Some(element) if terminal != Terminal::Graph => {
+            let problem = format!(
+                "is `graph`, and no graph is run by its `executor_id`: write another `tool_type`, or `executor_id: {STATE_GRAPH}`"
+            );
+            Err(malformed(element, "tool_type", &problem))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 
 /// The line, for an error.
 fn in_line(line: Option<usize>) -> String {

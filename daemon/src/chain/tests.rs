@@ -178,3 +178,19 @@ fn directories_of_a_tool_are_opened_one_after_the_other_and_not_beyond_a_depth()
     let refused = world.resolve("t/multi/tool").unwrap_err().to_string();
     assert!(refused.contains("exclude_dirs"), "{refused}");
 }
+
+#[test]
+fn what_says_that_it_is_a_graph_and_is_none_is_refused_with_its_line() {
+    let world = World::new();
+    let text = "version: \"1.0.0\"\ncategory: t\nname: fake\ntool_type: graph\nexecutor_id: rye/core/runtimes/bash\n\
+                env_requires: [NOT_SET]\nlimit: {spend: 1}\nconfig: {script: cat}\n";
+    world.sign("t/fake.yaml", text, &world.own);
+    let refused = world.resolve("t/fake").unwrap_err().to_string();
+    assert!(
+        refused.contains("`tool_type`, line 5") && refused.contains(STATE_GRAPH),
+        "{refused}"
+    );
+    let graph = text.replace("rye/core/runtimes/bash", STATE_GRAPH);
+    world.sign("t/fake.yaml", &graph, &world.own);
+    assert_eq!(world.resolve("t/fake").unwrap().terminal, Terminal::Graph);
+}
