@@ -69,7 +69,10 @@ impl Supervisor {
             chain: chain.links(),
             trace: noted,
         };
-        let executed = match chain.terminal {
+        let terminal = chain.terminal;
+        // It holds all files of the tool.
+        drop(chain);
+        let executed = match terminal {
             Terminal::Graph => self.execute_graph(request).await?,
             Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Thread(_) => {
                 self.execute_tool(request, trace).await?
@@ -81,11 +84,11 @@ impl Supervisor {
     /// Does everything up to the start of an item, and nothing after it: answers what would be done, as the data of an envelope,
     /// and how it was found. There is no run of it. It tells what stands in the item, so whoever asks has to have the right to execute it.
     pub async fn rehearse(&self, request: Start) -> Result<(Executed, Lookup), Error> {
+        let asked = runnable(&request.item)?;
+        permit(&inherited_layers(&request), Primary::Execute, &asked)?;
         let (item, directory) = (&request.item, &request.directory);
         let (chain, noted) = self.resolve_traced(item, directory, TraceMode::On).await?;
         let found = Lookup {
-        let asked = runnable(&request.item)?;
-        permit(&inherited_layers(&request), Primary::Execute, &asked)?;
             chain: chain.links(),
             trace: noted,
         };
