@@ -220,7 +220,8 @@ fn what_json5_and_javascript_end_at_different_places_is_no_literal_that_hides_br
         let start = &text[..40];
         assert!(matches!(found, Err(Error::NotLiteral { .. })), "{start:?}");
     }
-    let text = "export const CONFIG = {// one\u{2028}a: /* , */ -1.5, 'b': \"x\\\r\ny\"\u{2029}};\n";
+    let text =
+        "export const CONFIG = {// one\u{2028}a: /* , */ -1.5, 'b': \"x\\\r\ny\"\u{2029}};\n";
     let config = tool("js", text).unwrap().config.map(Value::Object);
     assert_eq!(config, Some(json!({"a": -1.5, "b": "xy"})));
 }
