@@ -219,9 +219,7 @@ impl Node {
         let (journal, recovered) = Journal::open(options).await?;
         let journal = Arc::new(journal);
         if !is_copy {
-            end_leftovers(&recovered.live);
-            let (state, now) = (config.state_dir.clone(), wall.now());
-            task::blocking("sweep copies", move || sweep(&state, now)).await;
+            clear_up(&recovered.live, &config.state_dir, wall.now()).await;
         }
         let (supervisor, launches) = Supervisor::new(
             Arc::clone(&journal),
@@ -307,14 +305,16 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
     options
 }
 
-/// Takes away the copies of files of tools that nobody needs.
-fn sweep(state: &Path, now: Timestamp) {
-    if let Err(error) = trees::sweep(state, now) {
+/// Ends what an earlier life of the daemon left running, and takes away the copies of files of tools that nobody needs.
+async fn clear_up(live: &[Arc<Run>], state: &Path, now: Timestamp) {
+    end_leftovers(live);
+    let state = state.to_owned();
+    let swept = task::blocking("sweep copies", move || trees::sweep(&state, now)).await;
+    if let Err(error) = swept {
         tracing::warn!(%error, "old copies of the files of tools could not be taken away");
     }
 }
 
-/// Ends what an earlier life of the daemon left running.
 fn end_leftovers(live: &[Arc<Run>]) {
     let calls: Vec<_> = live
         .iter()

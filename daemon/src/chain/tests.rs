@@ -86,10 +86,10 @@ fn item(id: &str) -> ItemRef {
 
 /// Why `error` refuses an item, if it does.
 fn of_item(error: Error) -> library::Error {
-    match error {
-        Error::Item(error) => *error,
-        other => panic!("{other}"),
-    }
+    let Error::Item(error) = error else {
+        panic!("{error}");
+    };
+    *error
 }
 
 #[test]

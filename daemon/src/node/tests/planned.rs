@@ -23,10 +23,9 @@ fn tool(id: &str) -> ItemRef {
 
 /// Signs a tool of `project`.
 fn write(rig: &Rig, project: &Path, name: &str, text: &str) {
-    let (_, stem) = name.rsplit_once('/').unwrap();
-    let (stem, _) = stem.rsplit_once('.').unwrap();
-    let category = &name[..name.rfind('/').unwrap()];
-    let head = if name.ends_with(".py") {
+    let (category, file) = name.rsplit_once('/').unwrap();
+    let (stem, extension) = file.rsplit_once('.').unwrap();
+    let head = if extension == "py" {
         format!(
             "__version__ = \"1.0.0\"\n__category__ = \"{category}\"\n__tool_name__ = \"{stem}\"\n"
         )
