@@ -96,8 +96,10 @@ pub struct Chain {
     elements: Vec<Arc<Item>>,
     /// What the tool is given of the configuration.
     given: Option<Arc<Given>>,
-    /// The files of the tool, if it is one of several.
+    /// The files of the tool, if it is one of several and not planned yet.
     anchored: Option<Arc<Anchored>>,
+    /// What stands for all of them.
+    files_hash: Option<Arc<str>>,
     /// What stands at its end.
     pub terminal: Terminal,
 }
@@ -190,6 +192,7 @@ fn complete(
     locks: Locks,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<Chain, Error> {
+    refuse_graph(&elements, terminal)?;
     let checked = rules::check(&elements)?;
     let tool = elements.first().expect("a chain has at least one element");
     let lock = match (locks, terminal) {
@@ -220,6 +223,7 @@ fn complete(
         item: item.clone(),
         elements,
         given: given.map(Arc::new),
+        files_hash: anchored.as_ref().map(|anchored| (*anchored.hash).into()),
         anchored: anchored.map(Arc::new),
         terminal,
     };
@@ -270,6 +274,21 @@ fn refuse_unread(element: &Item) -> Result<(), Error> {
             hint,
         }
     })
+}
+
+/// Refuses an element that says that it is a graph in a chain that ends elsewhere: the keys of a graph are left to its parser, which would never
+/// see this one.
+fn refuse_graph(elements: &[Arc<Item>], terminal: Terminal) -> Result<(), Error> {
+    let is_graph = |element: &&Arc<Item>| element.metadata.tool_type.as_deref() == Some("graph");
+    match elements.iter().find(is_graph) {
+        Some(element) if terminal != Terminal::Graph => {
+            let problem = format!(
+                "is `graph`, and no graph is run by its `executor_id`: write another `tool_type`, or `executor_id: {STATE_GRAPH}`"
+            );
+            Err(malformed(element, "tool_type", &problem))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn hint(near: Option<&str>) -> String {
@@ -405,7 +424,18 @@ impl Chain {
         elements
             .map(|element| element.content_hash.as_str())
             .chain(given)
-            .chain(self.anchored.iter().map(|anchored| anchored.hash.as_str()))
+            .chain(self.files_hash.as_deref())
+    }
+
+    /// Gives back the memory that the files of a tool of several take: they have been planned, and are in their copy.
+    pub fn let_go_of_files(&mut self) {
+        self.anchored = None;
+    }
+
+    /// Whether it holds the files of a tool of several.
+    #[cfg(test)]
+    pub(crate) fn has_files(&self) -> bool {
+        self.anchored.is_some()
     }
 
     /// Parameters that cannot be taken.
@@ -449,3 +479,6 @@ impl Chain {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

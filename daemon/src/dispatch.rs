@@ -100,6 +100,9 @@ impl Dispatch for Dispatcher {
                     let next = planner.prepare(order, Some(library), known);
                     prepared.push(next);
                 }
+                // What is planned runs from copies, and may run for hours.
+                let chains = prepared.iter_mut().flat_map(|next| &mut next.chain);
+                chains.for_each(Chain::let_go_of_files);
                 prepared
             };
             project.visit("prepare calls", work).await

@@ -41,7 +41,7 @@ use crate::process::{self, Leftover, Spawner};
 use crate::projects::Projects;
 use crate::rpc;
 use crate::supervisor::Supervisor;
-use crate::task::Scope;
+use crate::task::{self, Scope};
 use crate::trees;
 
 /// Why the daemon did not start, or did not end well.
@@ -219,7 +219,7 @@ impl Node {
         let (journal, recovered) = Journal::open(options).await?;
         let journal = Arc::new(journal);
         if !is_copy {
-            clear_up(&recovered.live, &config.state_dir, wall.now());
+            clear_up(&recovered.live, &config.state_dir, wall.now()).await;
         }
         let (supervisor, launches) = Supervisor::new(
             Arc::clone(&journal),
@@ -306,9 +306,11 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
 }
 
 /// Ends what an earlier life of the daemon left running, and takes away the copies of files of tools that nobody needs.
-fn clear_up(live: &[Arc<Run>], state: &Path, now: Timestamp) {
+async fn clear_up(live: &[Arc<Run>], state: &Path, now: Timestamp) {
     end_leftovers(live);
-    if let Err(error) = trees::sweep(state, now) {
+    let state = state.to_owned();
+    let swept = task::blocking("sweep copies", move || trees::sweep(&state, now)).await;
+    if let Err(error) = swept {
         tracing::warn!(%error, "old copies of the files of tools could not be taken away");
     }
 }

@@ -4,11 +4,11 @@
 //! else. **Never** reads a file of a project, and never hands out a copy that was not compared, byte by byte, since it was asked for.
 //!
 //! **Order.** A copy is written beside its place, made read-only, and renamed: it is there whole or not at all. Two that write the
-//! same one at once write the same. **Failure.** A copy that is not what it should be is written anew. What an end of the daemon left
-//! unfinished, and copies that nobody asked for in seven days, go at the next start.
+//! same one at once write the same. **Failure.** A copy that is not what it should be is written anew; if it cannot be taken away it is put aside. What
+//! an end of the daemon left unfinished or aside, and copies that nobody asked for in seven days, go at the next start.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirEntry, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::ops::Bound;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
@@ -24,12 +24,12 @@ use rye_core::seal::sha256_hex;
 
 /// The folder of all copies.
 const FOLDER: &str = "trees";
-/// What the names of unfinished copies begin with.
+/// What the names begin with of copies that are unfinished, or put aside.
 const UNFINISHED: &str = ".new-";
 /// How long a copy is kept that nobody asks for.
 const KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// How many copies were begun. One daemon has a state directory, and takes away what an earlier one left before it begins.
+/// How many copies were begun. One daemon has a state directory; what an earlier one left keeps its names.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// Most files of a tree.
@@ -127,8 +127,7 @@ pub fn place(state: &Path, tree: &Tree) -> io::Result<PathBuf> {
         futimens(File::open(&path)?, &now, &now)?;
         return Ok(path);
     }
-    let unique = BEGUN.fetch_add(1, Ordering::Relaxed);
-    let unfinished = folder.join(format!("{UNFINISHED}{unique}"));
+    let unfinished = unfinished(&folder);
     let written = write(&unfinished, tree).and_then(|()| put(&unfinished, &path, tree));
     if written.is_err() {
         remove(&unfinished)?;
@@ -143,25 +142,43 @@ pub fn place(state: &Path, tree: &Tree) -> io::Result<PathBuf> {
     }
 }
 
-/// Takes away what an earlier life of the daemon left unfinished, and what nobody has asked for long before `now`. Blocks.
+/// A name in `folder` that nothing has.
+fn unfinished(folder: &Path) -> PathBuf {
+    loop {
+        let unique = BEGUN.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("{UNFINISHED}{unique}"));
+        if path.symlink_metadata().is_err() {
+            return path;
+        }
+    }
+}
+
+/// Takes away what an earlier life of the daemon left unfinished, and what nobody has asked for long before `now`; tells of the first that does not
+/// go, and goes on. Blocks.
 pub fn sweep(state: &Path, now: Timestamp) -> io::Result<()> {
     let folder = state.join(FOLDER);
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };
+    let mut swept = Ok(());
     for entry in entries {
-        let entry = entry?;
-        let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
-        let modified = entry.metadata()?.modified()?;
-        let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
-        let modified = i64::try_from(modified.unwrap_or_default().as_millis());
-        let age = now.ms_since(Timestamp::from_ms(modified.unwrap_or(i64::MAX)));
-        if is_unfinished || age > KEPT_MS {
-            remove(&entry.path())?;
-        }
+        swept = swept.and(sweep_one(&entry?, now));
     }
-    Ok(())
+    swept
+}
+
+fn sweep_one(entry: &DirEntry, now: Timestamp) -> io::Result<()> {
+    let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+    let modified = entry.metadata()?.modified()?;
+    let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
+    let modified = i64::try_from(modified.unwrap_or_default().as_millis());
+    let age = now.ms_since(Timestamp::from_ms(modified.unwrap_or(i64::MAX)));
+    if is_unfinished || age > KEPT_MS {
+        remove(&entry.path())
+    } else {
+        Ok(())
+    }
 }
 
 fn private() -> fs::DirBuilder {
@@ -170,7 +187,8 @@ fn private() -> fs::DirBuilder {
     builder
 }
 
-/// Puts the finished copy in its place. Another one that came first is as good, and may be in use; one that is wrong goes.
+/// Puts the finished copy in its place. Another one that came first is as good, and may be in use; one that is wrong goes, at once if it lets itself be
+/// taken away.
 fn put(unfinished: &Path, path: &Path, tree: &Tree) -> io::Result<()> {
     if fs::rename(unfinished, path).is_ok() {
         return Ok(());
@@ -178,8 +196,16 @@ fn put(unfinished: &Path, path: &Path, tree: &Tree) -> io::Result<()> {
     if is_copy(path, tree)? {
         return remove(unfinished);
     }
-    remove(path)?;
-    fs::rename(unfinished, path)
+    let aside = self::unfinished(path.parent().unwrap_or(path));
+    match fs::rename(path, &aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        // It may be gone by now.
+        Ok(()) | Err(_) => fs::rename(unfinished, path)?,
+    }
+    if let Err(error) = remove(&aside) {
+        tracing::warn!(%error, path = %aside.display(), "a wrong copy of the files of a tool could not be taken away");
+    }
+    Ok(())
 }
 
 fn write(root: &Path, tree: &Tree) -> io::Result<()> {

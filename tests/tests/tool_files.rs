@@ -179,6 +179,12 @@ fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed(
         json!([{"tool": "t/multi/reader", "version": "1.0.0", "space": "project", "path": whole}])
     );
     let _as_locked = lock(&world, "verify").code(0);
+    // A file of another name there does not keep the rest from being looked at.
+    let stray = "a:b@1.0.0.lock.json";
+    world.write(&format!(".ai/lockfiles/{stray}"), "{}");
+    let told = lock(&world, "verify").code(1).tells(&[stray]);
+    assert!(told.stdout().contains("as locked  t/multi/reader"));
+    fs::remove_file(world.project().join(".ai/lockfiles").join(stray)).unwrap();
     let words = ".ai/tools/t/multi/words.json";
     let before = world.read(words);
     world.write(words, before.replace("data", "dada"));
@@ -309,17 +315,26 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     let uv = world.write("uv", "#!/bin/sh\nprintf '{\"args\": \"%s\", \"file\": \"%s\"}' \"$*\" \"$(grep -c requires-python \"$6\")\"\n");
     fs::set_permissions(&uv, fs::Permissions::from_mode(0o755)).unwrap();
     let _daemon = world.start(&format!("interpreters: {{RYE_UV: {}}}\n", uv.display()));
-    world.tool(
-        "t/needs.py",
-        "# /// script\n# requires-python = \">=3.11\"\n# ///\n__version__ = \"1.0.0\"\n\
-         __executor_id__ = \"rye/core/runtimes/python/uv\"\n__category__ = \"t\"\n__tool_name__ = \"needs\"\n",
-    );
-    let out = execute(&world, "t/needs").code(0).json();
-    let project = world.project().display().to_string();
-    let args = format!(
-        "run --no-config --quiet --no-project --script /proc/self/fd/3 --project-path {project}"
-    );
-    assert_eq!(out["data"]["args"], args);
+    let run = |name: &str| {
+        let head = "# /// script\n# requires-python = \">=3.11\"\n# ///\n__version__ = \"1.0.0\"\n";
+        let text = format!(
+            "{head}__executor_id__ = \"rye/core/runtimes/python/uv\"\n__category__ = \"t\"\n__tool_name__ = \"{name}\"\n"
+        );
+        world.tool(&format!("t/{name}.py"), &text);
+        execute(&world, &format!("t/{name}")).code(0).json()["data"].take()
+    };
+    let (needs, other) = (run("needs"), run("other"));
     // It was handed what was signed, and no unsigned `uv.toml` of the project says what it installs.
-    assert_eq!(out["data"]["file"], "1");
+    assert_eq!(needs["file"], "1");
+    let args = needs["args"].as_str().unwrap();
+    let project = world.project().display().to_string();
+    let script = args
+        .strip_prefix("run --no-config --quiet --no-project --script ")
+        .and_then(|rest| rest.strip_suffix(&format!(" --project-path {project}")));
+    let script = std::path::Path::new(script.unwrap());
+    assert!(script.starts_with(world.state().join("trees")) && script.ends_with("needs.py"));
+    // uv keeps an environment for each path; no two tools share one.
+    assert_ne!(needs["args"], other["args"]);
+    let again = execute(&world, "t/needs").code(0).json();
+    assert_eq!(again["data"], needs);
 }

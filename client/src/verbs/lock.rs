@@ -96,9 +96,13 @@ pub(super) async fn create(tools: &[ItemId], session: &mut Session) -> Result<Ex
 pub(super) async fn verify(tools: &[ItemId], session: &mut Session) -> Result<Exit, Failure> {
     let local = Local::of(session)?;
     let mut tools = tools.to_vec();
+    let mut strays = Vec::new();
     if tools.is_empty() {
         for listed in lock::list(&local.spaces) {
-            tools.push(ItemId::new(listed.tool)?);
+            match listed.id() {
+                Ok(tool) => tools.push(tool),
+                Err(stray) => strays.push(stray),
+            }
         }
         tools.dedup();
     }
@@ -106,6 +110,9 @@ pub(super) async fn verify(tools: &[ItemId], session: &mut Session) -> Result<Ex
     let client = session.client().await?;
     let output = &mut session.output;
     let (mut exit, mut found) = (Exit::Done, Vec::new());
+    for stray in strays {
+        exit = go_on(exit, Err(stray.into()), output);
+    }
     for tool in &tools {
         match ask(&client, tool, &project).await {
             Ok(answer) => {

@@ -19,11 +19,11 @@ pub mod system;
 pub mod cascade;
 pub mod library;
 
-pub mod lock;
 pub mod sign;
 
 pub mod draft;
 pub mod init;
+pub mod lock;
 
 pub use library::{Item, Library, Origin, Snapshot};
 pub use metadata::Metadata;

@@ -2,11 +2,12 @@
 //!
 //! **Owns** `.ai/lockfiles/<tool id>@<version>.lock.json`, a JSON object that carries its signature: where such a file lies, how it is
 //! written, and whether its signature counts. What stands in it is for those who resolve tools to say, and to compare. **Never** tells of a
-//! lock that nobody signed as of one that holds: these are files of another program. **Failure.** A lock whose signature does not count is an
-//! error, not a lock that is not there.
+//! lock that nobody signed as of one that holds: these are files of another program; one that is signed counts beside them, wherever it lies. **Never**
+//! reads or writes outside of the space. **Failure.** A lock whose signature does not count is an error, not a lock that is not there.
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::file;
 use crate::library::{Lapse, Library};
+use crate::sign::is_version;
 use crate::spaces::{self, FOLDER, Space, Spaces};
 
 /// The folder of locks below `.ai`.
@@ -60,6 +62,16 @@ pub enum Error {
         /// Why it does not count, and the fix.
         why: String,
     },
+    /// There is no lock of such a version.
+    #[error(
+        "`{tool}` has the version `{version}`, and a lock is of a version such as 1.0.0; correct it, and run `ryectl sign tool:{tool}`"
+    )]
+    Version {
+        /// The tool.
+        tool: ItemId,
+        /// What it says.
+        version: String,
+    },
     /// The operating system refused.
     #[error("failed to write the lock `{path}`")]
     Write {
@@ -75,7 +87,7 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Unreadable(error) => error.kind(),
-            Self::Malformed { .. } => ErrorKind::Invalid,
+            Self::Malformed { .. } | Self::Version { .. } => ErrorKind::Invalid,
             Self::Refused { .. } | Self::Signer { .. } => ErrorKind::Denied,
             Self::Write { source, .. } => file::kind(source),
         }
@@ -106,25 +118,52 @@ pub struct Listed {
     pub version: String,
 }
 
-/// Where the lock of a tool lies, below `.ai`.
-fn place(tool: &ItemId, version: &str) -> PathBuf {
-    Path::new(LOCKS).join(format!("{tool}@{version}{SUFFIX}"))
+impl Listed {
+    /// The tool, if the file is named after one.
+    pub fn id(&self) -> Result<ItemId, Error> {
+        let malformed = |problem: String| Error::Malformed {
+            path: self.path.clone(),
+            problem,
+        };
+        if !is_version(&self.version) {
+            return Err(malformed(format!(
+                "is named after no version of a tool, but after `{}`",
+                self.version
+            )));
+        }
+        let id = ItemId::new(self.tool.as_str());
+        id.map_err(|error| malformed(format!("is named after no tool: {error}")))
+    }
+}
+
+/// Where the lock of a tool lies, below `.ai`. What is no version of ours has none: it could be a path to anywhere.
+fn place(tool: &ItemId, version: &str) -> Option<PathBuf> {
+    let name = || format!("{tool}@{version}{SUFFIX}");
+    is_version(version).then(|| Path::new(LOCKS).join(name()))
 }
 
 impl Library {
-    /// The lock of this version of `tool`: the project's, else the user's. One that is signed counts.
+    /// The lock of this version of `tool` that is signed: the project's, else the user's. If none is, the first that is there.
     pub fn lock(&self, tool: &ItemId, version: &str) -> Result<Option<Lock>, Error> {
-        let relative = place(tool, version);
+        let Some(relative) = place(tool, version) else {
+            return Ok(None);
+        };
+        let mut unsigned = None;
         for space in SEARCHED {
             let Some(root) = self.spaces().root(space) else {
                 continue;
             };
-            if let Some(content) = self.spaces().read(space, &relative)? {
-                let path = root.join(FOLDER).join(relative);
-                return self.admit_lock(path, &content).map(Some);
+            let Some(content) = self.spaces().read(space, &relative)? else {
+                continue;
+            };
+            let lock = self.admit_lock(root.join(FOLDER).join(&relative), &content)?;
+            if lock.signer.is_some() {
+                return Ok(Some(lock));
             }
+            // Anybody who writes to the project could have put it there, and may not switch off what the user signed.
+            unsigned = unsigned.or(Some(lock));
         }
-        Ok(None)
+        Ok(unsigned)
     }
 
     fn admit_lock(&self, path: PathBuf, content: &[u8]) -> Result<Lock, Error> {
@@ -191,16 +230,23 @@ pub fn write(
     key: &SecretKey,
     at: Timestamp,
 ) -> Result<PathBuf, Error> {
+    let relative = place(tool, version).ok_or_else(|| Error::Version {
+        tool: tool.clone(),
+        version: version.to_owned(),
+    })?;
     sign_json(&mut content, key, at);
     let mut text = serde_json::to_string_pretty(&content).expect("a JSON object is written");
     text.push('\n');
-    let root = SEARCHED.iter().find_map(|space| spaces.root(*space));
-    let root = root.expect("there is always a user space");
-    let path = root.join(FOLDER).join(place(tool, version));
-    let folder = path.parent().unwrap_or(root);
-    let written =
-        fs::create_dir_all(folder).and_then(|()| file::replace(&path, text.as_bytes(), 0o644));
-    match written {
+    let found = SEARCHED
+        .into_iter()
+        .find_map(|space| spaces.root(space).map(|root| (space, root)));
+    let (space, root) = found.expect("there is always a user space");
+    let folder = spaces::make(space, root, relative.parent().unwrap_or(Path::new("")))?;
+    let name = relative.file_name().unwrap_or_default();
+    let path = root.join(FOLDER).join(&relative);
+    // The folder that was opened, wherever its path leads by now.
+    let open = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    match file::replace(&open.join(name), text.as_bytes(), 0o644) {
         Ok(()) => Ok(path),
         Err(source) => Err(Error::Write { path, source }),
     }
@@ -242,3 +288,6 @@ fn listed(folder: &Path, path: PathBuf, space: Space) -> Option<Listed> {
         version,
     })
 }
+
+#[cfg(test)]
+mod tests;

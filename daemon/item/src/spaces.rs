@@ -16,6 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, mkdirat};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 
@@ -85,6 +86,15 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder cannot be made.
+    #[error("failed to make the folder `{path}`")]
+    Make {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The operating system refused.
     #[error("failed to read `{path}`")]
     Read {
@@ -104,7 +114,7 @@ impl Kinded for Error {
             | Self::TooLarge { .. }
             | Self::TooMany { .. } => ErrorKind::Invalid,
             Self::Escapes { .. } => ErrorKind::Denied,
-            Self::Read { source, .. } => file::kind(source),
+            Self::Make { source, .. } | Self::Read { source, .. } => file::kind(source),
         }
     }
 }
@@ -421,6 +431,35 @@ fn item_id(kind: ItemKind, category: &str, name: &str) -> Option<ItemId> {
     let (stem, extension) = name.rsplit_once('.')?;
     let is_known = kind.extensions().contains(&extension);
     is_known.then(|| ItemId::new(format!("{category}/{stem}")).ok())?
+}
+
+/// Opens the folder `relative` of the space that lies in `root`, which is made as far as it is missing. No link leads out of the space.
+pub(crate) fn make(space: Space, root: &Path, relative: &Path) -> Result<OwnedFd, Error> {
+    let mut path = root.join(FOLDER);
+    let failed = |path: &Path, source: io::Error| Error::Make {
+        path: path.to_owned(),
+        source,
+    };
+    fs::create_dir_all(&path).map_err(|source| failed(&path, source))?;
+    let absent = |path: &Path| failed(path, Errno::ENOTDIR.into());
+    let opened = Root::open(space, root)?.ok_or_else(|| absent(&path))?;
+    let open = |below: &Path, path: &Path| {
+        let folder = within::open(&opened.folder, below, OFlag::O_PATH | OFlag::O_DIRECTORY);
+        refine(folder, path)?.ok_or_else(|| absent(path))
+    };
+    let mut below = PathBuf::from(".");
+    let mut folder = open(&below, &path)?;
+    for part in relative.components() {
+        let part = part.as_os_str();
+        below.push(part);
+        path.push(part);
+        match mkdirat(&folder, part, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(failed(&path, errno.into())),
+        }
+        folder = open(&below, &path)?;
+    }
+    Ok(folder)
 }
 
 /// An opened `.ai` folder.

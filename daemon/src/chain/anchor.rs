@@ -1,14 +1,15 @@
 //! Tools of several files: which of them belong to the tool, and where it finds them.
 //!
-//! What runs is a copy of files that were verified one by one ([`crate::trees`]). A file belongs if it is empty, if the lock of the tool has it with this
-//! content, or if it verifies as the item of its place; any other that a runtime would load is refused with its name. What no list of suffixes names is simply not in the copy.
+//! What runs is a copy of files that were verified one by one ([`crate::trees`]). A file belongs if it verifies as the item of its place, if it is an
+//! empty `__init__.py`, or if it has no signature and the lock of the tool has it with this content. A lock stands in for a signature that is missing, never for
+//! one that is bad. Any other file that a runtime would load is refused with its name. What no list of suffixes names is simply not in the copy.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rye_core::id::ItemKind;
+use rye_core::id::{ItemKind, ItemRef};
 use rye_item::spaces::MAX_SIZE;
 use rye_item::{Item, Library, Space, library};
 use serde_json::{Map, Value, json};
@@ -41,6 +42,12 @@ const LIB: &str = ".runtime-lib";
 /// Most entries of its directories, those that are no files of it included.
 const MOST_ENTRIES: usize = 50_000;
 
+/// Deepest directory of its files: each is entered from the first one.
+const MOST_LEVELS: usize = 64;
+
+/// What marks a directory for Python. Empty it says nothing that could be signed.
+const MARKER: &str = "__init__.py";
+
 /// The files of a tool, and where they are for it.
 #[derive(Debug)]
 pub(super) struct Anchored {
@@ -55,7 +62,7 @@ pub(super) struct Anchored {
     /// The directory that the copy stands for.
     root: PathBuf,
     why: &'static str,
-    /// What neither is empty nor verifies as an item: only a lock can say that it belongs.
+    /// What has no signature: only a lock can say that it belongs.
     pub(super) unsigned: Vec<PathBuf>,
 }
 
@@ -336,32 +343,34 @@ impl<'a> Walk<'a> {
         let mut seen = 0;
         let mut bytes = 0;
         // A link above the files was followed when the tool was found.
-        let from = fs::canonicalize(&self.from).and_then(|from| Dir::root(&from));
-        let from = from.map_err(|source| unreadable(&self.from, &source))?;
-        let mut open = vec![(self.from.clone(), from)];
-        while let Some((path, directory)) = open.pop() {
+        let first = fs::canonicalize(&self.from).and_then(|from| Dir::root(&from));
+        let first = first.map_err(|source| unreadable(&self.from, &source))?;
+        // Paths alone: however many directories there are, few are open at once.
+        let mut ahead = vec![PathBuf::new()];
+        while let Some(below) = ahead.pop() {
+            let path = self.from.join(&below);
             let failed = |source: io::Error| unreadable(&path, &source);
-            let (mut entries, is_cut) = directory.entries(MOST_ENTRIES).map_err(failed)?;
+            if below.components().count() > MOST_LEVELS {
+                return Err(too_many(&self.from));
+            }
+            let directory = first.enter(&below).map_err(failed)?;
+            let (entries, is_cut) = directory.entries(MOST_ENTRIES).map_err(failed)?;
             seen += entries.len();
             if is_cut || seen > MOST_ENTRIES {
                 return Err(too_many(&self.from));
             }
-            // The first of several that are wrong is always the same.
-            entries.sort_by(|a, b| a.name.cmp(&b.name));
             for Entry { name, kind } in entries {
-                let below = path.join(&name);
                 if kind == EntryKind::Directory {
                     let is_excluded = self.excluded.contains(&name.as_str());
                     if self.is_deep && !is_excluded {
-                        let entered = directory.enter(Path::new(&name));
-                        let entered = entered.map_err(|source| unreadable(&below, &source))?;
-                        open.push((below, entered));
+                        ahead.push(below.join(&name));
                     }
                 } else if self.extensions.iter().any(|suffix| name.ends_with(suffix)) {
-                    let Some(content) = content(&directory, &name, kind, &below)? else {
+                    let path = path.join(&name);
+                    let Some(content) = content(&directory, &name, kind, &path)? else {
                         continue;
                     };
-                    let belongs = self.take(&below, content, tree)?;
+                    let belongs = self.take(&path, content, tree)?;
                     bytes += belongs.bytes;
                     unsigned.extend(belongs.unsigned);
                 }
@@ -377,41 +386,42 @@ impl<'a> Walk<'a> {
     fn take(&self, path: &Path, content: Vec<u8>, tree: &mut Tree) -> Result<Taken, Error> {
         let below = path.strip_prefix(self.root).unwrap_or(path);
         let name = self.place.join(below);
-        let bytes = content.len();
-        if content.is_empty() || self.is_locked(&name, &content)? {
-            tree.file(name, content.into());
-            return Ok(Taken {
-                bytes,
-                unsigned: None,
-            });
-        }
-        let place = self.library.spaces().locate(path).ok();
-        let place = place.filter(|place| place.item.kind == ItemKind::Tool);
-        let verified = place.map(|place| self.library.at(&place).map_err(Box::new));
-        match (verified, self.cover) {
-            (Some(Ok(item)), _) => {
-                let bytes = item.text.len();
+        // What the lock knows with another content is refused, whoever signed that.
+        let is_locked = self.is_locked(&name, &content)?;
+        let mut taken = Taken {
+            bytes: content.len(),
+            unsigned: None,
+        };
+        let (why, sign) = match self.verify(path)? {
+            Verified::Signed(item) => {
+                taken.bytes = item.text.len();
                 tree.file(name, Arc::clone(&item.text).into());
-                Ok(Taken {
-                    bytes,
-                    unsigned: None,
-                })
+                return Ok(taken);
             }
-            (_, Cover::Everything) => {
-                let unsigned = Some(name.clone());
-                tree.file(name, content.into());
-                Ok(Taken { bytes, unsigned })
-            }
-            (Some(Err(error)), Cover::Lock(_)) => {
-                let library::Error::Unsigned { item, .. } = &*error else {
-                    return Err(Error::Item(error));
-                };
-                let sign = format!("sign it as `{item}`, or ");
-                Err(self.uncovered(path, "is not signed", &sign))
-            }
-            (None, Cover::Lock(_)) => {
-                Err(self.uncovered(path, "is no item that could be signed", ""))
-            }
+            Verified::Unsigned(item) => ("is not signed", format!("sign it as `{item}`, or ")),
+            Verified::NoItem => ("is no item that could be signed", String::new()),
+        };
+        let is_marker = content.is_empty() && path.ends_with(MARKER);
+        match self.cover {
+            Cover::Everything | Cover::Lock(_) if is_marker => {}
+            Cover::Everything => taken.unsigned = Some(name.clone()),
+            Cover::Lock(_) if is_locked => {}
+            Cover::Lock(_) => return Err(self.uncovered(path, why, &sign)),
+        }
+        tree.file(name, content.into());
+        Ok(taken)
+    }
+
+    /// What the signature of the file says. One that is bad is an error, whatever covers the files of the tool beside it.
+    fn verify(&self, path: &Path) -> Result<Verified, Error> {
+        let place = self.library.spaces().locate(path).ok();
+        let Some(place) = place.filter(|place| place.item.kind == ItemKind::Tool) else {
+            return Ok(Verified::NoItem);
+        };
+        match self.library.at(&place) {
+            Ok(item) => Ok(Verified::Signed(item)),
+            Err(library::Error::Unsigned { item, .. }) => Ok(Verified::Unsigned(item)),
+            Err(error) => Err(Error::Item(Box::new(error))),
         }
     }
 
@@ -450,6 +460,16 @@ fn content(
     content.map_err(|source| unreadable(path, &source))
 }
 
+/// What a file is as an item.
+enum Verified {
+    /// It is one, and its signature counts.
+    Signed(Arc<Item>),
+    /// It could be this one, and has no signature.
+    Unsigned(ItemRef),
+    /// It lies where no item does.
+    NoItem,
+}
+
 /// What came of a file that belongs.
 struct Taken {
     bytes: usize,
@@ -468,8 +488,8 @@ fn too_many(directory: &Path) -> Error {
     Error::Dependency {
         path: directory.to_owned(),
         problem: format!(
-            "holds more than the files of a tool may be: {MOST_FILES} files, {} MiB, and {MOST_ENTRIES} entries in all; \
-             name what does not belong to it in `exclude_dirs`",
+            "holds more than the files of a tool may be: {MOST_FILES} files, {} MiB, {MOST_ENTRIES} entries in all, and \
+             directories {MOST_LEVELS} deep; name what does not belong to it in `exclude_dirs`",
             MOST_BYTES >> 20
         ),
     }

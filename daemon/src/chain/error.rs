@@ -38,7 +38,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// The chain is too long.
-    #[error("the chain of `{tool}` is longer than {MOST_ELEMENTS} elements")]
+    #[error(
+        "the chain of `{tool}` is longer than {MOST_ELEMENTS} elements: let an `executor_id` of it name a runtime that is nearer to its end"
+    )]
     TooDeep {
         /// Where it starts.
         tool: ItemId,
@@ -78,7 +80,9 @@ pub enum Error {
         hint: String,
     },
     /// What is no program, and stands in a chain.
-    #[error("`{path}` is a library: a text that tools use, which cannot be executed")]
+    #[error(
+        "`{path}` is a library: a text that tools use, which cannot be executed; run a tool that uses it, or give it another `tool_type`"
+    )]
     Library {
         /// The file.
         path: PathBuf,
@@ -138,7 +142,9 @@ pub enum Error {
         problem: String,
     },
     /// The copy of the files of a tool cannot be made.
-    #[error("the copy of the files of `{item}` cannot be made")]
+    #[error(
+        "the copy of the files of `{item}` cannot be made; see that the daemon may write to `trees` in its state directory, and that there is room"
+    )]
     Copy {
         /// The tool.
         item: ItemRef,

@@ -296,7 +296,10 @@ fn templated(
 /// The parameters as the tool reads them, with what it is given beside them.
 fn stdin(chain: &Chain, settings: &Settings<'_>, params: Object) -> Result<Vec<u8>, Error> {
     match settings.text("input_data")? {
-        None => return Ok(Vec::new()),
+        None => {
+            refuse_unsent(chain, settings)?;
+            return Ok(Vec::new());
+        }
         Some("{params_json}") => {}
         Some(_) => {
             let problem = "must be `{params_json}`: parameters travel as JSON";
@@ -315,6 +318,20 @@ fn stdin(chain: &Chain, settings: &Settings<'_>, params: Object) -> Result<Vec<u
         params.insert(given::MEMBER.to_owned(), given.value.clone());
     }
     Ok(Value::Object(params).to_string().into_bytes())
+}
+
+/// Refuses what goes to the tool with its parameters, for the runtime hands it none.
+fn refuse_unsent(chain: &Chain, settings: &Settings<'_>) -> Result<(), Error> {
+    let problem = "goes to the tool with its parameters, which its runtime does not send: set `config.input_data: \"{params_json}\"`, or leave it out";
+    for key in ["fixed_params", "params_key"] {
+        if settings.value(key).is_some() {
+            return Err(settings.malformed(key, problem));
+        }
+    }
+    match chain.given {
+        Some(_) => Err(super::malformed(chain.tool(), "config_resolve", problem)),
+        None => Ok(()),
+    }
 }
 
 /// Names one attempt: found in the environment of all its processes.

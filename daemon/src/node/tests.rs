@@ -5,6 +5,7 @@ mod fence;
 pub(crate) mod hang;
 mod matrix;
 mod parent_end;
+mod planned;
 pub(crate) mod rig;
 mod stage;
 mod sync;

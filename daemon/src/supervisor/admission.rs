@@ -331,7 +331,7 @@ fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
 
 /// The authority a run starts under, before its own declaration: that of the caller and of what it comes from, and what
 /// was narrowed for this run.
-fn inherited_layers(request: &Start) -> Vec<Layer> {
+pub(super) fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.start_at) {
         (Some(lineage), _) => lineage.spec.layers.clone(),
         (None, StartAt::Continue { run, layers, .. }) => {

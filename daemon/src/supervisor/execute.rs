@@ -13,7 +13,7 @@ use rye_core::model::{Object, Run};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::admission::refused;
+use super::admission::{inherited_layers, refused};
 use super::asked::Asked;
 use super::{Asker, Error, Start, StartAt, Started, Supervisor};
 use crate::chain::{self, Chain, Origin, Terminal};
@@ -69,7 +69,10 @@ impl Supervisor {
             chain: chain.links(),
             trace: noted,
         };
-        let executed = match chain.terminal {
+        let terminal = chain.terminal;
+        // It holds all files of the tool.
+        drop(chain);
+        let executed = match terminal {
             Terminal::Graph => self.execute_graph(request).await?,
             Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Thread(_) => {
                 self.execute_tool(request, trace).await?
@@ -79,8 +82,10 @@ impl Supervisor {
     }
 
     /// Does everything up to the start of an item, and nothing after it: answers what would be done, as the data of an envelope,
-    /// and how it was found. There is no run of it.
+    /// and how it was found. There is no run of it. It tells what stands in the item, so whoever asks has to have the right to execute it.
     pub async fn rehearse(&self, request: Start) -> Result<(Executed, Lookup), Error> {
+        let asked = runnable(&request.item)?;
+        permit(&inherited_layers(&request), Primary::Execute, &asked)?;
         let (item, directory) = (&request.item, &request.directory);
         let (chain, noted) = self.resolve_traced(item, directory, TraceMode::On).await?;
         let found = Lookup {
@@ -214,10 +219,7 @@ impl Supervisor {
         item: ItemRef,
     ) -> Result<chain::Draft, Error> {
         let item = runnable(&item)?;
-        let permitted = capability::permit(&[caller], Primary::Fetch, &item);
-        permitted.map_err(|denied| Error::Denied {
-            message: denied.to_string(),
-        })?;
+        permit(&[caller], Primary::Fetch, &item)?;
         let work = move |inside: &Inside<'_>| {
             chain::draft(inside.library, &item).map_err(|source| refused(&item, source))
         };
@@ -242,4 +244,11 @@ impl Supervisor {
             .visit(directory, "resolve an item", work)
             .await
     }
+}
+
+fn permit(layers: &[Layer], primary: Primary, item: &ItemRef) -> Result<(), Error> {
+    let permitted = capability::permit(layers, primary, item);
+    permitted.map_err(|denied| Error::Denied {
+        message: denied.to_string(),
+    })
 }

@@ -3,6 +3,7 @@ use std::os::unix::fs::MetadataExt as _;
 use rye_core::clock::Clock as _;
 
 use super::*;
+use crate::beneath::Dir;
 use crate::clock::HostClock;
 
 fn tree() -> Tree {
@@ -59,6 +60,30 @@ fn a_copy_that_was_changed_is_written_anew_before_it_is_handed_out() {
         assert_eq!(place(state.path(), &tree()).unwrap(), path);
         assert!(is_copy(&path, &tree()).unwrap());
     }
+}
+
+#[test]
+fn a_wrong_copy_that_cannot_be_taken_away_is_put_aside_and_keeps_nothing_else() {
+    let state = tempfile::tempdir().unwrap();
+    let path = place(state.path(), &tree()).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+    // No path leads to the end of these.
+    let deep = vec!["d".repeat(200); 30].join("/");
+    let planted = Dir::root(&path).unwrap().make(Path::new(&deep)).unwrap();
+    assert!(remove(&path).is_err());
+    assert_eq!(place(state.path(), &tree()).unwrap(), path);
+    assert!(is_copy(&path, &tree()).unwrap());
+    // Nor does it keep others from going at the next start.
+    let folder = state.path().join("trees");
+    for name in [".new-x", ".new-y"] {
+        fs::create_dir(folder.join(name)).unwrap();
+    }
+    assert!(sweep(state.path(), HostClock.now()).is_err());
+    let mut left = fs::read_dir(&folder).unwrap().flatten();
+    assert!(
+        left.all(|entry| !entry.path().ends_with(".new-x") && !entry.path().ends_with(".new-y"))
+    );
+    drop(planted);
 }
 
 #[test]

@@ -332,6 +332,19 @@ fn a_child_of_a_pool_that_is_raised_gets_a_share_of_its_own() {
 }
 
 #[test]
+fn a_child_of_a_pool_is_not_raised_to_less_than_it_has_used() {
+    let mut book = Book::default();
+    book.open("root", None, Some("1")).unwrap();
+    book.open("a", Some("root"), None).unwrap();
+    book.pay("a", "0.3");
+    book.hold("a", "0.2").unwrap();
+    for less in ["0", "0.3", "0.499999999"] {
+        assert_eq!(misuse(book.raise("a", less)), Misuse::NotARaise, "{less}");
+    }
+    book.raise("a", "0.5").unwrap();
+}
+
+#[test]
 fn an_account_stays_until_all_below_it_are_closed() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();

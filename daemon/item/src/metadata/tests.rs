@@ -172,6 +172,60 @@ export const ENV_REQUIRES = ["A", "B",];
     assert!(matches!(tool("js", &deep), Err(Error::NotLiteral { .. })));
 }
 
+/// What comes of reading a script of one MiB that `begins` so and goes on with `part`, by a thread with little stack.
+fn of_a_long_script(begins: &str, part: &str) -> Result<Metadata, Error> {
+    let text = format!("{begins}{}", part.repeat((1 << 20) / part.len()));
+    let reader = std::thread::Builder::new().stack_size(256 * 1024);
+    let reader = reader.spawn(move || tool("js", &text)).unwrap();
+    reader.join().unwrap()
+}
+
+#[test]
+fn a_script_costs_no_more_stack_and_time_than_its_length_whatever_stands_in_it() {
+    let templates = of_a_long_script("", "`${");
+    assert_eq!(templates, Ok(Metadata::default()));
+    for line_end in ["\r", "\u{2028}", "\u{2029}"] {
+        let begins = format!("\nexport const CONFIG = {{// {line_end}");
+        let lists = of_a_long_script(&begins, "[");
+        assert!(
+            matches!(lists, Err(Error::NotLiteral { line: 2, .. })),
+            "{line_end:?}"
+        );
+    }
+    for slashes in ["/[", "`${/[}` ", "/[\n"] {
+        let expressions = of_a_long_script("", slashes);
+        assert_eq!(expressions, Ok(Metadata::default()), "{slashes}");
+    }
+    for ends in [";", "\n", " as X "] {
+        let part = format!("export const VERSION = '1.0.0'{ends}");
+        let versions = of_a_long_script("", &part).unwrap();
+        assert_eq!(versions.version.as_deref(), Some("1.0.0"), "{ends}");
+    }
+}
+
+#[test]
+fn what_json5_and_javascript_end_at_different_places_is_no_literal_that_hides_brackets() {
+    let deep = "[".repeat(5000);
+    for hidden in [
+        // A string that goes on in the next line, after which all quotes would be taken for each other.
+        format!("{{a: \"x\\\r\n\", b: {deep}\n\"}}"),
+        format!("{{a: 'x\r', b: {deep}\n'}}"),
+        format!("{{a: 'x\n', b: {deep}\n'}}"),
+        format!("{{a: /'/, b: {deep}, c: /'/}}"),
+        format!("{{a: `\"`, b: {deep}, c: `\"`}}"),
+        format!("{{a: 1 /*/ * / */, b: {deep} }}"),
+    ] {
+        let text = format!("export const CONFIG = {hidden};\n");
+        let found = tool("js", &text);
+        let start = &text[..40];
+        assert!(matches!(found, Err(Error::NotLiteral { .. })), "{start:?}");
+    }
+    let text =
+        "export const CONFIG = {// one\u{2028}a: /* , */ -1.5, 'b': \"x\\\r\ny\"\u{2029}};\n";
+    let config = tool("js", text).unwrap().config.map(Value::Object);
+    assert_eq!(config, Some(json!({"a": -1.5, "b": "xy"})));
+}
+
 #[test]
 fn a_shell_script_describes_itself_in_the_comment_at_its_top() {
     let text = "#!/bin/bash\n# rye:signed:x\n# Counts.\n# ---\n# version: \"1.0.0\"\n# category: a\n# config:\n#   timeout: 5\n# ---\necho\n";

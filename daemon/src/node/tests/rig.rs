@@ -171,6 +171,11 @@ impl Rig {
         path
     }
 
+    /// The settings of its daemons.
+    pub(crate) fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
     /// The user space.
     pub(crate) fn home(&self) -> &Path {
         &self.config.user_space

@@ -1,0 +1,168 @@
+//! What is asked and refused before anything runs, and what is kept of a plan.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::capability::Primary;
+use rye_core::definition::Authority;
+use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
+use rye_core::model::{Budget, Object, RunKind, Spec};
+
+use super::rig::{Rig, request};
+use crate::chain::{Chain, Origin, Plan};
+use crate::dispatch::Dispatcher;
+use crate::process::{self, Spawner};
+use crate::services::{Dispatch as _, Envelope, Order, TraceMode};
+use crate::supervisor::{Error, Executed};
+
+const GRAPH: &str = "config:\n  start: a\n  nodes:\n    a: {type: return}\n";
+
+fn tool(id: &str) -> ItemRef {
+    ItemRef::tool(ItemId::new(id).unwrap())
+}
+
+/// Signs a tool of `project`.
+fn write(rig: &Rig, project: &Path, name: &str, text: &str) {
+    let (category, file) = name.rsplit_once('/').unwrap();
+    let (stem, extension) = file.rsplit_once('.').unwrap();
+    let head = if extension == "py" {
+        format!(
+            "__version__ = \"1.0.0\"\n__category__ = \"{category}\"\n__tool_name__ = \"{stem}\"\n"
+        )
+    } else {
+        format!("version: \"1.0.0\"\ncategory: {category}\nname: {stem}\n")
+    };
+    drop(rig.item(project, ItemKind::Tool, name, &format!("{head}{text}")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_may_not_execute_an_item_is_not_told_what_would_be_done_graph_or_tool() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = rig.project("p", &[("graph", GRAPH)]);
+    write(
+        &rig,
+        &project,
+        "t/tool.yaml",
+        "executor_id: rye/core/runtimes/bash\nconfig: {script: cat}\n",
+    );
+    for id in ["t/graph", "t/tool"] {
+        let mut asked = request(tool(id), &project);
+        let allowed = daemon.supervisor.rehearse(asked.clone()).await;
+        assert!(allowed.is_ok(), "{id}");
+        asked.capabilities = Some(vec![format!("rye.fetch.tool.{id}")]);
+        let denied = daemon.supervisor.rehearse(asked.clone()).await;
+        assert!(matches!(denied, Err(Error::Denied { .. })), "{id}");
+        asked.capabilities = None;
+        asked.caller.patterns = vec!["rye.execute.tool.other.*".to_owned()];
+        let denied = daemon.supervisor.rehearse(asked).await;
+        assert!(matches!(denied, Err(Error::Denied { .. })), "{id}");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_runtime_would_not_hand_to_its_tool_is_refused_and_not_dropped() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = rig.project("p", &[]);
+    let runtime = |name: &str, input: &str| {
+        let config = format!("{{command: /bin/true, args: [\"{{tool_path}}\"]{input}}}");
+        let text = format!("executor_id: rye/core/primitives/execute\nconfig: {config}\n");
+        write(&rig, &project, &format!("t/{name}.yaml"), &text);
+    };
+    runtime("deaf", "");
+    runtime("heeds", ", input_data: \"{params_json}\"");
+    let config = project.join(".ai/config/t");
+    std::fs::create_dir_all(&config).unwrap();
+    let settings = "version: \"1.0.0\"\ncategory: t\nname: settings\nword: one\n";
+    drop(rig.item(&project, ItemKind::Config, "t/settings.yaml", settings));
+    for (key, text) in [
+        ("config.fixed_params", "config: {fixed_params: {a: 1}}\n"),
+        (
+            "config_resolve",
+            "config_resolve: {path: t/settings.yaml, mode: deep_merge}\n",
+        ),
+    ] {
+        for (executor, is_heard) in [("heeds", true), ("deaf", false)] {
+            let text = format!("executor_id: t/{executor}\n{text}");
+            write(&rig, &project, "t/says.yaml", &text);
+            let asked = request(tool("t/says"), &project);
+            let (done, _) = daemon.supervisor.rehearse(asked).await.unwrap();
+            let Executed::Rehearsed(Envelope { failure, .. }) = done else {
+                panic!("{done:?}");
+            };
+            let told = failure.map(|failure| failure.message).unwrap_or_default();
+            assert_eq!(told.is_empty(), is_heard, "{key}: {told}");
+            assert!(
+                is_heard || (told.contains(key) && told.contains("input_data")),
+                "{told}"
+            );
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_names_them() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = rig.project("p", &[]);
+    let executor = "__executor_id__ = \"rye/core/runtimes/python/function\"\n";
+    write(&rig, &project, "t/multi/tool.py", executor);
+    std::fs::write(project.join(".ai/tools/t/multi/__init__.py"), "").unwrap();
+    // It is looked for, and not started.
+    std::fs::create_dir_all(project.join(".venv/bin")).unwrap();
+    std::fs::write(project.join(".venv/bin/python"), "").unwrap();
+    let id = RunId::generate(&tool("t/multi/tool").id, 1, 1);
+    let spec = Spec {
+        project: project.display().to_string(),
+        files: project.display().to_string(),
+        layers: vec![request(tool("t/multi/tool"), &project).caller],
+        ..Spec::new(
+            RunKind::Tool,
+            tool("t/multi/tool"),
+            id.clone(),
+            Budget::open(id.clone()),
+        )
+    };
+    let order = Order {
+        params: Object::new(),
+        origin: Origin {
+            run: id,
+            spec: Arc::new(spec),
+            attempt: 1,
+            key: "a key".to_owned(),
+        },
+        project: daemon.projects.open(&project).await.unwrap(),
+        primary: Primary::Execute,
+        item: tool("t/multi/tool"),
+        trace: TraceMode::Off,
+        authority: Authority::Run,
+        timeout: None,
+    };
+    let spawner = Spawner::new(None, process::harden());
+    let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
+    // The second one of a turn is planned from what the first one read.
+    let prepared = dispatcher.prepare(vec![order.clone(), order]).await;
+    let mut named = Vec::new();
+    for one in &prepared {
+        let Ok(Plan::Process(plan)) = &one.plan else {
+            panic!("{:?}", one.plan);
+        };
+        assert!(one.chain.as_ref().is_some_and(|chain| !chain.has_files()));
+        assert!(
+            plan.process.args.iter().any(|arg| {
+                let path = Path::new(arg);
+                path.ends_with("tool.py") && path.is_file()
+            }),
+            "{:?}",
+            plan.process.args
+        );
+        named.push(one.content_hashes().map(str::to_owned).collect::<Vec<_>>());
+    }
+    assert_eq!(named[0], named[1]);
+    let elements = prepared[0].chain.iter().flat_map(Chain::elements).count();
+    assert_eq!(named[0].len(), elements + 1, "{named:?}");
+    daemon.stop().await;
+}
