@@ -6,13 +6,21 @@ use crate::Error;
 use crate::client::Client;
 
 impl Client {
-    /// What is asked and nobody has answered.
+    /// What is asked and nobody has answered: all pages from that of `request` on.
     pub async fn approvals(
         &self,
-        request: v1::ApprovalsRequest,
+        mut request: v1::ApprovalsRequest,
     ) -> Result<Vec<v1::Approval>, Error> {
-        let asked = self.runs().approvals(request).await;
-        Ok(self.answer(asked)?.approvals)
+        let mut all = Vec::new();
+        loop {
+            let asked = self.runs().approvals(request.clone()).await;
+            let page = self.answer(asked)?;
+            all.extend(page.approvals);
+            if page.next_page_token.is_empty() {
+                return Ok(all);
+            }
+            request.page_token = page.next_page_token;
+        }
     }
 
     /// Answers what a run asks; the run right behind that.

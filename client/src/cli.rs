@@ -6,6 +6,7 @@ mod capability;
 mod graph;
 mod lock;
 mod logs;
+mod named;
 mod new;
 mod ps;
 mod run_name;
@@ -439,53 +440,6 @@ pub(crate) struct Execute {
     /// Run nothing: tell how the item would be resolved, and what would be started.
     #[arg(long)]
     pub(crate) dry_run: bool,
-}
-
-impl Verb {
-    /// The runs that it names.
-    pub(crate) fn runs(&mut self) -> Vec<&mut RunName> {
-        match self {
-            Self::Run(run) | Self::Graph(GraphVerb::Run(run)) => run.resume.iter_mut().collect(),
-            Self::Graph(GraphVerb::Step(step)) => step.resume_from.iter_mut().collect(),
-            Self::Graph(GraphVerb::Show(show)) => show.run.iter_mut().collect(),
-            Self::Thread(ThreadVerb::Say(say)) => vec![&mut say.run],
-            Self::Get(get) => vec![&mut get.run],
-            Self::Can(can) => vec![&mut can.run],
-            Self::Steps(one)
-            | Self::State(one)
-            | Self::Suspend(one)
-            | Self::Tree(one)
-            | Self::Chain(one)
-            | Self::Budget(BudgetVerb::Show(one) | BudgetVerb::Tree(one)) => vec![&mut one.run],
-            Self::Attach(watch) => vec![&mut watch.run],
-            Self::Logs(asked) => vec![&mut asked.run],
-            Self::Events(events) => vec![&mut events.run],
-            Self::Transcript(asked) => vec![&mut asked.run],
-            Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
-            Self::Cancel(runs) => runs.runs.iter_mut().collect(),
-            Self::Kill(kill) => kill.runs.runs.iter_mut().collect(),
-            Self::Resume(resume) => vec![&mut resume.run],
-            Self::Approvals(asked) => asked.run.iter_mut().collect(),
-            Self::Approve(given) => vec![&mut given.run],
-            Self::Deny(given) => vec![&mut given.run],
-            Self::Budget(BudgetVerb::Raise(raise)) => vec![&mut raise.run],
-            Self::Init
-            | Self::Key(_)
-            | Self::Sign(_)
-            | Self::Verify(_)
-            | Self::Lock(_)
-            | Self::New(_)
-            | Self::Models
-            | Self::Thread(_)
-            | Self::Graph(GraphVerb::Validate(_))
-            | Self::Execute(_)
-            | Self::Fetch(_)
-            | Self::Ps(_)
-            | Self::Cache(_)
-            | Self::Objects(_)
-            | Self::Daemon(_) => Vec::new(),
-        }
-    }
 }
 
 /// One run.

@@ -4,13 +4,12 @@
 //! [`endpoint`](crate::endpoint)'s part. **Failure.** Calls are made once, except [`Client::wait`] and the event
 //! stream, which only look and therefore continue when the daemon is back.
 
-use std::fmt;
+mod outage;
+
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -26,6 +25,8 @@ use tokio::time::Instant;
 use tonic::Response;
 use tonic::transport::{Channel, Endpoint};
 
+pub(crate) use self::outage::Outage;
+pub use self::outage::{Revival, Reviver, Teller};
 use crate::Error;
 use crate::error::NotStarted;
 use crate::events::{Events, Follow};
@@ -39,55 +40,6 @@ const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 /// How long a call that only looks waits for the daemon to come back, and any call that waits for nothing else for its
 /// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How long a daemon is away before that is reported: a restart takes less.
-const TOLD_AFTER: Duration = Duration::from_secs(1);
-
-/// How long a daemon that died is given to be started again by its parent, or by a service manager.
-const REVIVED_AFTER: Duration = Duration::from_secs(3);
-
-/// Who is notified, once per outage, that a call keeps waiting for a daemon that is away.
-#[derive(Clone, Default)]
-pub struct Teller(Option<Arc<dyn Fn() + Send + Sync>>);
-
-impl Teller {
-    /// Has `tell` called.
-    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(tell)))
-    }
-
-    fn tell(&self) {
-        if let Some(tell) = &self.0 {
-            tell();
-        }
-    }
-}
-
-/// A daemon on its way back.
-pub type Revival = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
-
-/// Starts the daemon again that died while a call waits for it, where that is allowed.
-#[derive(Clone, Default)]
-pub struct Reviver(Option<Arc<dyn Fn() -> Revival + Send + Sync>>);
-
-impl Reviver {
-    /// Has `revive` called, at most once in an outage.
-    pub fn new(revive: impl Fn() -> Revival + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(revive)))
-    }
-}
-
-impl fmt::Debug for Reviver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Reviver").field(&self.0.is_some()).finish()
-    }
-}
-
-impl fmt::Debug for Teller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Teller").field(&self.0.is_some()).finish()
-    }
-}
 
 /// A connection to a daemon. Clones share it.
 #[derive(Debug, Clone)]
@@ -149,14 +101,7 @@ impl Client {
 
     /// For calls that continue over outages.
     pub(crate) fn outage(&self) -> Outage {
-        Outage {
-            since: None,
-            pause: Outage::FIRST_PAUSE,
-            told: Told::NotYet,
-            teller: self.teller.clone(),
-            reviver: self.reviver.clone(),
-            revived: false,
-        }
+        Outage::new(self.teller.clone(), self.reviver.clone())
     }
 
     /// The socket this client talks to.
@@ -532,70 +477,6 @@ fn present<T>(name: &str, field: Option<T>) -> Result<T, Error> {
     field.ok_or_else(|| Error::Malformed {
         what: format!("no `{name}`"),
     })
-}
-
-/// How long the daemon has been away, and how long to wait before asking again.
-#[derive(Debug)]
-pub(crate) struct Outage {
-    since: Option<Instant>,
-    pause: Duration,
-    told: Told,
-    teller: Teller,
-    reviver: Reviver,
-    /// Whether that was asked in this outage.
-    revived: bool,
-}
-
-/// Whether the user knows of an outage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    NotYet,
-    Already,
-}
-
-impl Outage {
-    const FIRST_PAUSE: Duration = Duration::from_millis(20);
-    const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-    /// The daemon answers.
-    pub(crate) fn over(&mut self) {
-        self.since = None;
-        self.pause = Self::FIRST_PAUSE;
-        self.told = Told::NotYet;
-        self.revived = false;
-    }
-
-    /// A call that was made at `asked` was held open for a while before it broke: the daemon was back in between.
-    fn note_success_until(&mut self, asked: Instant) {
-        if asked.elapsed() > Self::LONGEST_PAUSE {
-            self.over();
-        }
-    }
-
-    /// Waits before the next try, or gives `error` back when the daemon has been away for too long.
-    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= PATIENCE {
-            return Err(error);
-        }
-        // A daemon that answers, if only to refuse, is not away.
-        if self.told == Told::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
-            self.told = Told::Already;
-            self.teller.tell();
-        }
-        let died = matches!(error, Error::Lost { died: true, .. });
-        if died
-            && !self.revived
-            && since.elapsed() >= REVIVED_AFTER
-            && let Reviver(Some(revive)) = &self.reviver
-        {
-            self.revived = true;
-            return revive().await;
-        }
-        tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

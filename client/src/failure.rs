@@ -201,11 +201,14 @@ impl Failure {
             | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
-            | Self::NoSuchRun { .. }
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,
+            Self::NoSuchRun { project, .. } => (!project.is_empty()).then(|| {
+                "of another project: name it by its whole id, or the project by --project"
+                    .to_owned()
+            }),
         }
     }
 }

@@ -252,7 +252,7 @@ pub(crate) fn printed(end: &Printed) -> String {
     end.lines().join("\n")
 }
 
-/// The command that resumes a suspended run.
+/// The command by which the run `run_id` goes on that is suspended so, or waits for one that is.
 pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
     let resume = format!("ryectl resume {run_id}");
     let answers = |words: &str| {
@@ -263,8 +263,12 @@ pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
         answers.join(" ")
     };
     match (suspension.reason.as_str(), suspension.uncertain.is_empty()) {
-        ("approval", _) => format!(
+        ("approval", true) => format!(
             "ryectl approve {run_id} lets it go on, `ryectl deny {run_id}` does not; --comment says why"
+        ),
+        ("approval", false) => format!(
+            "it is at most once, and may have executed: ryectl approve {run_id} {} does it again, `ryectl deny {run_id}` does not",
+            answers("retry")
         ),
         ("uncertain", false) => {
             let answers = answers("retry|done|fail");
@@ -382,6 +386,11 @@ mod tests {
             (at("duration_exceeded"), "--raise duration=TIME"),
             (at("spend_exceeded"), "--raise spend=USD"),
             (suspended("user", &[]), "ryectl resume r resumes it"),
+            (suspended("approval", &[]), "ryectl approve r lets it go on"),
+            (
+                suspended("approval", &["charge"]),
+                "ryectl approve r --uncertain 'charge=retry'",
+            ),
             (suspended("storage", &[]), "it resumes by itself"),
         ] {
             let text = way_on("r", &suspension);

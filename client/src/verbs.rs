@@ -129,7 +129,7 @@ fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
 
 /// Does what the user asked for.
 pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
-    find::runs(verb.runs(), session).await?;
+    find::runs(&mut verb, session).await?;
     match verb {
         Verb::Init => init::init(session),
         Verb::Key(verb) => keys::key(verb, session),
@@ -138,10 +138,10 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Lock(LockVerb::Create(tools)) => lock::create(&tools.tools, session).await,
         Verb::Lock(LockVerb::Verify { tools }) => lock::verify(&tools, session).await,
         Verb::Lock(LockVerb::Ls) => lock::list(session),
-        Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => run::run(run, session).await,
+        Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => Box::pin(run::run(run, session)).await,
         Verb::Graph(GraphVerb::Step(step)) => graph::step(step, session).await,
         Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,
-        Verb::Thread(ThreadVerb::Run(run)) => run::run(run.into(), session).await,
+        Verb::Thread(ThreadVerb::Run(run)) => Box::pin(run::run(run.into(), session)).await,
         Verb::Thread(ThreadVerb::Validate(one)) => graph::validate(&one.item, session).await,
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,

@@ -12,7 +12,9 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
-use rye_core::model::{Approval, ApprovalAnswer, Kill, KillReceipt, Run, SuspendReason};
+use rye_core::model::{
+    Approval, ApprovalAnswer, Kill, KillReceipt, Run, Status, SuspendReason, Verdict,
+};
 use rye_core::money::Usd;
 use rye_core::walker::{InDoubt, in_doubt};
 use serde_json::Value;
@@ -33,6 +35,7 @@ use crate::services::TraceMode;
 use crate::supervisor::{
     Error, Executed, Lookup, Preview, Reach, Start, Started, Step, Supervisor,
 };
+use crate::task;
 
 /// The daemon as callers from outside have it.
 #[derive(Debug, Clone)]
@@ -111,20 +114,39 @@ impl Access {
         Ok((runs, page.next))
     }
 
-    /// The questions that are open of the runs that `caller` sees, of a project or of all, the newest run first.
-    pub fn approvals(&self, caller: &Layer, project: Option<&str>) -> Vec<(RunId, Approval)> {
-        let seen = |run: &Arc<Run>| {
-            let wanted = project.is_none_or(|project| run.spec.project == project);
-            wanted && Caller::User(caller).sees(&run.spec)
+    /// The questions that are open of the runs that `caller` sees, of a project or of all, the newest run first, from `page_token` on;
+    /// `limit` of them, or more by what the last of these runs asks.
+    pub async fn approvals(
+        &self,
+        caller: &Layer,
+        project: Option<String>,
+        mut page_token: Option<String>,
+        limit: usize,
+    ) -> Result<(Vec<(RunId, Approval)>, Option<String>), Error> {
+        let filter = Filter {
+            statuses: vec![Status::Created, Status::Running, Status::Suspended],
+            project,
+            ..Filter::default()
         };
-        let mut live = self.journal().cancellable();
-        live.retain(seen);
-        live.sort_by_key(|run| std::cmp::Reverse(run.created_at));
-        let asked = live.iter().flat_map(|run| {
-            let open = run.approvals.open();
-            open.map(|approval| (run.id.clone(), approval.clone()))
-        });
-        asked.collect()
+        let filter = filter.seen_by(Caller::User(caller));
+        let mut asked = Vec::new();
+        loop {
+            // Few runs ask more than one thing.
+            let most = limit - asked.len();
+            let page = self.journal().list(&filter, page_token.as_deref(), most);
+            let page = page.await?;
+            let live = page.runs.iter();
+            for run in live.filter_map(|run| self.journal().snapshot(&run.id)) {
+                asked.extend(
+                    run.asks()
+                        .map(|approval| (run.id.clone(), approval.clone())),
+                );
+            }
+            page_token = page.next;
+            if page_token.is_none() || asked.len() >= limit {
+                return Ok((asked, page_token));
+            }
+        }
     }
 
     /// Accepts a run; answers when it is durable.
@@ -277,8 +299,10 @@ impl Visible {
             .of_run(&self.spec)
             .await
             .ok();
+        let run = Arc::clone(&self.run);
+        let tell = move || in_doubt(graph.as_deref(), &run);
         Ok(Beside {
-            in_doubt: in_doubt(graph.as_deref(), &self.run),
+            in_doubt: task::blocking("tell what is in doubt", tell).await,
             ..found
         })
     }
@@ -378,8 +402,10 @@ impl Actionable {
         &self,
         asked: Option<&str>,
         answer: ApprovalAnswer,
+        verdicts: Vec<(String, Verdict)>,
     ) -> Result<Visible, Error> {
-        let run = self.supervisor.answer(&self.id, asked, answer).await?;
+        let answered = self.supervisor.answer(&self.id, asked, answer, verdicts);
+        let run = answered.await?;
         Ok(self.at(run))
     }
 

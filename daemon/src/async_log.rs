@@ -135,8 +135,8 @@ impl Log {
 }
 
 /// The heading that a line of the file is, if it is one.
-fn heading(line: &str) -> Option<&str> {
-    line.strip_prefix("== ")?.strip_suffix(" ==")
+fn heading(line: &[u8]) -> Option<&[u8]> {
+    line.strip_prefix(b"== ")?.strip_suffix(b" ==")
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ pub fn of_native(element: Arc<Item>) -> Option<Chain> {
         elements: vec![element],
         given: None,
         anchored: None,
+        files_hash: None,
         terminal,
     })
 }

@@ -199,7 +199,10 @@ impl Earlier {
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     let is_whole = last.spec.kind == RunKind::Graph && !last.spec.is_single_step();
-                    if is_whole && last.resumption_node().is_some() {
+                    if let Some(barrier) = last.approvals.barrier() {
+                        let text = format!("the run `{}` is not continued: {barrier}", last.id);
+                        return Err(Failure::permanent("child_barred", text).decided());
+                    } else if is_whole && last.resumption_node().is_some() {
                         Self::Continues(last)
                     } else if is_whole && last.steps() > 0 {
                         let text = format!(

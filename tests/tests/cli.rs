@@ -683,6 +683,28 @@ fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
         .code(3)
         .tells(&["there is no run `@last~3`"]);
     let _word = world.ryectl("get @first").run().code(2);
+    // Elsewhere these names are still good for looking, and for nothing else.
+    let other = world.root().join("elsewhere");
+    std::fs::create_dir_all(other.join(".ai")).unwrap();
+    let there = |words: &str| {
+        let call = world.ryectl(words).arg("--project").arg(&other);
+        call.run()
+    };
+    let _looked = there("get t-one").code(0);
+    for words in [
+        "cancel t-one",
+        "kill @last",
+        "suspend t-one",
+        "resume @last",
+        "approve t-one",
+        "deny @last",
+        "budget raise t-one --spend 2",
+        "thread say @last hello",
+    ] {
+        let _refused = there(words).code(3).tells(&["there is no run"]);
+    }
+    let whole = there(&format!("cancel {first}")).code(5);
+    let _named = whole.tells(&[&first]);
 }
 
 #[test]

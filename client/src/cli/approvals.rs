@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::RunName;
+use super::{Answer, RunName};
 use crate::input::Source;
 
 /// Whose questions to list.
@@ -22,6 +22,9 @@ pub(crate) struct Approve {
     /// Which of its questions, as `approvals` lists it; not needed for the only one.
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
+    /// Say that an at-most-once attempt, which may have executed, may execute again.
+    #[arg(long = "uncertain", value_name = "ITEM=retry")]
+    pub(crate) answers: Vec<Answer>,
     /// More than yes, as JSON; `-` reads stdin.
     #[arg(long, value_name = "JSON|@FILE|-")]
     pub(crate) answer: Option<Source>,

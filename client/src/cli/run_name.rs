@@ -1,4 +1,6 @@
 //! How a run is named on the command line.
+//!
+//! A whole id means the same run everywhere. Where something is done to a run, other names mean runs of the project at hand only.
 
 use std::fmt;
 use std::str::FromStr;

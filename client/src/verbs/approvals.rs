@@ -4,7 +4,8 @@ use rye_client::exit::Exit;
 use rye_client::json;
 use rye_proto::v1;
 
-use super::Session;
+use super::run::verdicts;
+use super::{Session, attach};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
@@ -20,6 +21,7 @@ pub(super) async fn list(asked: &cli::Approvals, session: &mut Session) -> Resul
             .map(ToString::to_string)
             .unwrap_or_default(),
         project: project.unwrap_or_default(),
+        ..v1::ApprovalsRequest::default()
     };
     let open = session.client().await?.approvals(request).await?;
     let open = open.iter().map(json::Approval::new);
@@ -58,6 +60,7 @@ pub(super) async fn approve(given: cli::Approve, session: &mut Session) -> Resul
         approved: true,
         answer_json: answer,
         comment: given.comment.unwrap_or_default(),
+        answers: verdicts(given.answers)?,
     };
     answer_it(&given.run, request, session).await
 }
@@ -69,6 +72,7 @@ pub(super) async fn deny(given: cli::Deny, session: &mut Session) -> Result<Exit
         approved: false,
         answer_json: String::new(),
         comment: given.comment.unwrap_or_default(),
+        answers: Vec::new(),
     };
     answer_it(&given.run, request, session).await
 }
@@ -79,14 +83,22 @@ async fn answer_it(
     session: &mut Session,
 ) -> Result<Exit, Failure> {
     let approved = request.approved;
-    let record = session.client().await?.answer_approval(request).await?;
+    let client = session.client().await?;
+    let record = client.answer_approval(request).await?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&json::Run::new(&record)?)?,
         Format::Text => {
             let word = if approved { "approved" } else { "denied" };
-            output.note(&format!("{word}: {run} goes on"));
-            output.hint(&format!("ryectl attach {run}"));
+            let record = json::Run::new(&record)?;
+            if let Some(why) = &record.suspend {
+                let why = render::suspension(why);
+                output.note(&format!("{word}; {run} is suspended: {why}"));
+                attach::tell_way_on(&client, &record, output).await?;
+            } else {
+                output.note(&format!("{word}: {run} goes on"));
+                output.hint(&format!("ryectl attach {run}"));
+            }
         }
     }
     Ok(Exit::Done)

@@ -348,18 +348,25 @@ pub(super) async fn tell_way_on(
         Some(id) => Some(json::Run::new(&client.get(id).await?)?),
         None => None,
     };
-    let mut needed = why;
+    let (mut needed, mut of) = (why, run);
     if let Some(child) = &child
         && let Some(why) = &child.suspend
     {
         let reason = render::suspension(why);
         output.note(&format!("{} is suspended: {reason}", child.run_id));
+        for asked in &child.approvals {
+            output.note(&format!("it asks: {}", asked.message));
+        }
+        // Who resumes a run resumes those that it waits for; an answer is for the one that asks.
+        if why.reason == "approval" {
+            of = child;
+        }
         if let Some(error) = &child.error {
             tell_failure(error, output);
         }
         needed = why;
     }
-    output.hint(&render::way_on(&run.run_id, needed));
+    output.hint(&render::way_on(&of.run_id, needed));
     Ok(())
 }
 

@@ -1,9 +1,12 @@
 //! Finding the runs that somebody names by the beginning of their ids, or by how long ago they were.
+//!
+//! A verb that only looks finds them anywhere, `@last` in this project if there is one. One that acts finds those of this project and no
+//! other: a whole id means the same everywhere, and these names do not.
 
 use rye_proto::v1;
 
 use super::Session;
-use crate::cli::RunName;
+use crate::cli::{RunName, Verb};
 use crate::failure::Failure;
 use crate::project;
 
@@ -12,28 +15,38 @@ const PAGE: u32 = 1000;
 /// Most runs that an ambiguous beginning is told to mean.
 const SHOWN: usize = 5;
 
-/// Puts ids in the place of other names of runs.
-pub(super) async fn runs(names: Vec<&mut RunName>, session: &mut Session) -> Result<(), Failure> {
-    for name in names {
+/// Puts ids in the place of other names of runs in `verb`.
+pub(super) async fn runs(verb: &mut Verb, session: &mut Session) -> Result<(), Failure> {
+    let acts = verb.acts();
+    for name in verb.runs() {
         if name.is_whole() {
             continue;
         }
-        let found = match name.ago() {
-            Some(ago) => newest(name, ago, session).await?,
-            None => beginning(name, session).await?,
+        let here = session.project().display().to_string();
+        let found = match (name.ago(), acts) {
+            (Some(ago), true) => newest(name, ago, here, session).await?,
+            (Some(ago), false) => {
+                let found = project::find(session.global.project.as_deref(), &session.environment);
+                let found = found.map(|found| found.display().to_string());
+                newest(name, ago, found.unwrap_or_default(), session).await?
+            }
+            (None, true) => beginning(name, here, session).await?,
+            (None, false) => beginning(name, String::new(), session).await?,
         };
         *name = RunName::of(found);
     }
     Ok(())
 }
 
-/// The run that somebody started `ago` runs before the newest one: in this project, or anywhere if there is none here.
-async fn newest(name: &RunName, ago: usize, session: &mut Session) -> Result<String, Failure> {
-    let here = project::find(session.global.project.as_deref(), &session.environment);
+/// The run that somebody started `ago` runs before the newest one: in `project`, or anywhere if that is empty.
+async fn newest(
+    name: &RunName,
+    ago: usize,
+    project: String,
+    session: &mut Session,
+) -> Result<String, Failure> {
     let mut request = v1::ListRequest {
-        project: here
-            .map(|here| here.display().to_string())
-            .unwrap_or_default(),
+        project,
         page_size: PAGE,
         ..v1::ListRequest::default()
     };
@@ -57,9 +70,14 @@ async fn newest(name: &RunName, ago: usize, session: &mut Session) -> Result<Str
     }
 }
 
-/// The one run whose id begins so.
-async fn beginning(name: &RunName, session: &mut Session) -> Result<String, Failure> {
+/// The one run whose id begins so: in `project`, or anywhere if that is empty.
+async fn beginning(
+    name: &RunName,
+    project: String,
+    session: &mut Session,
+) -> Result<String, Failure> {
     let mut request = v1::ListRequest {
+        project,
         page_size: PAGE,
         ..v1::ListRequest::default()
     };
@@ -79,7 +97,7 @@ async fn beginning(name: &RunName, session: &mut Session) -> Result<String, Fail
         request.page_token = page.next_page_token;
     }
     match found.as_slice() {
-        // The daemon says that there is no such run.
+        // The daemon, which knows whole ids only, says that there is no such run.
         [] => Ok(name.to_string()),
         [one] => Ok(one.clone()),
         several => Err(Failure::SeveralRuns {

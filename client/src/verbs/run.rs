@@ -75,32 +75,31 @@ pub(super) fn limits(asked: Vec<Limit>) -> v1::Limits {
     limits
 }
 
-pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result<Exit, Failure> {
-    let raise = limits(resume.raises);
+/// What became of attempts, as the contract has it; each is named once.
+pub(super) fn verdicts(answers: Vec<cli::Answer>) -> Result<Vec<v1::UncertainAnswer>, Failure> {
     let mut seen = HashSet::new();
-    if let Some(twice) = resume
-        .answers
-        .iter()
-        .find(|answer| !seen.insert(&answer.item))
-    {
+    if let Some(twice) = answers.iter().find(|answer| !seen.insert(&answer.item)) {
         return Err(Failure::AnsweredTwice {
             item: twice.item.clone(),
         });
     }
-    let answers = resume
-        .answers
-        .into_iter()
-        .map(|answer| v1::UncertainAnswer {
-            item: answer.item,
-            verdict: wire::verdict(answer.verdict).into(),
-        });
+    let answers = answers.into_iter().map(|answer| v1::UncertainAnswer {
+        item: answer.item,
+        verdict: wire::verdict(answer.verdict).into(),
+    });
+    Ok(answers.collect())
+}
+
+pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result<Exit, Failure> {
+    let raise = limits(resume.raises);
+    let answers = verdicts(resume.answers)?;
     let result = resume.result.map(|result| result.json("--result"));
     let result = result.transpose()?;
     let result_json = result.map(|result| result.to_string()).unwrap_or_default();
     let request = v1::ResumeRequest {
         run_id: resume.run.to_string(),
         raise: Some(raise),
-        answers: answers.collect(),
+        answers,
         reason: resume.reason.unwrap_or_default(),
         result_json,
         message: resume.message.unwrap_or_default(),

@@ -319,14 +319,15 @@ pub(super) async fn cancel(runs: &[cli::RunName], session: &mut Session) -> Resu
 }
 
 pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
-    let answer = session.client().await?.suspend(run.as_str()).await?;
+    let client = session.client().await?;
+    let answer = client.suspend(run.as_str()).await?;
     let record = json::Run::new(&answer)?;
     let output = &mut session.output;
     match (&record.suspend, output.format()) {
         (_, Format::Json) => output.json(&record)?,
         (Some(why), Format::Text) => {
             output.line(&format!("{run} is suspended: {}", render::suspension(why)))?;
-            output.hint(&render::way_on(run.as_str(), why));
+            attach::tell_way_on(&client, &record, output).await?;
         }
         (None, Format::Text) if wire::status_of(&answer)?.is_terminal() => {
             output.error(&format!("{run} has ended: {}", record.status));

@@ -135,6 +135,36 @@ async fn a_run_that_waits_for_a_child_names_what_the_suspended_one_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_for_the_child_run_that_asks() {
+    let child = v1::Run {
+        run_id: "x-c-1-aaaaaaaaaa".to_owned(),
+        suspend: Some(v1::Suspension {
+            reason: "approval".to_owned(),
+            ..v1::Suspension::default()
+        }),
+        approvals: vec![v1::Approval {
+            message: "Ship?".to_owned(),
+            ..v1::Approval::default()
+        }],
+        ..run(RunStatus::Suspended)
+    };
+    let suspended = json!({"reason": "child", "code": null, "node": "two"});
+    let daemon = Daemon::serve(Script {
+        others: vec![child],
+        ..script(RunStatus::Suspended, ("run_suspended", &suspended))
+    });
+    daemon.script.run.lock().unwrap().suspend = Some(v1::Suspension {
+        reason: "child".to_owned(),
+        child: "x-c-1-aaaaaaaaaa".to_owned(),
+        ..v1::Suspension::default()
+    });
+    let ended = ask(&daemon, &["run", "x/g", "--quiet"]).await;
+    assert!(ended.stderr.contains("it asks: Ship?"), "{}", ended.stderr);
+    let hint = "ryectl approve x-c-1-aaaaaaaaaa lets it go on";
+    assert!(ended.stderr.contains(hint), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_old_suspension_does_not_end_the_watch() {
     // The run was suspended once, and has been resumed and ended since.
     let (event_type, payload) = completed();

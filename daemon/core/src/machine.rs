@@ -217,14 +217,14 @@ pub enum Move<Q = Infallible> {
     End(Vec<Event>),
 }
 
-/// `RYE_IDEMPOTENCY_KEY`: the same for every try of one visit of a node, of one item of it or one hook at it, over crashes
-/// and continuations (`daemon/docs/formats.md`). `scope` is the root of the chain of continuations, or the key of the step that
+/// `RYE_IDEMPOTENCY_KEY`: the same for every try of one visit of a node, of one item of it (by its position, or the name of a branch) or one
+/// hook at it, over crashes and continuations (`daemon/docs/formats.md`). `scope` is the root of the chain of continuations, or the key of the step that
 /// started the run.
 pub fn idempotency_key(
     scope: &str,
     node: &str,
     visit: u32,
-    item: Option<u32>,
+    item: Option<&Value>,
     hook: Option<&str>,
 ) -> String {
     let text = json!(["rye-idempotency-key/1", scope, node, visit, item, hook]).to_string();

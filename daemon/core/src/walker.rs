@@ -37,7 +37,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use self::doubt::{InDoubt, in_doubt};
 pub use self::hooks::CostSource;
@@ -165,10 +165,13 @@ impl Walker {
                 .or_else(|| self.heed_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
                 .unwrap_or_else(|| self.before(now, &node, events)),
-            At::Between { next: None, .. } => self.ask_hooks(now, events).unwrap_or_else(|| {
-                let outcome = self.completed();
-                self.finish(now, outcome, events)
-            }),
+            At::Between { next: None, .. } => self
+                .ask_hooks(now, events)
+                .or_else(|| self.heed_denial(now, events))
+                .unwrap_or_else(|| {
+                    let outcome = self.completed();
+                    self.finish(now, outcome, events)
+                }),
             At::Step(step) => self.in_step(now, &step, events),
             At::Failed { step, .. } => self
                 .ask_hooks(now, events)
@@ -265,7 +268,7 @@ impl Walker {
         Turn::Wait(self.deadline.filter(|deadline| self.up < *deadline))
     }
 
-    fn key(&self, node: &str, visit: u32, item: Option<u32>, hook: Option<&str>) -> String {
+    fn key(&self, node: &str, visit: u32, item: Option<&Value>, hook: Option<&str>) -> String {
         idempotency_key(self.run.spec.effect_scope(), node, visit, item, hook)
     }
 

@@ -11,8 +11,10 @@ use crate::gate::Gate;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 << 10;
-/// Bytes of lines that a reader who asked for the last ones keeps.
-const MOST_TAIL: usize = 4 << 20;
+/// Bytes that a reader keeps who asked for the last lines, with what each takes beside its text.
+const MOST_TAIL: usize = 8 << 20;
+/// What a line takes beside its text: its place in the list, and what an allocation takes.
+const ENTRY: usize = 96;
 
 /// Lines of one attempt, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +118,7 @@ impl Reader {
 
     /// The last `count` lines there are; what comes then is read by [`Reader::next`].
     pub async fn tail(&mut self, count: usize) -> io::Result<Vec<Piece>> {
-        let mut last: VecDeque<(String, String)> = VecDeque::new();
+        let mut last: VecDeque<(Arc<str>, String)> = VecDeque::new();
         let mut bytes = 0;
         loop {
             let pieces = self.next().await?;
@@ -124,11 +126,15 @@ impl Reader {
                 break;
             }
             for piece in pieces {
+                let heading: Arc<str> = piece.heading.into();
                 for line in piece.text.split_inclusive('\n') {
-                    bytes += line.len();
-                    last.push_back((piece.heading.clone(), line.to_owned()));
+                    bytes += ENTRY + heading.len() + line.len();
+                    last.push_back((Arc::clone(&heading), line.to_owned()));
                     while last.len() > count || (bytes > MOST_TAIL && last.len() > 1) {
-                        bytes -= last.pop_front().map_or(0, |(_, line)| line.len());
+                        let Some((heading, line)) = last.pop_front() else {
+                            break;
+                        };
+                        bytes -= ENTRY + heading.len() + line.len();
                     }
                 }
             }
@@ -178,11 +184,11 @@ fn read(log: &Log, wanted: &Wanted, mut place: Place) -> io::Result<(Vec<Piece>,
     let whole = whole.map_or(0, |end| end + 1);
     place.offset += u64::try_from(whole).unwrap_or(u64::MAX);
     for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
-        let line = String::from_utf8_lossy(line);
-        if let Some(next) = heading(line.trim_end_matches('\n')) {
-            next.clone_into(&mut place.heading);
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        if let Some(next) = heading(text) {
+            place.heading = String::from_utf8_lossy(next).into_owned();
         } else if wanted.has(&place.heading) {
-            push(&mut pieces, &place.heading, &line);
+            push(&mut pieces, &place.heading, &String::from_utf8_lossy(line));
         }
     }
     if whole == 0 && name == OLD {

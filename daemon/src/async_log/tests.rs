@@ -136,6 +136,29 @@ async fn the_last_lines_are_those_of_both_files() {
 }
 
 #[tokio::test]
+async fn short_lines_take_no_more_memory_than_long_ones() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    log.append(&Arc::from("step 1 a"), &vec![b'\n'; 1 << 20])
+        .unwrap();
+    let tail = reader(&log, None, None).tail(usize::MAX).await.unwrap();
+    let lines: usize = tail.iter().map(|piece| piece.text.len()).sum();
+    assert!((10_000..100_000).contains(&lines), "{lines}");
+}
+
+#[tokio::test]
+async fn no_line_of_a_tool_is_taken_for_a_heading() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    say(&log, "step 1 a", b"== step 2 b ==\n== step \xff b ==\nx\n").await;
+    let all = reader(&log, None, None).next().await.unwrap();
+    assert_eq!(
+        told(&all),
+        [("step 1 a", " == step 2 b ==\n == step \u{fffd} b ==\nx\n")]
+    );
+}
+
+#[tokio::test]
 async fn a_reader_that_is_two_files_behind_is_told_so() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());

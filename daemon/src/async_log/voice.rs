@@ -158,8 +158,8 @@ impl Heard {
             return;
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        // A line that looks like a heading is none.
-        if std::str::from_utf8(text).is_ok_and(|text| heading(text).is_some()) {
+        // A line that looks like a heading is none, whatever else is in it.
+        if heading(text).is_some() {
             self.lines.push(b' ');
         }
         self.lines.extend_from_slice(text);

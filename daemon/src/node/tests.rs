@@ -7,6 +7,6 @@ mod matrix;
 mod parent_end;
 mod planned;
 pub(crate) mod rig;
-mod stage;
+pub(crate) mod stage;
 mod sync;
 mod withheld;

@@ -122,9 +122,17 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
     loop {
         let child = start(daemon(life)).map_err(failed("start the daemon"))?;
         let (exit, asked) = watch(&signals, child).map_err(failed("watch the daemon"))?;
-        let told = end_orphans(&signals).map_err(failed("end what the daemon left"))?;
-        if asked || told || !died(exit) {
+        let sweep = || end_orphans(&signals).map_err(failed("end what the daemon left"));
+        let mut swept = sweep()?;
+        if asked || swept.asked || !died(exit) {
             return Ok(exit);
+        }
+        // The next life repeats what was cut off: never beside a process that may still be at it.
+        while swept.left {
+            swept = sweep()?;
+            if swept.asked {
+                return Ok(exit);
+            }
         }
         recent.retain(|restart| restart.elapsed() < MINUTE);
         let count = u32::try_from(recent.len()).unwrap_or(u32::MAX);
@@ -234,8 +242,16 @@ fn watch(signals: &SignalFd, daemon: i32) -> io::Result<(Exit, bool)> {
     }
 }
 
-/// Kills our children until there are none: those of a killed process become ours in turn. Whether a signal asked to stop meanwhile.
-fn end_orphans(signals: &SignalFd) -> io::Result<bool> {
+/// What a sweep came to.
+struct Swept {
+    /// A signal asked to stop meanwhile.
+    asked: bool,
+    /// Something does not end although it was killed.
+    left: bool,
+}
+
+/// Kills our children until there are none, or for as long as we have patience: those of a killed process become ours in turn.
+fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
     let mut asked = false;
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -260,7 +276,10 @@ fn end_orphans(signals: &SignalFd) -> io::Result<bool> {
             match reap::any() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                Err(Errno::ECHILD) => return Ok(asked | is_asked_to_stop(signals)?),
+                Err(Errno::ECHILD) => {
+                    asked |= is_asked_to_stop(signals)?;
+                    return Ok(Swept { asked, left: false });
+                }
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -272,7 +291,8 @@ fn end_orphans(signals: &SignalFd) -> io::Result<bool> {
                     "a process does not end although it was killed"
                 );
             }
-            return Ok(asked);
+            asked |= is_asked_to_stop(signals)?;
+            return Ok(Swept { asked, left: true });
         }
         asked |= is_asked_to_stop(signals)?;
         wait(signals, PollTimeout::from(LOOK_AGAIN_MS))?;

@@ -181,7 +181,14 @@ pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Raised, Option<Usd>), 
     Ok((Raised::of(&raise), raise.spend))
 }
 
-pub(super) fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {
+/// What became of attempts whose outcome nobody knew.
+pub(super) fn answers(
+    answers: Vec<v1::UncertainAnswer>,
+) -> Result<Vec<(String, Verdict)>, Refusal> {
+    answers.into_iter().map(answer).collect()
+}
+
+fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {
     let verdict = match named("answers.verdict", answer.verdict)? {
         v1::Verdict::Unspecified => {
             return Err(invalid("answers.verdict", "a verdict is unspecified"));

@@ -84,11 +84,7 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
             })
             .collect(),
         suspend,
-        approvals: run
-            .approvals
-            .open()
-            .map(|asked| approval(&run.id, asked))
-            .collect(),
+        approvals: run.asks().map(|asked| approval(&run.id, asked)).collect(),
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run

@@ -65,6 +65,15 @@ async fn settled(runs: &[Visible]) -> Result<(), Error> {
     Ok(())
 }
 
+/// How many a page has of which `asked` are asked for.
+fn page_size(asked: u32) -> usize {
+    let size = match asked {
+        0 => PAGE,
+        wanted => wanted.min(LONGEST_PAGE),
+    };
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
 /// The position behind which stands what `run` does from now on, which resumes or continues `before`.
 fn resumed_at(before: &Run, run: &Run) -> String {
     if run.id != before.id {
@@ -187,11 +196,7 @@ impl Runs for RunsService {
             by: decode::cause(&caller, &request.reason)?,
             raised,
             spend,
-            verdicts: request
-                .answers
-                .into_iter()
-                .map(decode::answer)
-                .collect::<Result<_, _>>()?,
+            verdicts: decode::answers(request.answers)?,
             result: decode::json("result_json", &request.result_json)?,
             approval: None,
             message: decode::given(&request.message),
@@ -211,17 +216,23 @@ impl Runs for RunsService {
     ) -> Answer<v1::ApprovalsResponse> {
         let (caller, request) = decode::open(request)?;
         let of_run = decode::optional_run_id("run_id", &request.run_id)?;
-        if let Some(id) = &of_run {
-            let _seen = self.access.visible(&caller, id).await?;
-        }
-        let project = decode::given(&request.project);
-        let mut asked = self.access.approvals(&caller, project.as_deref());
-        asked.retain(|(run, _)| of_run.as_ref().is_none_or(|id| id == run));
+        let (asked, next) = if let Some(id) = of_run {
+            let run = self.access.visible(&caller, &id).await?;
+            let asked = run.asks().map(|asked| (id.clone(), asked.clone()));
+            (asked.collect(), None)
+        } else {
+            let project = decode::given(&request.project);
+            let token = decode::given(&request.page_token);
+            let size = page_size(request.page_size);
+            let asked = self.access.approvals(&caller, project, token, size);
+            asked.await?
+        };
         let approvals = asked.iter();
         Ok(Response::new(v1::ApprovalsResponse {
             approvals: approvals
                 .map(|(run, asked)| encode::approval(run, asked))
                 .collect(),
+            next_page_token: next.unwrap_or_default(),
         }))
     }
 
@@ -230,8 +241,9 @@ impl Runs for RunsService {
         let id = decode::run_id(&request.run_id)?;
         let asked = decode::given(&request.approval_id);
         let answer = decode::approval_answer(&caller, &request)?;
+        let verdicts = decode::answers(request.answers)?;
         let run = self.access.actionable(&caller, &id).await?;
-        let run = run.answer(asked.as_deref(), answer).await?;
+        let run = run.answer(asked.as_deref(), answer, verdicts).await?;
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::AnswerResponse { run }))
     }
@@ -320,11 +332,7 @@ impl Runs for RunsService {
                 .transpose()?,
             principal: None,
         };
-        let size = match request.page_size {
-            0 => PAGE,
-            wanted => wanted.min(LONGEST_PAGE),
-        };
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let size = page_size(request.page_size);
         let token = decode::given(&request.page_token);
         let listed = self.access.list(&caller, filter, token.as_deref(), size);
         let (runs, next) = listed.await?;

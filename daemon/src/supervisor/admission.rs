@@ -495,6 +495,9 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error
         run: run.id.clone(),
         problem: problem.to_owned(),
     };
+    if let Some(barrier) = run.approvals.barrier() {
+        return Err(unfit(&format!("{barrier}; start a new run")));
+    }
     let spec = &run.spec;
     if spec.continuation_of.is_some() && spec.start_from.is_none() {
         return Err(unfit(

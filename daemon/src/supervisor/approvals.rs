@@ -8,41 +8,50 @@ use std::sync::Arc;
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Approval, ApprovalAnswer, Event, Run, RunEvent, SuspendReason};
+use rye_core::model::{Approval, ApprovalAnswer, Event, Run, RunEvent, SuspendReason, Verdict};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Change, Refused, Why};
 use crate::port::{Resume, Settled};
+use crate::task;
 
 impl Supervisor {
-    /// Answers a question of the run `id`; one that is suspended for it resumes. Without an id the only open one is meant.
+    /// Answers a question of the run `id`; one that is suspended for it resumes. Without an id the only open one is meant. The `verdicts`
+    /// are about at-most-once attempts of unknown outcome that an approval has done again.
     pub async fn answer(
         &self,
         id: &RunId,
         asked: Option<&str>,
         answer: ApprovalAnswer,
+        verdicts: Vec<(String, Verdict)>,
     ) -> Result<Arc<Run>, Error> {
         let run = self.live_run(id, "answered").await?;
-        let approval = open(&run, asked)?;
+        let approval = open(&run, asked)?.clone();
         let unfit = |problem: String| Error::Params {
             message: format!("run `{id}`: {problem}"),
         };
-        if answer.approved {
-            let said = answer.answer.as_deref();
-            approval.check(said).map_err(unfit)?;
-        }
         let answer = ApprovalAnswer {
             id: Arc::clone(&approval.id),
             ..answer
         };
-        let waits = run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval);
-        if waits {
+        if answer.approved {
+            let said = answer.answer.clone();
+            let check = move || approval.check(said.as_deref());
+            task::blocking("check an answer", check)
+                .await
+                .map_err(unfit)?;
+        }
+        if waits_for_answer(&run) {
             let resume = Resume {
                 by: answer.by.clone(),
+                verdicts,
                 approval: Some(Settled::Answered(answer)),
                 ..Resume::default()
             };
             return self.resume(id, resume).await;
+        }
+        if let Some((name, _)) = verdicts.first() {
+            return Err(unfit(format!("`{name}` is not uncertain")));
         }
         // It is suspended for something else, or still has work in hand.
         let event = RunEvent::ApprovalAnswered(answer).into();
@@ -61,9 +70,9 @@ impl Supervisor {
     pub(super) async fn expire_approvals(&self, live: &[Arc<Run>]) {
         let now = self.journal().now();
         let late = |run: &&Arc<Run>| {
-            let waits = run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval);
-            let mut open = run.approvals.open();
-            waits && open.any(|asked| asked.expires_at.is_some_and(|until| until <= now))
+            let mut open = run.asks();
+            waits_for_answer(run)
+                && open.any(|asked| asked.expires_at.is_some_and(|until| until <= now))
         };
         for run in live.iter().filter(late) {
             let resume = Resume {
@@ -80,9 +89,9 @@ impl Supervisor {
 
 /// The open question of `run` that `asked` names.
 fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
-    let mut open = run.approvals.open();
+    let mut open = run.asks();
     let named = |approval: &&Approval| asked.is_none_or(|asked| *approval.id == *asked);
-    let mut fitting = run.approvals.open().filter(named);
+    let mut fitting = run.asks().filter(named);
     let found = fitting.next();
     if fitting.next().is_some() {
         let ids: Vec<&str> = open.map(|approval| &*approval.id).collect();
@@ -101,18 +110,30 @@ fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
     }
 }
 
-fn nothing_open(run: &Run) -> Error {
+/// Whether `run` is suspended until somebody answers.
+pub(super) fn waits_for_answer(run: &Run) -> bool {
+    run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval)
+}
+
+pub(super) fn nothing_open(run: &Run) -> Error {
+    let child = run.suspension().and_then(|why| why.child.as_ref());
+    let problem = match child {
+        Some(child) => {
+            format!("it asks nothing itself; it waits for the child run `{child}`: answer that one")
+        }
+        None => {
+            "it asks nothing that is open: it may have been answered, or the time is over".into()
+        }
+    };
     Error::Unfit {
         run: run.id.clone(),
-        problem: "it asks nothing that is open: it may have been answered, or the time is over"
-            .to_owned(),
+        problem,
     }
 }
 
 /// The events by which the question is settled that `run` is suspended for. A run that waits for an answer resumes for nothing else.
 pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>, Error> {
-    let waits = run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval);
-    let asks = waits && run.approvals.open().next().is_some();
+    let asks = waits_for_answer(run) && run.asks().next().is_some();
     match settled {
         Some(Settled::Answered(answer)) => {
             Ok(vec![RunEvent::ApprovalAnswered(answer.clone()).into()])
@@ -127,3 +148,6 @@ pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>
         Some(Settled::Expired) | None => Ok(Vec::new()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::error::with_sources;
+use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{
-    Because, Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension,
+    Because, Event, KillReceipt, Raised, Recovery, Run, RunEvent, SuspendReason, Suspension,
 };
 
 use super::{Error, Supervisor};
@@ -60,19 +61,23 @@ impl Supervisor {
         if let Err(error) = settle_open_calls(self.journal(), &live).await {
             tracing::error!(error = %with_sources(&error), "paid calls that were under way are not settled");
         }
-        for run in live.iter().filter(|run| run.suspension().is_none()) {
+        for run in live.iter().filter(|run| goes_on_by_itself(run)) {
             if let Err(error) = self.suspend_found(run, SuspendReason::Restart).await {
                 tracing::error!(run = %run.id, error = %with_sources(&error), "a run of a copy was not suspended");
             }
         }
     }
 
-    /// Suspends `run`, which no task of this daemon has taken up.
+    /// Suspends `run`, which no task of this daemon has taken up, for `reason` and no other.
     async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<(), Error> {
-        let node = run.current_node().filter(|_| run.suspension().is_none());
-        let why = Suspension::new(reason).at(node);
-        let event = Change::event(&run.id, Event::Run(RunEvent::RunSuspended(why)));
-        self.journal().commit(vec![event]).await?;
+        let why = Suspension::new(reason).at(run.current_node());
+        let resumed = run.suspension().map(|_| RunEvent::RunResumed {
+            epoch: self.shared.services.epoch,
+            raised: Raised::default(),
+        });
+        let events = resumed.into_iter().chain([RunEvent::RunSuspended(why)]);
+        let changes = events.map(|event| Change::event(&run.id, event.into()));
+        self.journal().commit(changes.collect()).await?;
         // It may have been asked to stop, before the daemon went down or just now.
         self.end_suspended(&run.id).await
     }
@@ -126,8 +131,37 @@ pub async fn settle_open_calls(journal: &Journal, live: &[Arc<Run>]) -> Result<(
     journal.published(settled.ticket).await
 }
 
-/// Whether all that `run` has in flight is carried out by runs of their own: then none of it is what brings the daemon down.
+/// Whether `run` would go on without being told to: it is not suspended, or for something that passes.
+fn goes_on_by_itself(run: &Run) -> bool {
+    match run.suspension().map(|why| why.reason) {
+        None | Some(SuspendReason::Storage) => true,
+        Some(SuspendReason::Approval) => run.asks().any(|asked| asked.expires_at.is_some()),
+        Some(
+            SuspendReason::Limit
+            | SuspendReason::Budget
+            | SuspendReason::Error
+            | SuspendReason::Restart
+            | SuspendReason::Uncertain
+            | SuspendReason::Child
+            | SuspendReason::CrashLoop
+            | SuspendReason::User,
+        ) => false,
+    }
+}
+
+/// Whether `run` only waits: for a time, for an answer, or for runs that carry out all it has in flight. Then nothing of it is what
+/// brings the daemon down.
 fn only_waits(run: &Run) -> bool {
     let mut in_flight = run.attempts().peekable();
-    in_flight.peek().is_some() && in_flight.all(|attempt| attempt.child.is_some())
+    if in_flight.peek().is_some() {
+        return in_flight.all(|attempt| attempt.child.is_some());
+    }
+    match run.graph().map(|state| &state.at) {
+        Some(At::Backoff { .. }) => true,
+        Some(At::Step(step)) => matches!(step.work, StepWork::Waits(_)),
+        Some(At::New | At::Between { .. } | At::Failed { .. } | At::Ending { .. }) | None => false,
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ use super::say::{self, said};
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
 use crate::journal::{self, Change, Refused, Summary, Why};
-use crate::port::{Resume, reach};
+use crate::port::{Resume, Settled, reach};
 
 /// A run that is to be suspended, and its last event when that was asked.
 pub(super) type Hold = (RunId, Seq);
@@ -146,6 +146,10 @@ impl Supervisor {
     async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         check_result(id, &request)?;
         let run = self.newest(id).await?;
+        if request.approval.is_some() && (run.id != *id || !approvals::waits_for_answer(&run)) {
+            // It went on, or ended, meanwhile: what was asked is no more, and an answer is no other request to go on.
+            return Err(approvals::nothing_open(&run));
+        }
         if run.id != *id && request.asks_nothing() && !is_to_go_on(&run) {
             // It was resumed before: that run is the answer, however far it is.
             return Ok(run);
@@ -268,7 +272,13 @@ impl Supervisor {
         let leaf = run.suspension().and_then(|why| why.child.as_ref());
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
-        let unknown = self.unknown_of_retry(&target).await?;
+        // Behind a denial nothing is tried again.
+        let retries = !matches!(&request.approval, Some(Settled::Answered(said)) if !said.approved);
+        let unknown = if retries {
+            self.unknown_of_retry(&target).await?
+        } else {
+            Vec::new()
+        };
         if !unknown.is_empty() {
             check_answers(&target, &unknown, &request)?;
             request.verdicts.clear();

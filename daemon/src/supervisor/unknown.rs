@@ -134,8 +134,13 @@ pub(super) fn check_answers(run: &Run, unknown: &[Unknown], request: &Resume) ->
     let answers: BTreeSet<String> = names
         .map(|name| format!("--uncertain '{name}=retry'"))
         .collect();
+    let verb = if request.approval.is_some() {
+        "approve"
+    } else {
+        "resume"
+    };
     Err(unfit(format!(
-        "{}: at most once, and may have executed; if it may execute again, say so: ryectl resume {} {}",
+        "{}: at most once, and may have executed; if it may execute again, say so: ryectl {verb} {} {}",
         told.join(", "),
         run.id,
         Vec::from_iter(answers).join(" ")

@@ -220,7 +220,7 @@ pub struct Approval {
     /// What asks: `node` (a graph), `call` (a call of a tool by a model), `limit`, `question` (a model); more words may come.
     #[prost(string, tag = "3")]
     pub kind: ::prost::alloc::string::String,
-    /// What is asked.
+    /// What is asked; the first 4,000 characters of it.
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
     /// JSON schema of what an answer may hold; empty if it may hold anything.
@@ -243,13 +243,23 @@ pub struct ApprovalsRequest {
     /// Only of runs of this project, as an absolute path; empty means all.
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
+    /// At most 1000, default 100. A page has more where its last run asks several things.
+    #[prost(uint32, tag = "3")]
+    pub page_size: u32,
+    /// As in `ListRequest`.
+    #[prost(string, tag = "4")]
+    pub page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApprovalsResponse {
+    /// Those of the newest runs first.
     #[prost(message, repeated, tag = "1")]
     pub approvals: ::prost::alloc::vec::Vec<Approval>,
+    /// Empty on the last page.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AnswerRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
@@ -265,6 +275,10 @@ pub struct AnswerRequest {
     /// Why, for people. At most 1000 bytes.
     #[prost(string, tag = "5")]
     pub comment: ::prost::alloc::string::String,
+    /// Of an approval behind the failure of an at-most-once attempt, which is made again then: one `VERDICT_RETRY` for each word of
+    /// `Suspension.uncertain`.
+    #[prost(message, repeated, tag = "6")]
+    pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AnswerResponse {
@@ -815,10 +829,10 @@ pub struct UncertainAttempt {
     /// When its step began.
     #[prost(message, optional, tag = "3")]
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
-    /// What it calls; empty if that cannot be told any more.
+    /// What it calls; empty if that cannot be told any more, or the parameters of those before it are a MiB already.
     #[prost(string, tag = "4")]
     pub item: ::prost::alloc::string::String,
-    /// The parameters of that, as JSON; empty if they cannot be told any more.
+    /// The parameters of that, as JSON; empty if `item` is.
     #[prost(string, tag = "5")]
     pub params_json: ::prost::alloc::string::String,
 }

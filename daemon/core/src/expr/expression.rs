@@ -11,6 +11,10 @@ use super::path::Path;
 use super::pipe::Pipe;
 use super::value::{Kind, parse_json};
 use super::{Error, Scope};
+use crate::bounds;
+
+/// Most pipes of one expression.
+const MOST_PIPES: usize = 32;
 
 /// The first alternative that is not null, through the pipes.
 #[derive(Debug)]
@@ -62,6 +66,12 @@ impl<'t> Expression<'t> {
     pub(super) fn parse(text: &'t str) -> Result<Self, String> {
         let text = text.trim();
         let (alternatives, pipes) = cut(text)?;
+        if pipes.len() > MOST_PIPES {
+            return Err(format!(
+                "{} pipes; an expression has at most {MOST_PIPES}",
+                pipes.len()
+            ));
+        }
         let mut parsed = Self {
             text,
             alternatives: Vec::with_capacity(alternatives.len()),
@@ -114,7 +124,16 @@ impl<'t> Expression<'t> {
                 let argument = operand.resolve(scope);
                 argument.unwrap_or(Cow::Owned(Value::Null))
             });
-            let piped = pipe.apply(&value, operand.as_deref());
+            // Each may make much of little: the next one is given no more than a run may hold.
+            let piped = pipe.apply(&value, operand.as_deref()).and_then(|piped| {
+                let within = bounds::check(&piped);
+                within.map_err(|excess| {
+                    format!(
+                        "would make what is {excess}; keep large data in files and pass their paths"
+                    )
+                })?;
+                Ok(piped)
+            });
             let piped = piped.map_err(|reason| Error::Pipe {
                 pipe: pipe.name(),
                 expression: self.text.to_owned(),

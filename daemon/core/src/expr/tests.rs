@@ -109,6 +109,28 @@ fn malformed_templates_are_found_before_they_run() {
 }
 
 #[test]
+fn an_expression_has_so_many_pipes_and_none_of_them_makes_more_than_a_run_may_hold() {
+    let piped = |pipes: usize| json!(format!("${{state.x{}}}", " | trim".repeat(pipes)));
+    assert!(check(&piped(32)).is_empty());
+    let faults = check(&json!({"a": [piped(33)]}));
+    assert_eq!(faults[0].at, "/a/0");
+    assert!(faults[0].message.contains("at most 32"), "{faults:?}");
+    let (state, mut notes) = (
+        json!({"list": [], "big": "x".repeat(MOST_BYTES / 5 * 2)}),
+        Vec::new(),
+    );
+    let scope = Names::new([("state", &state)]);
+    let appended = |times: usize| {
+        let appends = " | append(state.big)".repeat(times);
+        json!(format!("${{state.list{appends} | length}}"))
+    };
+    assert_eq!(interpolate(&appended(2), &scope, &mut notes), Ok(json!(2)));
+    let error = interpolate(&appended(3), &scope, &mut notes).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("larger than 64 MiB"), "{text}");
+}
+
+#[test]
 fn pipes_take_what_they_can() {
     with_scope(|scope| {
         for (template, expected) in [

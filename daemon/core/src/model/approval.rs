@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! approval_requested ─► open ─approval_answered─► answered ─(what was waiting goes on)─► gone
-//!                         └── the run ends ─► gone
+//!                         └── the run ends ─► gone, but for what a hook asked
 //! ```
+//!
+//! A node asks again when its run is continued. Nothing asks again what a hook asked, so a question of a hook that is open or denied when
+//! its run ends stays on record, and the run is not continued past it ([`Approvals::barrier`]).
 //!
 //! A run asks, and is suspended as soon as nothing else of it is in flight. Whoever may act on the run may answer, once; a run never
 //! may. **Order.** The answer and what resumes the run are one commit. **Failure.** An answer to what nobody asked, or that was
@@ -144,7 +147,17 @@ pub struct Requested {
     pub answer: Option<(ApprovalAnswer, Timestamp)>,
 }
 
-/// The questions of a run that are open, or answered and not yet heeded.
+impl Requested {
+    /// Whether a hook of a graph asked it, and nobody has approved.
+    fn bars(&self) -> bool {
+        let approved = self.answer.as_ref().is_some_and(|(said, _)| said.approved);
+        let of_hook = self.approval.step.is_none();
+        // A limit is there for a run that continues this one as well, and its hooks ask again.
+        of_hook && self.approval.kind == ApprovalKind::Node && !approved
+    }
+}
+
+/// The questions of a run that are open, or answered and not yet heeded; and what bars the way of one that has ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Approvals(Arc<Vec<Requested>>);
 
@@ -171,11 +184,22 @@ impl Approvals {
         asked.find(|asked| asked.approval.step == Some(step))
     }
 
-    /// What a hook asked, and what was said to that.
+    /// What a hook asked last, and what was said to that.
     pub fn of_hook(&self) -> Option<(&Approval, &ApprovalAnswer)> {
         let of_hooks = |asked: &&Requested| asked.approval.step.is_none();
-        let mut answers = self.0.iter().filter(of_hooks);
+        let mut answers = self.0.iter().rev().filter(of_hooks);
         answers.find_map(|asked| Some((&asked.approval, &asked.answer.as_ref()?.0)))
+    }
+
+    /// Why a run that has ended may not be continued, if it may not: a hook of it asked whether it goes on, and nobody approved.
+    pub fn barrier(&self) -> Option<String> {
+        let asked = self.0.iter().find(|asked| asked.bars())?;
+        let said = match &asked.answer {
+            Some((answer, _)) => answer.denial().message,
+            None => "never answered".to_owned(),
+        };
+        let question = &asked.approval.message;
+        Some(format!("what a hook of it asked was {said} (`{question}`)"))
     }
 
     /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
@@ -210,8 +234,21 @@ impl Approvals {
         if self.0.is_empty() {
             return;
         }
-        if ended {
-            self.0 = Arc::default();
+        let ends_walk = match event {
+            // The failure stands, and leads nowhere.
+            Event::Graph(
+                GraphEvent::StepCompleted {
+                    error: Some(_),
+                    suppressed: false,
+                    next_node: None,
+                    ..
+                }
+                | GraphEvent::GraphEnding { .. },
+            ) => true,
+            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => ended,
+        };
+        if ends_walk {
+            Arc::make_mut(&mut self.0).retain(Requested::bars);
             return;
         }
         let over = match event {

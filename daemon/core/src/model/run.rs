@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::attempt::attempt_name;
 use super::chunks::Chunks;
 use super::{
-    Approvals, Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal, Kill,
-    KillReceipt, Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status,
+    Approval, Approvals, Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal,
+    Kill, KillReceipt, Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status,
     SuppressedError, SuspendReason, Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero,
     thread,
 };
@@ -168,6 +168,14 @@ impl Run {
     pub fn suppressed(&self) -> Option<&Chunks<SuppressedError>> {
         let errors = self.graph().map(|state| &state.suppressed);
         errors.filter(|errors| !errors.is_empty())
+    }
+
+    /// The questions of it that somebody may answer: of one whose walk is over, none.
+    pub fn asks(&self) -> impl Iterator<Item = &Approval> {
+        let at = self.graph().map(|state| &state.at);
+        let is_over = self.status().is_terminal() || matches!(at, Some(graph::At::Ending { .. }));
+        let open = (!is_over).then(|| self.approvals.open());
+        open.into_iter().flatten()
     }
 
     /// The node at which a live run stands; the item of a tool run whose call is in flight.

@@ -120,6 +120,7 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         error,
         never_started: false,
         unknown_below: false,
+        uncollected: false,
         suppressed,
         node_input_hash: None,
     })

@@ -251,7 +251,7 @@ impl ThreadMachine {
             step: turn.number,
             node: item.id.as_str().to_owned(),
             attempt,
-            key: idempotency_key(scope, &place, 0, Some(position), None),
+            key: idempotency_key(scope, &place, 0, Some(&position.into()), None),
             effect: declared.unwrap_or_default(),
             undeclared: declared.is_none(),
             attached,

@@ -1,13 +1,24 @@
 //! Attempts whose outcome nobody knows, for the person who finds out: what each calls, under which key, since when.
+//!
+//! All are named. What they call is told as long as it stays within [`MOST_SHOWN`] bytes: a node may have thousands of items in flight, and
+//! each may be given much of the state.
+
+use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::evaluate::{View, resolve, value_of, values};
 use super::items::Parts;
+use crate::bounds;
 use crate::clock::Timestamp;
-use crate::definition::{Graph, Work};
+use crate::definition::{Graph, Node, Work};
+use crate::expr::Vars;
 use crate::id::{ItemRef, Name};
-use crate::model::{Object, Run, Slot};
+use crate::model::graph::Step;
+use crate::model::{AttemptId, Object, Run, Slot};
+
+/// Bytes of memory, roughly, that the parameters take which are told of the attempts of a run.
+const MOST_SHOWN: usize = 1 << 20;
 
 /// An attempt whose outcome nobody knows.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,51 +29,89 @@ pub struct InDoubt {
     pub key: Name,
     /// When its step began.
     pub since: Option<Timestamp>,
-    /// What it calls, and with what; none if that cannot be told any more.
+    /// What it calls, and with what; none if that cannot be told any more, or is too much.
     pub call: Option<(ItemRef, Object)>,
 }
 
 /// The attempts of `run` whose outcome nobody knows; `graph` is the graph it walks, if it walks one.
 pub fn in_doubt(graph: Option<&Graph>, run: &Run) -> Vec<InDoubt> {
+    let keys: HashMap<AttemptId, &Name> = run
+        .attempts()
+        .map(|attempt| (attempt.id, &attempt.key))
+        .collect();
+    let since = run.graph().and_then(|walk| walk.at.step());
+    let since = since.map(|step| step.now);
+    let mut calls = graph.and_then(|graph| Calls::of(graph, run));
     let uncertain = run.uncertain().into_iter();
-    let found = uncertain.map(|(name, id)| {
-        let attempt = run.attempts().find(|attempt| attempt.id == id);
-        let step = run.graph().and_then(|walk| walk.at.step());
-        InDoubt {
-            name,
-            key: attempt
-                .map(|attempt| Name::clone(&attempt.key))
-                .unwrap_or_default(),
-            since: step.map(|step| step.now),
-            call: graph.and_then(|graph| call(graph, run, id.slot)),
-        }
+    let found = uncertain.map(|(name, id)| InDoubt {
+        name,
+        key: keys.get(&id).copied().cloned().unwrap_or_default(),
+        since,
+        call: calls.as_mut().and_then(|calls| calls.next(id.slot)),
     });
     found.collect()
 }
 
-/// What the attempt `slot` of the step at hand calls: its templates mean the same as when it began.
-fn call(graph: &Graph, run: &Run, slot: Slot) -> Option<(ItemRef, Object)> {
-    let walk = run.graph()?;
-    let step = walk.at.step()?;
-    let node = graph.nodes.get(&step.node)?;
-    let mut vars = walk.vars.clone();
-    let mut notes = Vec::new();
-    match (slot, &node.work) {
-        (Slot::Main, Work::Action(action)) => {
-            let view = View::new(&vars, None, step.now);
-            resolve(action, &view.names(), &mut notes).ok()
+/// What the attempts of a step call.
+struct Calls<'a> {
+    node: &'a Node,
+    step: &'a Step,
+    vars: Vars,
+    /// The items of a foreach node, once one was asked for.
+    list: Option<Vec<Value>>,
+    /// Bytes that may still be told.
+    left: usize,
+}
+
+impl<'a> Calls<'a> {
+    /// Those of the step at which `run` stands.
+    fn of(graph: &'a Graph, run: &'a Run) -> Option<Self> {
+        let walk = run.graph()?;
+        let step = walk.at.step()?;
+        Some(Self {
+            node: graph.nodes.get(&step.node)?,
+            step,
+            vars: walk.vars.clone(),
+            list: None,
+            left: MOST_SHOWN,
+        })
+    }
+
+    /// The call of the attempt `slot`, if it can be told; when one was too much, none is told any more.
+    fn next(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
+        if self.left == 0 {
+            return None;
         }
-        (Slot::Part(item), Work::Foreach(foreach)) => {
-            let list = values(foreach, &vars, step, &mut notes).ok()?;
-            let value: &Value = value_of(&list, item).ok()?;
-            vars.set(&foreach.variable, value.clone());
-            let view = View::item(&vars, &foreach.variable, value, step.now);
-            resolve(&foreach.action, &view.names(), &mut notes).ok()
+        let (item, params) = self.call(slot)?;
+        let taken: usize = params.values().map(bounds::size).sum();
+        self.left = self.left.saturating_sub(taken);
+        (self.left > 0).then_some((item, params))
+    }
+
+    /// What the attempt `slot` calls: its templates mean the same as when it began.
+    fn call(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
+        let (node, step, mut notes) = (self.node, self.step, Vec::new());
+        match (slot, &node.work) {
+            (Slot::Main, Work::Action(action)) => {
+                let view = View::new(&self.vars, None, step.now);
+                resolve(action, &view.names(), &mut notes).ok()
+            }
+            (Slot::Part(item), Work::Foreach(foreach)) => {
+                if self.list.is_none() {
+                    self.list = values(foreach, &self.vars, step, &mut notes)
+                        .ok()
+                        .or(Some(Vec::new()));
+                }
+                let value = value_of(self.list.as_ref()?, item).ok()?;
+                self.vars.set(&foreach.variable, value.clone());
+                let view = View::item(&self.vars, &foreach.variable, value, step.now);
+                resolve(&foreach.action, &view.names(), &mut notes).ok()
+            }
+            (Slot::Part(item), work @ Work::Parallel(_)) => {
+                let view = View::new(&self.vars, None, step.now);
+                resolve(Parts::of(work)?.action(item)?, &view.names(), &mut notes).ok()
+            }
+            _ => None,
         }
-        (Slot::Part(item), work @ Work::Parallel(_)) => {
-            let view = View::new(&vars, None, step.now);
-            resolve(Parts::of(work)?.action(item)?, &view.names(), &mut notes).ok()
-        }
-        _ => None,
     }
 }

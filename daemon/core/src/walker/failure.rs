@@ -157,7 +157,7 @@ impl Walker {
     ) {
         let used = self.walk().retries.get(&step.node).copied().unwrap_or(0);
         let attempt = step.attempt + 1;
-        let key = self.key(&step.node, step.visit, Some(attempt), Some("retry"));
+        let key = self.key(&step.node, step.visit, Some(&json!(attempt)), Some("retry"));
         let event = Event::Graph(GraphEvent::RetryScheduled {
             step: step.number,
             node: step.node.to_string(),

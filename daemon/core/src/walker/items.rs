@@ -85,10 +85,16 @@ impl<'g> Parts<'g> {
     pub(super) fn action(self, item: u32) -> Option<&'g Action> {
         match self {
             Self::Items(foreach) => Some(&foreach.action),
-            Self::Branches(parallel) => {
-                let branch = parallel.branches.get(usize::try_from(item).ok()?)?;
-                Some(&branch.1)
-            }
+            Self::Branches(parallel) => Some(&branch(parallel, item)?.1),
+        }
+    }
+
+    /// What tells an item from the others, over crashes and continuations: its place in the list. The branches of a continuation may stand
+    /// at other places, so theirs is their name.
+    fn identity(self, item: u32) -> Value {
+        match self {
+            Self::Items(_) => json!(item),
+            Self::Branches(parallel) => json!(branch(parallel, item).map(|(name, _)| &**name)),
         }
     }
 
@@ -109,6 +115,21 @@ impl<'g> Parts<'g> {
             }
         }
     }
+
+    /// What the node comes to, of which `collected` says for each item what it came to.
+    fn result(self, collected: &[Value], count: u32, failed: u32) -> Value {
+        match self {
+            Self::Items(_) => json!({"results": collected, "count": count, "failed": failed}),
+            Self::Branches(_) => {
+                let names = self.names().into_iter().map(|name| name.to_string());
+                names.zip(collected.iter().cloned()).collect()
+            }
+        }
+    }
+}
+
+fn branch(parallel: &Parallel, item: u32) -> Option<&(Name, Action)> {
+    parallel.branches.get(usize::try_from(item).ok()?)
 }
 
 impl Walker {
@@ -312,7 +333,7 @@ impl Walker {
                 primary,
                 item: target,
                 params,
-                key: self.key(&step.node, step.visit, Some(item), None),
+                key: self.key(&step.node, step.visit, Some(&parts.identity(item)), None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
                 caching: node.caching,
@@ -375,11 +396,11 @@ impl Walker {
         }
         let parts = Parts::of(&node.work);
         let collects = parts.is_some_and(|parts| parts.on_item_error() == OnItemError::Collect);
-        let (collected, failure) = match self.collected(parts, &step, item, answer) {
-            Ok(collected) => (collected, answer.failure.clone()),
+        let (collected, failure, uncollected) = match self.collected(parts, &step, item, answer) {
+            Ok(collected) => (collected, answer.failure.clone(), false),
             Err(failure) => {
                 let document = error_document(&failure, &answer.result);
-                (Some(document), Some(failure))
+                (Some(document), Some(failure), true)
             }
         };
         let status = match (&failure, answer.cached) {
@@ -399,6 +420,7 @@ impl Walker {
             error: failure,
             never_started: answer.certainty == Certainty::NeverStarted,
             unknown_below: answer.certainty == Certainty::UnknownBelow,
+            uncollected,
             node_input_hash: answer.node_input_hash.clone(),
         });
         self.record(now, event, events);
@@ -448,6 +470,7 @@ impl Walker {
             return;
         };
         let (count, failed) = (items.count(), items.failed);
+        let uncollected = items.failures().any(|(_, item, _)| item.uncollected);
         let collected: Vec<Value> = items
             .results()
             .map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)))
@@ -464,18 +487,13 @@ impl Walker {
         } else {
             None
         };
-        let result = match parts {
-            Parts::Items(_) => {
-                json!({"results": collected, "count": count, "failed": failed})
-            }
-            Parts::Branches(_) => {
-                let names = parts.names().into_iter().map(|name| name.to_string());
-                names.zip(collected.iter().cloned()).collect()
-            }
-        };
-        let result = Arc::new(result);
+        let result = Arc::new(parts.result(&collected, count, failed));
         if let Some((failure, certainty)) = failure {
-            let repeat = Repeat::of(effect, &failure, certainty);
+            let repeat = if uncollected {
+                Repeat::of_done(effect)
+            } else {
+                Repeat::of(effect, &failure, certainty)
+            };
             return self.fail(now, step, failure, &result, repeat, events);
         }
         let mut collect = Vars::default();

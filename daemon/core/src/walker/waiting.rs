@@ -28,6 +28,8 @@ const GRAPH_FAILED: &str = "graph_failed";
 const TOO_LATE: &str = "approval_timeout";
 /// How often the wall clock is looked at.
 const LOOK: Duration = Duration::from_mins(1);
+/// Characters that are kept of what is asked.
+const MESSAGE_CHARS: usize = 4000;
 /// What a hook asks that does not say what.
 const UNSAID: &str = "a hook of the graph asks whether the run may go on";
 
@@ -190,18 +192,18 @@ impl Walker {
             schema: ask.schema.clone(),
             step: Some(step.number),
             expires_at: node.timeout.map(|timeout| now.plus(timeout)),
-            ..self.question(now, ApprovalKind::Node, message)
+            ..self.question(now, ApprovalKind::Node, &message)
         };
         self.record(now, RunEvent::ApprovalRequested(approval).into(), events);
     }
 
     /// A question of this run, which nothing limits.
-    fn question(&self, now: Timestamp, kind: ApprovalKind, message: String) -> Approval {
+    fn question(&self, now: Timestamp, kind: ApprovalKind, message: &str) -> Approval {
         Approval {
             // The event that asks is the next one, behind the notes that are yet to be told.
             id: format!("a{}", self.run.seq.next()).into(),
             kind,
-            message,
+            message: message.chars().take(MESSAGE_CHARS).collect(),
             schema: None,
             node: self.run.current_node().map(str::to_owned),
             step: None,
@@ -261,7 +263,7 @@ impl Walker {
     ) -> Turn {
         if why.reason == SuspendReason::Approval {
             let message = message.unwrap_or_else(|| UNSAID.to_owned());
-            let approval = self.question(now, kind, message);
+            let approval = self.question(now, kind, &message);
             self.record(now, RunEvent::ApprovalRequested(approval).into(), events);
         }
         self.suspend(now, why, events)

@@ -125,6 +125,9 @@ pub enum GraphEvent {
             skip_serializing_if = "std::ops::Not::not"
         )]
         unknown_below: bool,
+        /// Whether its action had done its work, and only what is collected of it failed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        uncollected: bool,
         /// Whether the node continues although it failed (`on_item_error: collect`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suppressed: bool,

@@ -44,6 +44,10 @@ struct Item {
 }
 
 /// What an item came to.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and none excludes all others"
+)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ItemResult {
     /// What is collected.
@@ -54,6 +58,9 @@ pub struct ItemResult {
     pub never_started: bool,
     /// Whether the child run that carried it out left at-most-once attempts of unknown outcome.
     pub unknown_below: bool,
+    /// Whether its action had done its work, and only what is collected of it failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncollected: bool,
     /// Whether it failed, is at-most-once, and its outcome unknown.
     pub unknown: bool,
     /// The try it ended with; 0 if it was never announced.

@@ -429,6 +429,7 @@ impl State {
             error,
             never_started,
             unknown_below,
+            uncollected,
             suppressed,
             ..
         } = event
@@ -443,6 +444,7 @@ impl State {
             error: error.clone(),
             never_started: *never_started,
             unknown_below: *unknown_below,
+            uncollected: *uncollected,
             unknown: false,
             attempt: 0,
         };

@@ -157,6 +157,15 @@ fn an_item_of_which_nothing_can_be_collected_has_failed() {
 }
 
 #[test]
+fn an_item_that_did_its_work_is_not_done_again_because_it_cannot_be_collected() {
+    let keys = "collect_value: '${result.it | keys}'\n      retry: {max: 3}";
+    let mut stage = each(keys, &json!([{"a": 1}, "text"]));
+    assert_eq!(stage.play(), Rest::Ended);
+    assert_eq!(stage.failure().code, "item_failed");
+    assert_eq!(stage.calls.len(), 2);
+}
+
+#[test]
 fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
     let keys = "on_item_error: collect
       assign: {first: '${state.all.0.it}', n: '${result.count}', bad: '${result.failed}', same: '${result.results.0}'}";

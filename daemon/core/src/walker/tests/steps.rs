@@ -231,7 +231,7 @@ fn keys_differ_by_visit_and_node_and_not_by_attempt() {
         .into();
     assert_eq!(keys.len(), 4);
     assert_ne!(
-        idempotency_key("r", "a", 0, Some(0), None),
+        idempotency_key("r", "a", 0, Some(&json!(0)), None),
         idempotency_key("r", "a", 0, None, None)
     );
 }

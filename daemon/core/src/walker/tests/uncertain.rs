@@ -167,6 +167,22 @@ fn what_is_done_has_the_result_that_somebody_knows() {
 }
 
 #[test]
+fn of_many_attempts_that_are_given_much_all_are_named_and_some_are_told() {
+    let each = EACH.replace("it: '${item}'", "it: '${item}', much: '${inputs.much}'");
+    let much = "x".repeat(600_000);
+    let mut stage = Stage::of(&each, run(json!({"much": much}), None));
+    stage.settle();
+    stage.crash();
+    assert_eq!(stage.settle(), Rest::Suspended);
+    let told = in_doubt(Some(&stage.graph), stage.run());
+    let told: Vec<_> = told
+        .iter()
+        .map(|one| (one.name.as_str(), one.call.is_some()))
+        .collect();
+    assert_eq!(told, [("each[0]", true), ("each[1]", false)]);
+}
+
+#[test]
 fn nobody_says_what_becomes_of_a_running_attempt() {
     let mut stage = Stage::of(ONE, run(json!({}), None));
     stage.call();

@@ -1,7 +1,7 @@
 //! Nodes that wait, ask and fail, the branches of parallel ones, and what hooks ask people.
 
 use super::*;
-use crate::model::ApprovalAnswer;
+use crate::model::{ApprovalAnswer, ApprovalKind};
 
 const GATE: &str = "
   start: ask
@@ -56,6 +56,14 @@ fn an_approval_suspends_the_run_until_somebody_answers_and_the_answer_is_its_res
 }
 
 #[test]
+fn of_what_is_asked_the_beginning_is_kept() {
+    let version = "é".repeat(5000);
+    let mut stage = Stage::of(GATE, run(json!({"version": version}), None));
+    assert_eq!(stage.play(), Rest::Suspended);
+    assert_eq!(stage.asked().message.chars().count(), 4000);
+}
+
+#[test]
 fn what_is_denied_or_not_answered_in_time_fails_its_node() {
     let mut stage = Stage::of(GATE, run(json!({"version": 1}), None));
     stage.play();
@@ -105,7 +113,94 @@ fn a_hook_that_suspends_for_an_approval_asks_a_person() {
             (stage.path().as_str(), stage.run().status()),
             (path, status)
         );
-        assert!(stage.run().approvals.is_empty());
+        assert_eq!(stage.run().approvals.barrier().is_some(), !approved);
+        assert_eq!(stage.run().asks().count(), 0);
+    }
+}
+
+/// Asks a person about `event`, wherever `condition` holds.
+fn asking(event: &str, condition: &str) -> String {
+    format!(
+        "{{event: {event}, condition: {condition}, action: {{item_id: rye/agent/threads/internal/control, params: {{action: suspend, suspend_reason: approval, message: 'Go on?'}}}}}}"
+    )
+}
+
+const ANY: &str = "{path: step_count, op: gte, value: 0}";
+
+#[test]
+fn a_run_that_ended_at_the_question_of_a_hook_has_its_way_barred() {
+    let between = asking("after_step", "{path: node, op: eq, value: a}");
+    let at_end = asking("graph_completed", ANY).replace("suspend,", "retry,");
+    let behind = asking("error", ANY);
+    let gates = "nodes: {a: {next: b}, b: {assign: {y: 2}}}";
+    let fails = "nodes: {a: {action: {item_id: rye/core/echo, params: {fail: boom, n: '${state._retries.a}', below: 9}}}}";
+    // With a hook of the end, the walk is over before the run is.
+    for (hook, nodes, ends) in [
+        (&between, gates, ""),
+        (&between, gates, &*at_end),
+        (&behind, fails, ""),
+        (&behind, fails, &*at_end),
+    ] {
+        let hooks = if ends.is_empty() {
+            hook.clone()
+        } else {
+            format!("{hook}, {ends}")
+        };
+        let config = format!("\n  start: a\n  hooks: [{hooks}]\n  {nodes}\n");
+        let mut denied = Stage::of(&config, run(json!({}), None));
+        denied.play();
+        denied.answer(false, None);
+        assert_eq!(denied.play(), Rest::Ended, "{config}");
+        let barrier = denied.run().approvals.barrier().unwrap();
+        assert!(barrier.contains("denied by ada: because"), "{barrier}");
+        let mut cancelled = Stage::of(&config, run(json!({}), None));
+        cancelled.play();
+        cancelled.cancel();
+        cancelled.resume(None);
+        assert_eq!(cancelled.play(), Rest::Ended, "{config}");
+        let barrier = cancelled.run().approvals.barrier().unwrap();
+        assert!(barrier.contains("never answered"), "{barrier}");
+        assert_eq!(cancelled.run().asks().count(), 0);
+    }
+    // A node asks again by itself.
+    let mut stage = Stage::of(GATE, run(json!({"version": 1}), None));
+    stage.play();
+    stage.cancel();
+    stage.resume(None);
+    assert_eq!(stage.play(), Rest::Ended);
+    assert!(stage.run().approvals.is_empty());
+}
+
+#[test]
+fn a_denial_behind_the_last_node_ends_the_run_as_denied() {
+    let hook = asking("after_step", "{path: node, op: eq, value: a}");
+    let config = format!("\n  start: a\n  hooks: [{hook}]\n  nodes: {{a: {{assign: {{x: 1}}}}}}\n");
+    for (approved, status) in [(true, Status::Completed), (false, Status::Error)] {
+        let mut stage = Stage::of(&config, run(json!({}), None));
+        assert_eq!(stage.play(), Rest::Suspended);
+        stage.answer(approved, None);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.run().status(), status);
+    }
+}
+
+#[test]
+fn of_the_questions_of_hooks_the_last_answer_counts() {
+    // Behind the node a first hook asks; then the limit is reached, and another one does.
+    let between = asking("after_step", "{path: node, op: eq, value: a}");
+    let limit = asking("limit", ANY);
+    let config = format!(
+        "\n  start: a\n  max_steps: 1\n  hooks: [{between}, {limit}]\n  nodes: {{a: {{next: b}}, b: {{assign: {{y: 2}}}}}}\n"
+    );
+    for (approved, path) in [(true, "a:gate b:gate"), (false, "a:gate")] {
+        let mut stage = Stage::of(&config, run(json!({}), None));
+        assert_eq!(stage.play(), Rest::Suspended);
+        stage.answer(true, None);
+        assert_eq!(stage.play(), Rest::Suspended);
+        assert_eq!(stage.asked().kind, ApprovalKind::Limit);
+        stage.answer(approved, None);
+        assert_eq!(stage.play(), Rest::Ended);
+        assert_eq!(stage.path(), path);
     }
 }
 
@@ -253,6 +348,26 @@ fn branches_run_side_by_side_and_are_known_by_their_names() {
         stage.run().result()["output"],
         json!({"lint": 1, "build": 3})
     );
+}
+
+#[test]
+fn a_branch_keeps_its_key_where_others_are_put_before_it() {
+    let keys = |config: &str| -> BTreeMap<i64, String> {
+        let mut stage = Stage::of(config, run(json!({}), None));
+        assert_eq!(stage.play(), Rest::Ended);
+        let calls = stage.calls.iter();
+        let calls = calls.map(|call| (call.params["v"].as_i64().unwrap(), call.key.clone()));
+        calls.collect()
+    };
+    let (before, after) = (
+        keys(BRANCHES),
+        keys(&BRANCHES.replace(
+            "        lint:",
+            "        first: {item_id: rye/core/echo, params: {v: 0}}\n        lint:",
+        )),
+    );
+    assert_eq!((before.len(), after.len()), (3, 4));
+    assert!(before.iter().all(|(value, key)| after[value] == *key));
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! A daemon that is away while a call waits: who is told, who starts it again, and for how long.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::PATIENCE;
+use crate::Error;
+
+/// How long a daemon is away before that is reported: a restart takes less.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a daemon that died is given to be started again by its parent, or by a service manager.
+const REVIVED_AFTER: Duration = Duration::from_secs(3);
+
+/// Who is notified, once per outage, that a call keeps waiting for a daemon that is away.
+#[derive(Clone, Default)]
+pub struct Teller(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Teller {
+    /// Has `tell` called.
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(tell)))
+    }
+
+    fn tell(&self) {
+        if let Some(tell) = &self.0 {
+            tell();
+        }
+    }
+}
+
+/// A daemon on its way back.
+pub type Revival = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+/// Starts the daemon again that died while a call waits for it, where that is allowed.
+#[derive(Clone, Default)]
+pub struct Reviver(Option<Arc<dyn Fn() -> Revival + Send + Sync>>);
+
+impl Reviver {
+    /// Has `revive` called, until it succeeds once in an outage.
+    pub fn new(revive: impl Fn() -> Revival + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(revive)))
+    }
+}
+
+impl fmt::Debug for Reviver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reviver").field(&self.0.is_some()).finish()
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Teller").field(&self.0.is_some()).finish()
+    }
+}
+
+/// How long the daemon has been away, and how long to wait before asking again.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    since: Option<Instant>,
+    pause: Duration,
+    told: Told,
+    teller: Teller,
+    reviver: Reviver,
+    /// Whether that was done in this outage.
+    revived: bool,
+    /// How long the daemon is to be away before that is tried.
+    revive_after: Duration,
+    /// Why it could not be done.
+    refused: Option<Box<Error>>,
+}
+
+/// Whether the user knows of an outage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    NotYet,
+    Already,
+}
+
+impl Outage {
+    const FIRST_PAUSE: Duration = Duration::from_millis(20);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+    /// Nothing is known to be wrong yet.
+    pub(super) const fn new(teller: Teller, reviver: Reviver) -> Self {
+        Self {
+            since: None,
+            pause: Self::FIRST_PAUSE,
+            told: Told::NotYet,
+            teller,
+            reviver,
+            revived: false,
+            revive_after: REVIVED_AFTER,
+            refused: None,
+        }
+    }
+
+    /// The daemon answers.
+    pub(crate) fn over(&mut self) {
+        self.since = None;
+        self.pause = Self::FIRST_PAUSE;
+        self.told = Told::NotYet;
+        self.revived = false;
+        self.revive_after = REVIVED_AFTER;
+        self.refused = None;
+    }
+
+    /// A call that was made at `asked` was held open for a while before it broke: the daemon was back in between.
+    pub(super) fn note_success_until(&mut self, asked: Instant) {
+        if asked.elapsed() > Self::LONGEST_PAUSE {
+            self.over();
+        }
+    }
+
+    /// Waits before the next try, or gives `error` back when the daemon has been away for too long.
+    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= PATIENCE {
+            return Err(self.refused.take().map_or(error, |refused| *refused));
+        }
+        // A daemon that answers, if only to refuse, is not away.
+        if self.told == Told::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
+            self.told = Told::Already;
+            self.teller.tell();
+        }
+        let died = matches!(error, Error::Lost { died: true, .. });
+        if died
+            && !self.revived
+            && since.elapsed() >= self.revive_after
+            && let Reviver(Some(revive)) = &self.reviver
+        {
+            match revive().await {
+                Ok(()) => {
+                    self.revived = true;
+                    return Ok(());
+                }
+                // Somebody else may start it, and what keeps it from starting may pass.
+                Err(refused) => self.refused = Some(Box::new(refused)),
+            }
+            self.revive_after *= 2;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_daemon_that_cannot_be_started_is_waited_for_all_the_same() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let reviver = Reviver::new(move || {
+            let first = count.fetch_add(1, Ordering::Relaxed) == 0;
+            let refused = || Error::Malformed {
+                what: "a first try".to_owned(),
+            };
+            Box::pin(async move { if first { Err(refused()) } else { Ok(()) } })
+        });
+        let mut outage = Outage {
+            told: Told::Already,
+            revive_after: Duration::ZERO,
+            ..Outage::new(Teller::default(), reviver)
+        };
+        let lost = || Error::Lost {
+            socket: PathBuf::new(),
+            why: String::new(),
+            died: true,
+        };
+        outage.pause(lost()).await.unwrap();
+        assert!(matches!(
+            outage.refused.as_deref(),
+            Some(Error::Malformed { .. })
+        ));
+        outage.pause(lost()).await.unwrap();
+        outage.pause(lost()).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "until it succeeds once");
+    }
+}

@@ -1,0 +1,254 @@
+//! Questions that a daemon asks, in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::id::RunId;
+use rye_core::model::{ApprovalAnswer, Run, Status, SuspendReason, Verdict};
+
+use crate::node::tests::rig::{Daemon, Rig};
+use crate::node::tests::stage::{Act, Stage};
+use crate::port::{Resume, Settled};
+
+/// Asks, for a minute.
+const ASKS: &str = "config:
+  start: ask
+  nodes:
+    ask: {type: approval, message: 'Ship?', timeout: 60, next: ship}
+    ship: {action: {item_id: rye/core/echo, params: {n: 1}}, next: done}
+    done: {type: return}
+";
+
+/// A hook asks behind the first node.
+const HOOKED: &str = "config:
+  start: plan
+  hooks:
+    - event: after_step
+      condition: {path: node, op: eq, value: plan}
+      action: {item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: approval, message: 'Apply?'}}
+  nodes:
+    plan: {action: {item_id: rye/core/echo, params: {n: 1}}, next: apply}
+    apply: {action: {item_id: rye/core/echo, params: {n: 2}}, next: done}
+    done: {type: return}
+";
+
+/// Calls [`HOOKED`], and tries that again.
+const ABOVE: &str = "config:
+  start: p
+  nodes:
+    p: {action: {item_id: t/hooked}, retry: {max: 3}}
+";
+
+/// A hook asks behind a failure, of an attempt that may have executed.
+const ONCE: &str = "config:
+  start: charge
+  hooks:
+    - event: error
+      action: {item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: approval, message: 'Charge again?'}}
+  nodes:
+    charge: {effect: at_most_once, action: {item_id: rye/core/echo, params: {n: 1}}, next: done}
+    done: {type: return}
+";
+
+fn project(rig: &Rig) -> PathBuf {
+    let graphs = [
+        ("asks", ASKS),
+        ("hooked", HOOKED),
+        ("above", ABOVE),
+        ("once", ONCE),
+    ];
+    rig.project("p", &graphs)
+}
+
+fn said(approved: bool) -> ApprovalAnswer {
+    ApprovalAnswer {
+        id: Arc::default(),
+        approved,
+        answer: None,
+        comment: None,
+        by: "ada".to_owned(),
+    }
+}
+
+/// A run of `item` that asks.
+async fn asks(daemon: &Daemon, rig: &Rig, item: &str) -> Arc<Run> {
+    let run = daemon.run(&project(rig), item).await;
+    assert_eq!(daemon.settled(&run).await, Status::Suspended);
+    let run = daemon.record(&run).await;
+    let reason = run.suspension().map(|why| why.reason);
+    assert_eq!(reason, Some(SuspendReason::Approval));
+    run
+}
+
+async fn continuation(daemon: &Daemon, run: &RunId) -> Option<RunId> {
+    let newest = daemon.supervisor.newest(run).await.unwrap();
+    Some(newest.id.clone()).filter(|id| id != run)
+}
+
+/// What may happen to a run between the look at its question and the settlement of that.
+#[derive(Debug, Clone, Copy)]
+enum Meanwhile {
+    Cancelled,
+    /// Cancelled, and continued.
+    Continued,
+    Answered,
+    /// Answered, and then suspended by somebody.
+    Held,
+    Denied,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_settles_a_question_continues_no_run_that_went_on_or_ended_meanwhile() {
+    let meanwhile = [
+        Meanwhile::Cancelled,
+        Meanwhile::Continued,
+        Meanwhile::Answered,
+        Meanwhile::Held,
+        Meanwhile::Denied,
+    ];
+    for happens in meanwhile {
+        for expires in [false, true] {
+            let stage = Stage::new(|_, _| Act::Hold);
+            let rig = Rig::staged(Arc::clone(&stage));
+            let daemon = rig.start().await;
+            let run = asks(&daemon, &rig, "t/asks").await;
+            let settled = if expires {
+                Settled::Expired
+            } else {
+                let id = Arc::clone(&run.asks().next().unwrap().id);
+                Settled::Answered(ApprovalAnswer { id, ..said(true) })
+            };
+            let (supervisor, id) = (&daemon.supervisor, &run.id);
+            match happens {
+                Meanwhile::Cancelled | Meanwhile::Continued => {
+                    supervisor.cancel(id, "ada").await.unwrap();
+                    let _ended = daemon.ended(id).await;
+                }
+                Meanwhile::Answered | Meanwhile::Held => {
+                    let answered = supervisor.answer(id, None, said(true), vec![]);
+                    answered.await.unwrap();
+                    stage.until(|seen| seen.held == 1).await;
+                }
+                Meanwhile::Denied => {
+                    let answered = supervisor.answer(id, None, said(false), vec![]);
+                    answered.await.unwrap();
+                    let _ended = daemon.ended(id).await;
+                }
+            }
+            if let Meanwhile::Continued = happens {
+                let _run = supervisor.resume(id, Resume::default()).await.unwrap();
+            }
+            if let Meanwhile::Held = happens {
+                let (held, of) = (supervisor.clone(), id.clone());
+                let asked = tokio::join!(async move { held.suspend(&of).await }, async {
+                    tokio::task::yield_now().await;
+                    stage.release();
+                });
+                asked.0.unwrap();
+            }
+            let before = continuation(&daemon, id).await;
+            let late = Resume {
+                approval: Some(settled),
+                ..Resume::default()
+            };
+            let status = daemon.record(id).await.status();
+            let refused = supervisor.resume(id, late).await.unwrap_err();
+            assert!(refused.to_string().contains("asks nothing"), "{refused}");
+            let case = format!("{happens:?}, expires: {expires}");
+            assert_eq!(continuation(&daemon, id).await, before, "{case}");
+            assert_eq!(daemon.record(id).await.status(), status, "{case}");
+            daemon.stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_goes_on_past_the_question_of_a_hook_that_nobody_approved() {
+    let stage = Stage::new(|_, _| Act::Answer);
+    let rig = Rig::staged(Arc::clone(&stage));
+    let daemon = rig.start().await;
+    for denied in [true, false] {
+        let run = asks(&daemon, &rig, "t/hooked").await;
+        if denied {
+            let answered = daemon.supervisor.answer(&run.id, None, said(false), vec![]);
+            answered.await.unwrap();
+        } else {
+            daemon.supervisor.cancel(&run.id, "ada").await.unwrap();
+        }
+        let ended = daemon.ended(&run.id).await;
+        assert_eq!(ended.steps(), 1);
+        let resumed = daemon.supervisor.resume(&run.id, Resume::default()).await;
+        let refused = resumed.unwrap_err();
+        assert!(refused.to_string().contains("`Apply?`"), "{refused}");
+        assert_eq!(continuation(&daemon, &run.id).await, None);
+    }
+    // Neither does another try of the node that started it.
+    let root = daemon.run(&project(&rig), "t/above").await;
+    assert_eq!(daemon.settled(&root).await, Status::Suspended);
+    let child = daemon.journal.children(&root)[0].id.clone();
+    let above = daemon.supervisor.answer(&root, None, said(true), vec![]);
+    let refused = above.await.unwrap_err();
+    assert!(refused.to_string().contains(child.as_str()), "{refused}");
+    let answered = daemon.supervisor.answer(&child, None, said(false), vec![]);
+    answered.await.unwrap();
+    let ended = daemon.ended(&root).await;
+    assert_eq!(ended.failure().unwrap().code, "child_barred");
+    assert_eq!(daemon.record(&child).await.steps(), 1);
+    assert_eq!(continuation(&daemon, &child).await, None);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_question_behind_an_at_most_once_failure_is_answered() {
+    let stage = Stage::new(|_, earlier| if earlier == 0 { Act::Fail } else { Act::Answer });
+    let rig = Rig::staged(Arc::clone(&stage));
+    let daemon = rig.start().await;
+    let run = asks(&daemon, &rig, "t/once").await;
+    let wrong = vec![("charge".to_owned(), Verdict::Done)];
+    for (verdicts, told) in [
+        (vec![], "ryectl approve"),
+        (wrong, "can only continue by doing `charge` again"),
+    ] {
+        let answered = daemon
+            .supervisor
+            .answer(&run.id, None, said(true), verdicts);
+        let refused = answered.await.unwrap_err();
+        assert!(refused.to_string().contains(told), "{refused}");
+    }
+    assert_eq!(daemon.record(&run.id).await.asks().count(), 1);
+    let again = vec![("charge".to_owned(), Verdict::Retry)];
+    let answered = daemon.supervisor.answer(&run.id, None, said(true), again);
+    answered.await.unwrap();
+    assert_eq!(daemon.ended(&run.id).await.status(), Status::Completed);
+
+    // A denial tries nothing again, and needs no word about it.
+    let run = daemon.run(&project(&rig), "t/once").await;
+    assert_eq!(daemon.settled(&run).await, Status::Suspended);
+    let answered = daemon.supervisor.answer(&run, None, said(false), vec![]);
+    answered.await.unwrap();
+    assert_eq!(daemon.ended(&run).await.status(), Status::Error);
+    assert_eq!(stage.broken(), Vec::<String>::new());
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_copy_no_question_expires() {
+    let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
+    let daemon = rig.start().await;
+    let run = asks(&daemon, &rig, "t/asks").await;
+    daemon.supervisor.suspend_all(vec![Arc::clone(&run)]).await;
+    rig.clock.advance(Duration::from_secs(61));
+    let copied = daemon.record(&run.id).await;
+    daemon.supervisor.expire_approvals(&[copied]).await;
+    let after = daemon.record(&run.id).await;
+    let reason = after.suspension().map(|why| why.reason);
+    assert_eq!(reason, Some(SuspendReason::Restart));
+    assert_eq!(after.asks().count(), 1);
+    // Whoever resumes it means what comes of it.
+    let resumed = daemon.supervisor.resume(&run.id, Resume::default()).await;
+    assert!(resumed.is_ok(), "{resumed:?}");
+    let ended = daemon.ended(&run.id).await;
+    assert_eq!(ended.failure().unwrap().code, "approval_timeout");
+    daemon.stop().await;
+}
