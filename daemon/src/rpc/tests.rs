@@ -20,12 +20,13 @@ use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that name no run, and list none.
-const OF_NO_RUN: [&str; 10] = [
+const OF_NO_RUN: [&str; 11] = [
     "Runs.Validate",
     "Items.Fetch",
     "Items.Lock",
     "Items.Models",
     "Items.Preview",
+    "Items.Sign",
     "Objects.Get",
     "Objects.ListCache",
     "Objects.DropCache",
