@@ -344,7 +344,7 @@ nodes:
   a: {action: {item_id: t/says, params: {n: "${inputs.n}"}}, next: each}
   each:
     type: foreach
-    over: [1, 2]
+    over: ["1", "2"]
     action: {item_id: t/says, params: {n: "${item}"}}
     collect: out
     next: done
