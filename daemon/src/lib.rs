@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod config;
 pub mod exit;
+pub mod fail_point;
 pub mod logging;
 pub mod memo;
 pub mod stop;

@@ -36,6 +36,7 @@ use crate::clock::HostClock;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
+use crate::fail_point;
 use crate::journal::{self, Journal, Signer};
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::Projects;
@@ -107,6 +108,9 @@ pub enum Error {
     /// The journal.
     #[error("failed to keep the journal")]
     Journal(#[from] journal::Error),
+    /// A test asks for what there is not.
+    #[error(transparent)]
+    FailPoint(#[from] fail_point::Unknown),
     /// The runtime or the signals.
     #[error("failed to set up the runtime")]
     Runtime(#[source] std::io::Error),
@@ -122,6 +126,7 @@ impl Kinded for Error {
                 ErrorKind::Precondition
             }
             Self::Unnamed { .. } => ErrorKind::DataLoss,
+            Self::FailPoint(_) => ErrorKind::Invalid,
             Self::Foreign { .. } => ErrorKind::Denied,
             Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
             Self::Identity(source) => source.kind(),
@@ -154,6 +159,7 @@ pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
 }
 
 fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
+    fail_point::arm(&config.environment, parent)?;
     let open_files = process::harden();
     let directory = Directory::claim(&config.state_dir, &config.socket)?;
     let origin = directory.check(adopt_copy)?;

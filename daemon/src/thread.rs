@@ -33,6 +33,7 @@ use self::talk::Talk;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup, answered};
 use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
+use crate::fail_point;
 use crate::journal;
 use crate::provider::{Place, ProjectEnv};
 use crate::services::{Envelope, Prepared, TraceMode};
@@ -90,6 +91,7 @@ impl ThreadRun {
     /// Puts the prompt together, and keeps the entry with which the conversation begins.
     async fn compose(&self) -> Result<Answer, journal::Error> {
         let contract = &self.terms.contract;
+        fail_point::reach(fail_point::Place::Composing);
         let prompt = match compose::compose(&self.at, contract).await {
             Ok(prompt) => prompt,
             Err(failure) => return Ok(Answer::Failed(failure)),

@@ -5,6 +5,7 @@ mod classed;
 mod continued;
 mod crash;
 mod directives;
+mod fail_points;
 mod files;
 mod foreign;
 mod limits;
@@ -13,6 +14,7 @@ mod offered;
 mod said;
 mod shown;
 mod story;
+mod tight;
 mod tree;
 
 use nix::sys::signal::Signal;

@@ -2,6 +2,8 @@
 //!
 //! **Order.** An id that names no run is an entry at once. Then entries come as runs settle, until all have, one has
 //! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is reported as it is.
+//! The time counts from the first start of the call: one that is repeated after a restart waits for what the wall clock says is left
+//! of it, and never longer than it was.
 //! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 use super::processes::seconds;
 use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, report};
+use crate::fail_point::{self, Place};
 use crate::port::Refusal;
 
 /// Most runs one call waits for.
@@ -63,6 +66,7 @@ struct Row {
 
 /// Waits.
 pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value, Failure> {
+    let taken = taken(session).await;
     let began = Instant::now();
     if params.cancel_siblings_on_failure && !params.fail_fast {
         return Err(invalid(
@@ -77,8 +81,9 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
         .map(|(row, run)| async move { (row, session.runs.settled(run.id.clone()).await) })
         .collect();
     let mut failed = table.rows.iter().any(|row| row.entry.is_some());
-    let mut deadline = std::pin::pin!(sleep(limit));
+    let mut deadline = std::pin::pin!(sleep(limit, taken));
     let mut timed_out = false;
+    fail_point::reach(Place::Waiting);
     while !(failed && params.fail_fast) {
         let (row, settled) = tokio::select! {
             biased;
@@ -106,7 +111,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
     let siblings = failed && params.cancel_siblings_on_failure;
     table.close(session, siblings, timed_out).await?;
     let total = table.total(session).await?;
-    Ok(table.answer(params.require_all, total, Some(began)))
+    Ok(table.answer(params.require_all, total, Some(taken + began.elapsed())))
 }
 
 /// What is known about the runs now; nothing is waited for.
@@ -117,12 +122,21 @@ pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Va
     Ok(table.answer(true, total, None))
 }
 
-/// Resolves after `limit`; never, if it is 0.
-async fn sleep(limit: Duration) {
+/// Resolves when a call that has taken so long has taken `limit`; never, if that is 0.
+async fn sleep(limit: Duration, taken: Duration) {
     if limit.is_zero() {
         std::future::pending::<()>().await;
     }
-    tokio::time::sleep(limit).await;
+    tokio::time::sleep(limit.saturating_sub(taken)).await;
+}
+
+/// How long ago the call began first; nothing, if the wall clock went back.
+async fn taken(session: &Session<'_>) -> Duration {
+    let record = session.runs.get(session.run.clone()).await;
+    let mut attempts = record.iter().flat_map(|record| record.attempts());
+    let own = attempts.find(|attempt| (attempt.id.step, attempt.id.slot) == session.attempt);
+    let now = session.clock.now();
+    Duration::from_millis(own.map_or(0, |own| now.ms_since(own.since)))
 }
 
 fn is_failure(run: &Run) -> bool {
@@ -269,7 +283,7 @@ impl Table {
         Ok(total)
     }
 
-    fn answer(self, require_all: bool, total: Usd, began: Option<Instant>) -> Value {
+    fn answer(self, require_all: bool, total: Usd, elapsed: Option<Duration>) -> Value {
         let well = |row: &Row| {
             row.run
                 .as_deref()
@@ -297,8 +311,8 @@ impl Table {
             "results": threads,
             "total_cost": total.to_number(),
         });
-        if let Some(began) = began {
-            answer["elapsed_seconds"] = json!(began.elapsed().as_secs_f64());
+        if let Some(elapsed) = elapsed {
+            answer["elapsed_seconds"] = json!(elapsed.as_secs_f64());
         }
         if !success {
             answer["error"] = json!(format!("not completed: {}", unwell.join(", ")));

@@ -300,6 +300,16 @@ impl Turn {
     }
 }
 
+impl ToolCall {
+    /// The attempt in flight.
+    pub(super) const fn attempt(&self) -> Option<&Attempt> {
+        match &self.at {
+            CallAt::Running { attempt, .. } => Some(attempt),
+            CallAt::Ready | CallAt::Done(_) => None,
+        }
+    }
+}
+
 impl State {
     /// Where a thread of `spec` begins.
     pub(super) fn create(spec: &Spec) -> Self {
@@ -339,10 +349,7 @@ impl State {
 impl WorkState for State {
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
         let calls = self.turn().into_iter().flat_map(|turn| &turn.calls);
-        Box::new(calls.filter_map(|call| match &call.at {
-            CallAt::Running { attempt, .. } => Some(attempt),
-            CallAt::Ready | CallAt::Done(_) => None,
-        }))
+        Box::new(calls.filter_map(ToolCall::attempt))
     }
 
     fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {

@@ -54,18 +54,20 @@ impl Turn {
     }
 
     /// A call starts, or starts again; `false` if it has ended.
-    fn start_call(&mut self, started: &Started) -> bool {
+    fn start_call(&mut self, now: Timestamp, started: &Started) -> bool {
         let id = AttemptId {
             step: self.number,
             slot: Slot::Part(started.position),
             number: started.attempt,
         };
+        let attempt = Attempt {
+            key: started.key.as_str().into(),
+            child: started.child.clone(),
+            ..Attempt::new(id, started.effect, now)
+        };
+        let known = self.call(started.position);
         let at = CallAt::Running {
-            attempt: Attempt {
-                key: started.key.as_str().into(),
-                child: started.child.clone(),
-                ..Attempt::new(id, started.effect)
-            },
+            attempt: attempt.repeating(known.and_then(ToolCall::attempt)),
             undeclared: started.undeclared,
         };
         if let Some(call) = self.call_mut(started.position) {
@@ -117,9 +119,9 @@ impl State {
                 self.turn().is_some()
             }
             ThreadEvent::CognitionOut { .. } => self.say(event),
-            ThreadEvent::ToolCallStart(started) => {
-                self.turn_mut().is_some_and(|turn| turn.start_call(started))
-            }
+            ThreadEvent::ToolCallStart(started) => self
+                .turn_mut()
+                .is_some_and(|turn| turn.start_call(at, started)),
             ThreadEvent::ToolCallResult { .. } => self.answer(event),
             ThreadEvent::DirectiveReturn(returned) => {
                 if self.turn().is_none() || self.returned.is_some() {

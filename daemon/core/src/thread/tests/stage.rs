@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::machine::Certainty;
+use crate::model::thread::CallAt;
 use crate::model::{Because, Effect, Failure, RunEvent};
 
 /// A thread under way, its record, and what it does.
@@ -23,7 +24,7 @@ pub(super) struct Stage {
     pub(super) kept: BTreeMap<Digest, String>,
     /// Child runs that were created.
     children: u32,
-    first: Run,
+    pub(super) first: Run,
 }
 
 /// What the driver meets.
@@ -273,7 +274,18 @@ impl Stage {
                 .unwrap_or_else(|error| panic!("{error}"));
         }
         assert_eq!(run.life, self.run().life);
-        let at = |run: &Run| run.thread().unwrap().at.clone();
+        // When an attempt began is the time of its commit, and no event says it.
+        let at = |run: &Run| {
+            let mut at = run.thread().unwrap().at.clone();
+            if let At::Calling(turn) | At::Acting(turn) = &mut at {
+                for call in &mut turn.calls {
+                    if let CallAt::Running { attempt, .. } = &mut call.at {
+                        attempt.since = Timestamp::default();
+                    }
+                }
+            }
+            at
+        };
         assert_eq!(at(&run), at(self.run()));
     }
 
