@@ -109,6 +109,7 @@ impl Supervisor {
             result: None,
             approval: None,
             message: None,
+            same_text: false,
             layers: vec![request.caller],
         };
         self.resume(id, resume).await
@@ -252,6 +253,7 @@ impl Supervisor {
                 run: Arc::clone(&run),
                 layers: request.layers,
                 message: request.message,
+                same_text: request.same_text,
             },
             lineage: None,
         };
