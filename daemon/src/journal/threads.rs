@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -65,6 +66,8 @@ pub(super) struct Shared {
     pub(super) acting: Arc<Board>,
     /// Held while the archive is searched without an index.
     pub(super) searching: Mutex<()>,
+    /// Most runs of one tree that are not over at once.
+    pub(super) tree_runs: NonZeroUsize,
 }
 
 impl fmt::Debug for Shared {
@@ -148,6 +151,7 @@ pub(super) fn start(
         memory: options.memory,
         acting: Arc::new(acting),
         searching: Mutex::default(),
+        tree_runs: options.tree_runs,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {
         tracing::warn!(%error, "log segments that are not needed cannot be removed");

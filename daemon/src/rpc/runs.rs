@@ -204,6 +204,7 @@ impl Runs for RunsService {
             message: decode::given(&request.message),
             same_text: request.same_text,
             layers: vec![caller.clone()],
+            within: None,
         };
         let old = self.access.actionable(&caller, &id).await?;
         let before = old.newest().await?;

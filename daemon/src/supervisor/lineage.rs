@@ -258,6 +258,7 @@ fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
         layers: Vec::new(),
         message: None,
         same_text: false,
+        within: None,
     })
 }
 

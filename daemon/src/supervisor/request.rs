@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
+use rye_core::ledger::AccountId;
 use rye_core::model::{Durability, Limits, Object, ParentEnd, Run, Spec, Verdict};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
@@ -113,6 +114,8 @@ pub enum StartAt {
         message: Option<String>,
         /// With the text of the graph that it has on record, whatever the item says by now.
         same_text: bool,
+        /// The account that it draws on, or on what lies below it, if a run asks that acts for itself.
+        within: Option<AccountId>,
     },
 }
 

@@ -111,6 +111,7 @@ impl Supervisor {
             message: None,
             same_text: false,
             layers: vec![request.caller],
+            within: None,
         };
         self.resume(id, resume).await
     }
@@ -254,6 +255,7 @@ impl Supervisor {
                 layers: request.layers,
                 message: request.message,
                 same_text: request.same_text,
+                within: request.within,
             },
             lineage: None,
         };
