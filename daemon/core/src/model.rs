@@ -46,7 +46,7 @@ use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 use crate::money::Usd;
 
-pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Requested};
+pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Expired, Requested};
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
 pub use self::budget::{Because, Budget, Funding, OpenCall};

@@ -94,6 +94,7 @@ impl Admission {
             carried: None,
         });
         Ok(Admitted {
+            note: None,
             spec,
             fault: None,
             warnings,
@@ -146,6 +147,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
+            note: None,
             spec,
             fault: None,
             warnings: Vec::new(),

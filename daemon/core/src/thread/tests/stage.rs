@@ -47,10 +47,7 @@ impl Stage {
         limit(&mut spec);
         let first = Run::create(id, Timestamp::default(), Arc::new(spec));
         let mut run = first.clone();
-        let started: Event = RunEvent::RunStarted {
-            epoch: Epoch::default(),
-        }
-        .into();
+        let started: Event = RunEvent::started(Epoch::default()).into();
         run.apply(Timestamp::default(), &started).unwrap();
         Self {
             machine: ThreadMachine::new(Arc::clone(&terms), Arc::new(run)),
@@ -242,10 +239,7 @@ impl Stage {
             self.log.push(settled);
         }
         if run.status() == Status::Running {
-            let started: Event = RunEvent::RunStarted {
-                epoch: Epoch::default(),
-            }
-            .into();
+            let started: Event = RunEvent::started(Epoch::default()).into();
             run.apply(self.now.at, &started).unwrap();
             self.log.push(started);
         }
