@@ -124,6 +124,8 @@ fn started(step: u32) -> Event {
         items: None,
         branches: Vec::new(),
         child: None,
+        call: None,
+        chain: None,
         node_input_hash: None,
     })
 }

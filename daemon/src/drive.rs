@@ -344,7 +344,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     ) -> bool {
         let now = self.services.clock.tick();
         if let Some(outcome) = self.childless.get(&call.slot) {
-            let known = Job::Known(outcome.clone(), false);
+            let known = Job::Known(outcome.clone(), None);
             plan.admit(now, call, known);
             return true;
         }

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
+use rye_core::cas::InputHashes;
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome};
@@ -206,17 +207,17 @@ impl ThreadRun {
             Lookup::Answer(answer) => Lookup::Answer(self.told(call, answer).await),
             found @ Lookup::Run(..) => found,
         };
-        found.job(None, Planned::Child)
+        found.job(InputHashes::default(), Planned::Child)
     }
 }
 
 /// A call that `plan` carries out, and no child run.
-const fn begin(plan: Planned) -> Job<Planned> {
+fn begin(plan: Planned) -> Job<Planned> {
     Job::Begin {
         plan,
         child: None,
         creates: Vec::new(),
-        node_input_hash: None,
+        hashes: InputHashes::default(),
     }
 }
 

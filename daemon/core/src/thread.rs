@@ -40,6 +40,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::conversation::{Digest, Entry, Source};
 use crate::id::{ItemRef, RunId};
@@ -374,7 +375,7 @@ impl Machine for ThreadMachine {
         now: Tick,
         call: &Call,
         child: Option<RunId>,
-        _node_input_hash: Option<String>,
+        _hashes: InputHashes,
     ) -> Vec<Event> {
         match call.slot {
             Slot::Part(position) => self.start_tool(now, call, position, child),

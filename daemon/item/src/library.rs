@@ -54,6 +54,21 @@ pub enum Error {
         /// The spaces that were searched, in words.
         searched: String,
     },
+    /// Only a space that may not be searched has it.
+    #[error(
+        "{item} lies in the {space} space (`{path}`), where nothing of the {referrer} space may rest on it: put it into the \
+         {referrer} space, or put what needs it into the {space} space"
+    )]
+    OutOfReach {
+        /// The item.
+        item: ItemRef,
+        /// Its file.
+        path: PathBuf,
+        /// Its space.
+        space: Space,
+        /// The space of what asked for it.
+        referrer: Space,
+    },
     /// It carries no signature.
     #[error("{item} (`{path}`) is not signed; read it, then run `ryectl sign {item}`")]
     Unsigned {
@@ -216,7 +231,7 @@ impl std::fmt::Display for Lapse {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::NotFound { .. } | Self::OutOfReach { .. } => ErrorKind::NotFound,
             Self::Unsigned { .. }
             | Self::Modified { .. }
             | Self::Untrusted { .. }
@@ -363,6 +378,9 @@ impl Library {
                 return Ok(found);
             }
         }
+        if let Some(error) = self.out_of_reach(item, referrer) {
+            return Err(error);
+        }
         let searched: Vec<&str> = referrer
             .visible()
             .iter()
@@ -372,6 +390,21 @@ impl Library {
         Err(Error::NotFound {
             item: item.clone(),
             searched: format!("the {} space", searched.join(", ")),
+        })
+    }
+
+    /// Why `item` cannot be used from `referrer`, if a space above that one has it.
+    fn out_of_reach(&self, item: &ItemRef, referrer: Space) -> Option<Error> {
+        let above = Space::Project.visible().iter();
+        let mut above = above.filter(|space| !referrer.visible().contains(space));
+        above.find_map(|&space| {
+            let path = self.spaces.candidates(item, space).into_iter().next()?;
+            Some(Error::OutOfReach {
+                item: item.clone(),
+                path,
+                space,
+                referrer,
+            })
         })
     }
 

@@ -235,10 +235,10 @@ impl Supervisor {
     ) -> Result<(Chain, Option<Vec<Value>>), Error> {
         let item = runnable(item)?;
         let work = move |inside: &Inside<'_>| {
-            let mut noted = (trace == TraceMode::On).then(Vec::new);
+            let mut noted = (trace == TraceMode::On).then(chain::Trace::default);
             let chain = chain::resolve(inside.library, &item, noted.as_mut());
             let chain = chain.map_err(|source| refused(&item, source))?;
-            Ok((chain, noted))
+            Ok((chain, noted.map(|noted| noted.steps)))
         };
         self.projects()
             .visit(directory, "resolve an item", work)

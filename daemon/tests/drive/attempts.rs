@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use rye_core::cas::InputHashes;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
@@ -79,7 +80,7 @@ impl Machine for Script {
         _now: Tick,
         _call: &Call,
         _child: Option<RunId>,
-        _node_input_hash: Option<String>,
+        _hashes: InputHashes,
     ) -> Vec<Event> {
         Vec::new()
     }
@@ -139,7 +140,7 @@ fn misshapen_child() -> Job<()> {
             Change::event(&child, answered.into()),
         ],
         child: Some(child),
-        node_input_hash: None,
+        hashes: InputHashes::default(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::future::BoxFuture;
+use rye_core::cas::InputHashes;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
@@ -144,7 +145,7 @@ pub(crate) fn begin() -> Job<()> {
         plan: (),
         child: None,
         creates: Vec::new(),
-        node_input_hash: None,
+        hashes: InputHashes::default(),
     }
 }
 

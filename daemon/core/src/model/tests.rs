@@ -46,6 +46,8 @@ fn started(attempt: u32) -> Event {
         items: None,
         branches: Vec::new(),
         child: None,
+        call: None,
+        chain: None,
         node_input_hash: None,
     })
 }
@@ -104,6 +106,8 @@ fn item_started(item: u32, attempt: u32) -> Event {
         effect: Effect::AtMostOnce,
         key: "ki".into(),
         child: Some(RunId::new("y-1-a").unwrap()),
+        call: None,
+        chain: None,
         node_input_hash: Some("h".into()),
     })
 }
@@ -145,6 +149,8 @@ fn hook_started(index: u32) -> Event {
         action_id: "tool:x".into(),
         key: "kh".into(),
         child: None,
+        call: None,
+        chain: None,
     })
 }
 

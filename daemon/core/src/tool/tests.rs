@@ -41,7 +41,7 @@ fn started(machine: &mut ToolMachine) -> Call {
         panic!("a fresh run makes its call");
     };
     assert_eq!(events, []);
-    let events = machine.start(tick(1), &call, None, None);
+    let events = machine.start(tick(1), &call, None, InputHashes::default());
     assert_eq!(events[0].name(), "step_started");
     *call
 }

@@ -161,6 +161,8 @@ impl Walker {
             items: Some(count),
             branches: parts.names(),
             child: None,
+            call: None,
+            chain: None,
             node_input_hash: None,
         });
         self.record(now, event, events);

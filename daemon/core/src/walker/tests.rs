@@ -233,7 +233,7 @@ impl Stage {
                     if call.undeclared && call.params.contains_key("once") {
                         call.effect = Effect::AtMostOnce;
                     }
-                    let announced = self.walker.start(at, &call, None, None);
+                    let announced = self.walker.start(at, &call, None, InputHashes::default());
                     self.note(announced);
                     self.calls.push(Call::clone(&call));
                     self.in_flight.push_back(*call);

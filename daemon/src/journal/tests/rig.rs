@@ -239,6 +239,8 @@ pub(super) fn started(step: u32) -> Event {
         items: None,
         branches: Vec::new(),
         child: None,
+        call: None,
+        chain: None,
         node_input_hash: None,
     })
 }

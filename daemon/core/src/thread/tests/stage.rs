@@ -99,7 +99,9 @@ impl Stage {
                     }
                     self.check_start(&call);
                     let child = self.child_of(&call);
-                    let events = self.machine.start(self.now, &call, child, None);
+                    let events = self
+                        .machine
+                        .start(self.now, &call, child, InputHashes::default());
                     self.log.extend(events);
                     if call.slot == Slot::Main {
                         self.asked += 1;

@@ -298,7 +298,7 @@ impl Chance {
                         let events = self.walker.conclude(at, call.slot, &answer);
                         self.plan(events);
                     } else {
-                        let events = self.walker.start(at, &call, None, None);
+                        let events = self.walker.start(at, &call, None, InputHashes::default());
                         self.plan(events);
                         self.in_flight.push(*call);
                     }
