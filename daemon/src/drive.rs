@@ -94,6 +94,11 @@ pub trait Kind: Send + Sync + 'static {
         None
     }
 
+    /// Most bytes of the result of a call that are told whole, as that says which carries it out; `None` if it does not.
+    fn result_limit(_plan: &Self::Plan) -> Option<u32> {
+        None
+    }
+
     /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept
     /// twice. Cancel safe.
     fn answer(

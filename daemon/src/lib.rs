@@ -39,11 +39,12 @@ pub mod chain;
 pub mod directives;
 pub mod models;
 
-pub mod inspect;
+pub mod offers;
 pub mod services;
 
 pub mod dispatch;
 pub mod drive;
+pub mod inspect;
 
 pub mod children;
 
