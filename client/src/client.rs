@@ -378,6 +378,20 @@ impl Client {
         self.answer(self.items().preview(request).await)
     }
 
+    /// How risky permissions of threads are, as the daemon of a project sees it.
+    pub async fn risks(
+        &self,
+        project: &str,
+        permissions: Vec<String>,
+    ) -> Result<v1::RisksResponse, Error> {
+        let request = v1::RisksRequest {
+            project: project.to_owned(),
+            permissions,
+        };
+        check_length(&request)?;
+        self.answer(self.items().risks(request).await)
+    }
+
     /// What the daemon is and what is in force.
     pub async fn info(&self) -> Result<v1::InfoResponse, Error> {
         self.prompt(self.node().info(v1::InfoRequest {})).await

@@ -16,6 +16,7 @@ use rye_core::model::{
     Approval, ApprovalAnswer, Kill, KillReceipt, Run, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
+use rye_core::policy::Risk;
 use rye_core::walker::{InDoubt, in_doubt};
 use serde_json::Value;
 
@@ -178,6 +179,15 @@ impl Access {
     /// What the thread that `start` asks for would begin with; nothing is started.
     pub async fn preview(&self, start: Start) -> Result<Preview, Error> {
         self.supervisor.preview(start).await
+    }
+
+    /// How risky `permissions` of a thread are.
+    pub async fn risks(
+        &self,
+        directory: &Path,
+        permissions: Vec<String>,
+    ) -> Result<Vec<(String, Risk)>, Error> {
+        self.supervisor.risks(directory, permissions).await
     }
 
     /// The models of the project that `directory` belongs to.

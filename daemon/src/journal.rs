@@ -22,6 +22,7 @@
 //! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is distinguished from damage.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -34,6 +35,7 @@ use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
+use crate::config::TREE_RUNS;
 use crate::task;
 
 mod accounts;
@@ -41,7 +43,6 @@ mod archive;
 mod archiver;
 mod artifacts;
 mod backlog;
-mod crossings;
 mod deltas;
 mod error;
 mod faults;
@@ -54,6 +55,7 @@ mod listing;
 mod log;
 mod long;
 mod mailbox;
+mod notices;
 mod projector;
 mod publisher;
 mod reader;
@@ -126,6 +128,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Where the memory that the values of runs take is counted.
     pub memory: Arc<Memory>,
+    /// Most runs of one tree that are not over at once.
+    pub tree_runs: NonZeroUsize,
 }
 
 impl Options {
@@ -144,6 +148,7 @@ impl Options {
             artifacts,
             segment_bytes: 8 << 20,
             memory: Arc::default(),
+            tree_runs: TREE_RUNS,
         }
     }
 }

@@ -297,6 +297,7 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
         Artifacts::new(signer),
     );
     options.segment_bytes = config.segment_bytes;
+    options.tree_runs = config.limits.tree_runs;
     let most = config.limits.memory_mb.map_or_else(
         || process::memory_of_host() / 2,
         |most| most.get().saturating_mul(1 << 20),

@@ -247,6 +247,8 @@ pub struct Resume {
     pub message: Option<String>,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,
+    /// The account of the caller, if it is a run that acts for itself: what it continues draws on it, or on what lies below it.
+    pub within: Option<AccountId>,
 }
 
 impl Resume {

@@ -5,6 +5,7 @@
 //! [`Access`], which asks whether the caller may. **Order.** Every answer waits until
 //! what it shows is durable; that is the journal's promise, not ours.
 
+mod authority;
 mod budgets;
 mod caller;
 mod decode;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Status};
 
+use self::authority::Lenient;
 use self::budgets::BudgetsService;
 use self::caller::{Caller, Peer, Places};
 use self::items::ItemsService;
@@ -85,11 +87,16 @@ pub async fn serve(
     health
         .set_serving::<node_server::NodeServer<NodeService>>()
         .await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the committed descriptors are valid");
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Most clients ask in the words of the older one.
+    let older = reflection().build_v1alpha();
+    let older = older.expect("the committed descriptors are valid");
+    let reflection = reflection().build_v1();
+    let reflection = reflection.expect("the committed descriptors are valid");
 
     let runs = runs_server::RunsServer::new(RunsService::new(access.clone()))
         .max_decoding_message_size(max_message);
@@ -111,6 +118,7 @@ pub async fn serve(
         .layer(tonic::service::InterceptorLayer::new(guard))
         .add_service(health_service)
         .add_service(reflection)
+        .add_service(older)
         .add_service(runs)
         .add_service(items)
         .add_service(objects)
@@ -134,7 +142,7 @@ async fn accept(
     listener: UnixListener,
     parent: nix::unistd::Pid,
     places: Places,
-    connections: tokio::sync::mpsc::Sender<std::io::Result<Peer>>,
+    connections: tokio::sync::mpsc::Sender<std::io::Result<Lenient<Peer>>>,
     stop: CancellationToken,
 ) {
     loop {
@@ -152,7 +160,7 @@ async fn accept(
         };
         let caller = Caller::of(&stream, parent);
         if let Some(peer) = places.take(stream, caller)
-            && connections.send(Ok(peer)).await.is_err()
+            && connections.send(Ok(Lenient::new(peer))).await.is_err()
         {
             return;
         }

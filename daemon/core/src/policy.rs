@@ -25,7 +25,7 @@ pub use self::classify::Classification;
 use self::classify::Classifier;
 pub use self::resilience::{OnExceed, Preload};
 use self::resilience::{RESILIENCE, Resilience};
-pub use self::risk::{CAPABILITY_RISK, Gate, Risk, Risks};
+pub use self::risk::{CAPABILITY_RISK, Gate, Risk, RiskPolicy, Risks};
 
 /// The key under which the merge of the configuration notes from which space an entry of a list came.
 pub const ORIGIN: &str = "_space";

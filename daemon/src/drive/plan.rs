@@ -132,7 +132,7 @@ pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TooManyChildren(_) => ("too_many_children", false),
-        Why::TreeFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
+        Why::TreeFull(_) | Why::ThreadsFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
         // What was drawn up for the child run cannot be, however often it is drawn up.
         Why::Illegal(_) => ("internal", false),
         Why::NotLive

@@ -81,6 +81,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     let mut replay = Replay::new(base.unwrap_or_default(), &objects, &options.memory);
     let tail = scan(&dir, &ids, &mut replay)?;
     replay.forgive();
+    debug_assert_eq!(replay.state.recount(), Ok(()), "what was read adds up");
 
     // From here on we write.
     let known = trim_archive(&archive, expected).map_err(files("repair", state))?;

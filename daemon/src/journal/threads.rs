@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -61,6 +62,8 @@ pub(super) struct Shared {
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
     pub(super) memory: Arc<Memory>,
+    /// Most runs of one tree that are not over at once.
+    pub(super) tree_runs: NonZeroUsize,
 }
 
 impl fmt::Debug for Shared {
@@ -141,6 +144,7 @@ pub(super) fn start(
         archive: opened.archive,
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
+        tree_runs: options.tree_runs,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {
         tracing::warn!(%error, "log segments that are not needed cannot be removed");

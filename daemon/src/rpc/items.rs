@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rye_core::capability::normalise;
 use rye_core::id::ItemRef;
 use rye_core::model::{Failure, Run};
 use rye_proto::v1;
@@ -122,6 +123,20 @@ impl Items for ItemsService {
         start.provider = decode::given(&request.provider);
         let preview = self.access.preview(start).await?;
         Ok(Response::new(models::preview(preview)))
+    }
+
+    async fn risks(
+        &self,
+        request: Request<v1::RisksRequest>,
+    ) -> Result<Response<v1::RisksResponse>, Status> {
+        let request = request.into_inner();
+        let project = Path::new(&request.project);
+        let permissions = request.permissions.iter();
+        let permissions = permissions.map(|permission| normalise(permission));
+        let risks = self.access.risks(project, permissions.collect()).await?;
+        Ok(Response::new(v1::RisksResponse {
+            risks: models::risks(risks),
+        }))
     }
 }
 

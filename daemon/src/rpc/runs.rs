@@ -201,6 +201,7 @@ impl Runs for RunsService {
             approval: None,
             message: decode::given(&request.message),
             layers: vec![caller.clone()],
+            within: None,
         };
         let old = self.access.actionable(&caller, &id).await?;
         let before = old.newest().await?;

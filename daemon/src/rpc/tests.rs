@@ -20,12 +20,13 @@ use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that name no run, and list none.
-const OF_NO_RUN: [&str; 11] = [
+const OF_NO_RUN: [&str; 12] = [
     "Runs.Validate",
     "Items.Fetch",
     "Items.Lock",
     "Items.Models",
     "Items.Preview",
+    "Items.Risks",
     "Items.Sign",
     "Objects.Get",
     "Objects.ListCache",

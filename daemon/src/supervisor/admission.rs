@@ -25,6 +25,7 @@ use rye_core::model::{
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
 
+pub(super) use self::thread::risks;
 use super::lineage::{limits_of_child, of_runs_only};
 use super::{Error, Start, StartAt, Supervisor};
 use crate::chain::{self, Chain, Terminal};

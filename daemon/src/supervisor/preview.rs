@@ -11,12 +11,13 @@ use rye_core::directive::Prompt;
 use rye_core::id::{ItemKind, RunId};
 use rye_core::model::{Failure, Limits, RunEvent};
 use rye_core::money::Usd;
+use rye_core::policy::Risk;
 use rye_core::provider::{Ahead, Size, TooSmall};
 use rye_core::thread::{Contract, Terms};
 use rye_item::Library;
 use serde_json::Value;
 
-use super::{Error, Start, Supervisor};
+use super::{Error, Start, Supervisor, admission};
 use crate::chain;
 use crate::index::{Asked, Caller};
 use crate::models::{Listing, Models};
@@ -40,6 +41,8 @@ pub struct Preview {
     pub layers: Vec<Layer>,
     /// Its first call of the model, or why there would be none.
     pub first: Result<Size, TooSmall>,
+    /// How risky its permissions are.
+    pub risks: Vec<(String, Risk)>,
     /// What the author should know.
     pub warnings: Vec<String>,
 }
@@ -67,12 +70,15 @@ impl Supervisor {
         let compose = move |inside: &Inside<'_>| {
             let config = services.projects.config();
             let prompt = thread::prompt(inside.library, &directive, &of_run, config);
-            prompt.map_err(unprompted)
+            let own = of_run.layers.last();
+            let own = own.map_or_else(Vec::new, |layer| layer.patterns.clone());
+            let judged = risks(inside.library, own)?;
+            Ok::<_, Error>((prompt.map_err(unprompted)?, judged))
         };
         let visit = self
             .projects()
             .visit(&directory, "compose a prompt", compose);
-        let prompt = visit.await?;
+        let (prompt, risks) = visit.await?;
         let spend = spec.limits.spend.or_else(|| spec.budget.limit());
         let mut warnings = admitted.warnings;
         warnings.extend(prompt.warnings.iter().cloned());
@@ -83,6 +89,7 @@ impl Supervisor {
             contract,
             prompt,
             spend,
+            risks,
             warnings,
         })
     }
@@ -95,6 +102,18 @@ impl Supervisor {
             list(inside.library, project, &services)
         };
         self.projects().visit(directory, "list models", work).await
+    }
+
+    /// How risky `permissions` of a thread are, which the project that `directory` belongs to has no part in.
+    pub async fn risks(
+        &self,
+        directory: &Path,
+        permissions: Vec<String>,
+    ) -> Result<Vec<(String, Risk)>, Error> {
+        let work = move |inside: &Inside<'_>| risks(inside.library, permissions);
+        self.projects()
+            .visit(directory, "look at risks", work)
+            .await
     }
 
     /// The items of the project that `directory` belongs to, as far as `caller` may fetch them.
@@ -136,6 +155,16 @@ impl Supervisor {
         }
         Ok(done.answer)
     }
+}
+
+fn risks(library: &Library, permissions: Vec<String>) -> Result<Vec<(String, Risk)>, Error> {
+    let table = admission::risks(library)?;
+    let permissions = permissions.into_iter();
+    let judged = permissions.map(|permission| {
+        let risk = table.of(&permission);
+        (permission, risk)
+    });
+    Ok(judged.collect())
 }
 
 fn list(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
+use rye_core::ledger::AccountId;
 use rye_core::model::{Durability, Limits, Object, ParentEnd, Run, Spec};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
@@ -109,6 +110,8 @@ pub enum StartAt {
         layers: Vec<Layer>,
         /// What the model of a thread is told before it continues.
         message: Option<String>,
+        /// The account that it draws on, or on what lies below it, if a run asks that acts for itself.
+        within: Option<AccountId>,
     },
 }
 

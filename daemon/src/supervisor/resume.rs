@@ -110,6 +110,7 @@ impl Supervisor {
             approval: None,
             message: None,
             layers: vec![request.caller],
+            within: None,
         };
         self.resume(id, resume).await
     }
@@ -252,6 +253,7 @@ impl Supervisor {
                 run: Arc::clone(&run),
                 layers: request.layers,
                 message: request.message,
+                within: request.within,
             },
             lineage: None,
         };

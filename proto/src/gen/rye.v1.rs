@@ -1261,6 +1261,36 @@ pub struct PreviewResponse {
     /// What the author should know.
     #[prost(string, repeated, tag = "12")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How risky its permissions are, in their order.
+    #[prost(message, repeated, tag = "13")]
+    pub risks: ::prost::alloc::vec::Vec<PermissionRisk>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RisksRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// Permissions of threads, such as `rye.execute.tool.*`.
+    #[prost(string, repeated, tag = "2")]
+    pub permissions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RisksResponse {
+    /// In the order in which they were asked for.
+    #[prost(message, repeated, tag = "1")]
+    pub risks: ::prost::alloc::vec::Vec<PermissionRisk>,
+}
+/// What the table of risks says of a permission of a thread.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PermissionRisk {
+    #[prost(string, tag = "1")]
+    pub permission: ::prost::alloc::string::String,
+    /// `safe`, `write`, `elevated` or `unrestricted`.
+    #[prost(string, tag = "2")]
+    pub risk: ::prost::alloc::string::String,
+    /// What becomes of the start of a thread that does not acknowledge it: `allow`, `acknowledge_required` (it is warned of) or `block`.
+    #[prost(string, tag = "3")]
+    pub policy: ::prost::alloc::string::String,
 }
 /// A tool that a model may call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3599,6 +3629,25 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Preview"));
             self.inner.unary(req, path, codec).await
         }
+        /// How risky permissions of threads are, as the system and the user say. It gates the start of a thread and nothing else.
+        pub async fn risks(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RisksRequest>,
+        ) -> std::result::Result<tonic::Response<super::RisksResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Risks");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Risks"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -3645,6 +3694,11 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::PreviewRequest>,
         ) -> std::result::Result<tonic::Response<super::PreviewResponse>, tonic::Status>;
+        /// How risky permissions of threads are, as the system and the user say. It gates the start of a thread and nothing else.
+        async fn risks(
+            &self,
+            request: tonic::Request<super::RisksRequest>,
+        ) -> std::result::Result<tonic::Response<super::RisksResponse>, tonic::Status>;
     }
     /// Items: what is signed, and running it.
     #[derive(Debug)]
@@ -3966,6 +4020,49 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PreviewSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Risks" => {
+                    #[allow(non_camel_case_types)]
+                    struct RisksSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::RisksRequest>
+                    for RisksSvc<T> {
+                        type Response = super::RisksResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RisksRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::risks(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RisksSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -75,6 +75,9 @@ pub struct ChildTerms {
     /// Most of them that are not over at once, if that is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
+    /// Most runs of its tree that are not over, with a thread that it starts, if that is limited below what the daemon allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_in_tree: Option<u32>,
 }
 
 impl Default for ChildTerms {
@@ -87,6 +90,7 @@ impl Default for ChildTerms {
                 on_cancel: Fate::Cancel,
             },
             most: None,
+            most_in_tree: None,
         }
     }
 }

@@ -531,6 +531,14 @@ fn a_bad_file_is_named_with_the_fix() {
             json!({RESILIENCE: {"concurrency": {"max_concurrent_children": -1}}}),
             "`concurrency.max_concurrent_children`",
         ),
+        (
+            json!({RESILIENCE: {"concurrency": {"max_total_threads": "many"}}}),
+            "`concurrency.max_total_threads`",
+        ),
+        (
+            json!({RESILIENCE: {"concurrency": {"max_total_thread": 5}}}),
+            "did you mean `max_total_threads`?",
+        ),
         (json!({HOOKS: {"hooks": "x"}}), "unknown key `hooks`"),
         (
             json!({RESILIENCE: {"retry": {"max_retries": -1}}}),
@@ -694,7 +702,7 @@ fn what_the_end_of_a_parent_means_and_how_many_children_there_may_be_stand_in_re
     assert_eq!(read(Value::Null), usual);
     let given = read(json!({
         "child_policy": {"on_parent_complete": "cascade_cancel", "on_parent_error": "allow"},
-        "concurrency": {"max_concurrent_children": 3},
+        "concurrency": {"max_concurrent_children": 3, "max_total_threads": 20},
     }));
     let follow = ParentEnd::Follow {
         on_complete: Fate::Cancel,
@@ -702,6 +710,7 @@ fn what_the_end_of_a_parent_means_and_how_many_children_there_may_be_stand_in_re
         on_cancel: Fate::Cancel,
     };
     assert_eq!((given.follow, given.most), (follow, Some(3)));
+    assert_eq!(given.most_in_tree, Some(20));
 }
 
 #[test]

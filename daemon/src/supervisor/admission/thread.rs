@@ -223,9 +223,8 @@ fn check_knowledge(library: &Library, effective: &Effective) -> Result<(), Error
     Ok(())
 }
 
-/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning. A project does
-/// not decide what is risky.
-fn gate(library: &Library, item: &ItemRef, effective: &Effective) -> Result<Option<String>, Error> {
+/// What is risky, as the system and the user say: a project does not decide that.
+pub(in crate::supervisor) fn risks(library: &Library) -> Result<Risks, Error> {
     let table = ItemRef {
         kind: ItemKind::Config,
         id: ItemId::new(format!("agent/{CAPABILITY_RISK}")).expect("it is a plain word"),
@@ -233,9 +232,13 @@ fn gate(library: &Library, item: &ItemRef, effective: &Effective) -> Result<Opti
     let config = library.own_config(&table);
     let config = config.map_err(|source| of_item(&table, source))?;
     let risks = Risks::read(&Value::Object(config));
-    let risks = risks.map_err(|problem| Error::Project(projects::Error::Policy { problem }))?;
+    risks.map_err(|problem| Error::Project(projects::Error::Policy { problem }))
+}
+
+/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning.
+fn gate(library: &Library, item: &ItemRef, effective: &Effective) -> Result<Option<String>, Error> {
     let directive = &effective.directive;
-    let gate = risks.gate(&effective.permissions().patterns, &directive.acknowledged);
+    let gate = risks(library)?.gate(&effective.permissions().patterns, &directive.acknowledged);
     if !gate.refused.is_empty() {
         return Err(Error::Denied {
             message: format!(
