@@ -354,6 +354,11 @@ impl Client {
         self.answer(self.items().fetch(request).await)
     }
 
+    /// Signs items with the key of the daemon.
+    pub async fn sign(&self, request: v1::SignRequest) -> Result<v1::SignResponse, Error> {
+        self.answer(self.items().sign(request).await)
+    }
+
     /// What a lock of a tool would hold, and how the tool stands with the one it has.
     pub async fn lock(&self, request: v1::LockRequest) -> Result<v1::LockResponse, Error> {
         self.answer(self.items().lock(request).await)

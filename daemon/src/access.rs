@@ -29,6 +29,7 @@ use crate::journal::{
     Walked,
 };
 use crate::models::Listing;
+use crate::native::SignAsked;
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project};
@@ -202,6 +203,16 @@ impl Access {
         asked: Asked,
     ) -> Result<Value, Error> {
         self.supervisor.fetch(caller, directory, asked).await
+    }
+
+    /// Signs items of the project that `directory` belongs to, if `caller` may sign them.
+    pub async fn sign(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        asked: SignAsked,
+    ) -> Result<Value, Error> {
+        self.supervisor.sign(caller, directory, asked).await
     }
 
     /// What a lock of `item` would hold, which `caller` may fetch.

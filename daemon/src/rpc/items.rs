@@ -1,4 +1,4 @@
-//! The service `Items`: running an item for its answer, fetching items, and looking at what a thread would begin with.
+//! The service `Items`: running an item for its answer, fetching and signing items, and looking at what a thread would begin with.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,6 +72,19 @@ impl Items for ItemsService {
         let asked = decode::fetch(request)?;
         let result = self.access.fetch(caller, &project, asked).await?;
         Ok(Response::new(v1::FetchResponse {
+            result_json: result.to_string(),
+        }))
+    }
+
+    async fn sign(
+        &self,
+        request: Request<v1::SignRequest>,
+    ) -> Result<Response<v1::SignResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let project = PathBuf::from(&request.project);
+        let asked = decode::sign(&request)?;
+        let result = self.access.sign(caller, &project, asked).await?;
+        Ok(Response::new(v1::SignResponse {
             result_json: result.to_string(),
         }))
     }

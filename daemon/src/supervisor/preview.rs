@@ -1,4 +1,4 @@
-//! Looking at what a thread would begin with, at the models it could have, and at items. Nothing runs, and no run is made.
+//! Looking at what a thread would begin with, at the models it could have, and at items, and signing these. Nothing runs, and no run is made.
 //!
 //! **Rule.** What is shown is what a start would fix: the same admission decides, and refuses the same.
 
@@ -9,7 +9,7 @@ use rye_core::capability::Layer;
 use rye_core::conversation::{Conversation, Digest, Entry, Message, Source};
 use rye_core::directive::Prompt;
 use rye_core::id::{ItemKind, RunId};
-use rye_core::model::{Failure, Limits};
+use rye_core::model::{Failure, Limits, RunEvent};
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
 use rye_core::provider::{Ahead, Size, TooSmall};
@@ -21,6 +21,7 @@ use super::{Error, Start, Supervisor, admission};
 use crate::chain;
 use crate::index::{Asked, Caller};
 use crate::models::{Listing, Models};
+use crate::native::SignAsked;
 use crate::projects::Inside;
 use crate::provider::ProjectEnv;
 use crate::thread;
@@ -134,6 +135,25 @@ impl Supervisor {
             found.map_err(Error::from)
         };
         self.projects().visit(directory, "fetch items", work).await
+    }
+
+    /// Signs items of the project that `directory` belongs to with the key of the daemon, if `caller` may sign all of them.
+    pub async fn sign(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        asked: SignAsked,
+    ) -> Result<Value, Error> {
+        let (by, at) = (caller.source.clone(), self.shared.services.clock.now());
+        let done = asked.within(self.projects(), directory, vec![caller], at);
+        let done = done.await?;
+        for event in &done.events {
+            // No run has asked for it, whose record could tell.
+            if let RunEvent::ItemSigned { item, hash, key_fp } = event {
+                tracing::info!(%by, item, hash, key_fp, "signed an item");
+            }
+        }
+        Ok(done.answer)
     }
 }
 

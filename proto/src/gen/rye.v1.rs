@@ -199,6 +199,10 @@ pub struct ResumeRequest {
     /// What the attempt came to that the one answer in `answers` says is done, as JSON; empty if that is not known.
     #[prost(string, tag = "6")]
     pub result_json: ::prost::alloc::string::String,
+    /// Continue a graph that has ended with the text it started with; else it is continued with that of today, and warns if that is another. One that
+    /// is suspended has its text anyway.
+    #[prost(bool, tag = "7")]
+    pub same_text: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
@@ -332,6 +336,9 @@ pub struct StepRequest {
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "9")]
     pub has_capabilities: bool,
+    /// That an at-most-once node, which `resume_from` has executed or may have, may execute again (`VERDICT_RETRY`).
+    #[prost(message, repeated, tag = "10")]
+    pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepResponse {
@@ -1045,6 +1052,31 @@ pub struct FetchRequest {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchResponse {
     /// `{status, item_id, item_type, content, metadata, path, source, mode, verified, shadows, …}` of an item, or `{results, total, query,  scope, source, limit, offset, search_type, mode}` of a query, as JSON.
+    #[prost(string, tag = "1")]
+    pub result_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// The type of the items.
+    #[prost(enumeration = "ItemType", tag = "2")]
+    pub item_type: i32,
+    /// Id of an item, or a pattern of ids such as `team/*`; empty if `glob` says it.
+    #[prost(string, tag = "3")]
+    pub item_id: ::prost::alloc::string::String,
+    /// A pattern of ids, in place of `item_id`.
+    #[prost(string, tag = "4")]
+    pub glob: ::prost::alloc::string::String,
+    /// The space they lie in: `project` or `user`; empty means the project.
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignResponse {
+    /// `{status, item_id, item_type, path, location, signature, warnings, message}` of one item, or `{status, signed, failed, total, summary}` of a
+    /// pattern, as JSON; the status of a pattern is `completed_with_errors` if an item could not be signed.
     #[prost(string, tag = "1")]
     pub result_json: ::prost::alloc::string::String,
 }
@@ -3524,6 +3556,26 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Fetch"));
             self.inner.unary(req, path, codec).await
         }
+        /// Signs items with the key of the daemon: one, or all that a pattern of ids stands for. Each needs the right to sign it, and of several
+        /// none is signed unless all may be. `ryectl sign` signs with the key of its user instead, and asks no daemon.
+        pub async fn sign(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SignRequest>,
+        ) -> std::result::Result<tonic::Response<super::SignResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Sign");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Sign"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The models that threads of a project may have, what they cost, and what is missing to use them.
         pub async fn models(
             &mut self,
@@ -3628,6 +3680,12 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::FetchRequest>,
         ) -> std::result::Result<tonic::Response<super::FetchResponse>, tonic::Status>;
+        /// Signs items with the key of the daemon: one, or all that a pattern of ids stands for. Each needs the right to sign it, and of several
+        /// none is signed unless all may be. `ryectl sign` signs with the key of its user instead, and asks no daemon.
+        async fn sign(
+            &self,
+            request: tonic::Request<super::SignRequest>,
+        ) -> std::result::Result<tonic::Response<super::SignResponse>, tonic::Status>;
         /// The models that threads of a project may have, what they cost, and what is missing to use them.
         async fn models(
             &self,
@@ -3797,6 +3855,49 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FetchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Sign" => {
+                    #[allow(non_camel_case_types)]
+                    struct SignSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::SignRequest>
+                    for SignSvc<T> {
+                        type Response = super::SignResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SignRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::sign(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SignSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

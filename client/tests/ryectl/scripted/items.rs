@@ -32,6 +32,13 @@ impl Items for Answers {
         }))
     }
 
+    async fn sign(
+        &self,
+        _request: Request<v1::SignRequest>,
+    ) -> Result<Response<v1::SignResponse>, Status> {
+        Err(Status::unimplemented("no command asks for this"))
+    }
+
     async fn models(
         &self,
         _request: Request<v1::ModelsRequest>,
