@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use self::files::FileTool;
+pub use self::sign::{Asked as SignAsked, Error as SignError};
 use crate::port::Runs;
 use crate::projects::Projects;
 

@@ -11,6 +11,7 @@ mod foreign;
 mod limits;
 mod live;
 mod offered;
+mod reseeded;
 mod said;
 mod shown;
 mod story;

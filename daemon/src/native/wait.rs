@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rye_core::ledger::Cost;
-use rye_core::model::{Failure, Object, Run, Status};
+use rye_core::model::{Failure, Object, Run, Status, Waits};
 use rye_core::money::Usd;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,12 +27,15 @@ use crate::port::Refusal;
 /// Most runs one call waits for.
 const MOST_RUNS: usize = 1000;
 
+/// How long is waited, in seconds, if nobody says.
+const USUAL_SECONDS: u32 = 600;
+
 /// What is waited for.
 #[derive(Debug, Deserialize)]
 pub(super) struct Params {
     thread_ids: Vec<Value>,
-    #[serde(default = "Params::timeout")]
-    timeout: f64,
+    #[serde(default)]
+    timeout: Option<f64>,
     #[serde(default = "Params::require_all")]
     require_all: bool,
     #[serde(default)]
@@ -42,10 +45,6 @@ pub(super) struct Params {
 }
 
 impl Params {
-    fn timeout() -> f64 {
-        600.0
-    }
-
     fn require_all() -> bool {
         true
     }
@@ -73,7 +72,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
             "`cancel_siblings_on_failure` needs `fail_fast: true`: without it every run is waited for",
         ));
     }
-    let limit = seconds("timeout", params.timeout)?;
+    let limit = limit(params.timeout, session.spec.children.waits)?;
     let mut table = Table::of(&params.thread_ids, session).await?;
     table.refuse_own_line(session).await?;
     let mut pending: FuturesUnordered<_> = table
@@ -120,6 +119,22 @@ pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Va
     table.close(session, false, false).await?;
     let total = table.total(session).await?;
     Ok(table.answer(true, total, None))
+}
+
+/// How long is waited, 0 being without end: as long as `given` says, or else as the run was told, and no longer than it may.
+fn limit(given: Option<f64>, waits: Waits) -> Result<Duration, Failure> {
+    let usual = waits.usual.unwrap_or(USUAL_SECONDS);
+    let limit = seconds("timeout", given.unwrap_or_else(|| usual.into()))?;
+    let Some(most) = waits.most else {
+        return Ok(limit);
+    };
+    let longest = Duration::from_secs(most.into());
+    if limit > longest {
+        return Err(invalid(format!(
+            "`timeout` is at most {most} seconds (`wait_threads.max_timeout` of `config:agent/coordination`); 0 waits as long as that"
+        )));
+    }
+    Ok(if limit.is_zero() { longest } else { limit })
 }
 
 /// Resolves when a call that has taken so long has taken `limit`; never, if that is 0.
@@ -374,6 +389,33 @@ async fn cancel(session: &Session<'_>, run: &Run) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_configuration_says_how_long_a_wait_is() {
+        let most = Some(60);
+        // What the call says, what the configuration does, and how many seconds that is; 0 is without end.
+        let table = [
+            (None, None, None, Some(600)),
+            (None, Some(5), None, Some(5)),
+            (None, Some(0), None, Some(0)),
+            (Some(7.0), Some(5), None, Some(7)),
+            (Some(0.0), Some(5), None, Some(0)),
+            (Some(0.0), Some(5), most, Some(60)),
+            (Some(60.0), Some(5), most, Some(60)),
+            (Some(60.5), Some(5), most, None),
+        ];
+        for (given, usual, most, expected) in table {
+            let limit = limit(given, Waits { usual, most });
+            match expected {
+                Some(seconds) => assert_eq!(limit.unwrap().as_secs(), seconds, "{given:?}"),
+                None => {
+                    let failure = limit.unwrap_err();
+                    assert_eq!(failure.code, "invalid_params");
+                    assert!(failure.message.contains("`wait_threads.max_timeout`"));
+                }
+            }
+        }
+    }
 
     #[test]
     fn an_id_is_read_from_a_text_or_a_result() {

@@ -6,7 +6,7 @@
 
 use super::{At, Before, Repeated, State, Turn};
 use crate::clock::Timestamp;
-use crate::conversation::{Message, Stop};
+use crate::conversation::Stop;
 use crate::model::{Run, Spec};
 
 impl Spec {
@@ -54,7 +54,9 @@ impl State {
         Self {
             at,
             repeated: Repeated::default(),
-            escalated: false,
+            escalated: None,
+            is_cut_short: false,
+            reseeded: false,
             nudges: 0,
             lengths: 0,
             returned: None,
@@ -76,11 +78,7 @@ fn again(before: Before) -> At {
 impl Turn {
     /// Whether its message is no part of the conversation.
     fn is_refused(&self) -> bool {
-        let said = self.said.as_deref();
-        said.is_some_and(|said| match said {
-            Message::Assistant { stop, .. } => *stop == Some(Stop::Refusal),
-            Message::User { .. } => false,
-        })
+        self.stop() == Some(Stop::Refusal)
     }
 }
 

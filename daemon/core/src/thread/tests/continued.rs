@@ -61,7 +61,6 @@ fn failed(class: Class) -> Heard {
         failure: Failure::permanent("invalid_request_error", "no"),
         class,
         charge: Charge::Nothing,
-        reported: None,
         pause_ms: 0,
     }))
 }
