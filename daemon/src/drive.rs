@@ -47,12 +47,14 @@ use tracing::Instrument as _;
 
 use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
-use self::attempt::{Attempts, attempt};
+use self::attempt::{Announced, Attempts, attempt};
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::{Ended, Job};
 use self::line::Line;
 use self::plan::{Plan, Then};
+use self::space::{Lack, Live};
+use crate::exhausted::Exhausted;
 use crate::journal::{self, Change, Committed, Refused, Ticket, Why};
 use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
@@ -133,19 +135,20 @@ pub async fn drive<K: Kind>(
 ) -> Result<DriverExit, journal::Error> {
     let mut drive = Drive::new(services, kind, run, stop)?;
     loop {
-        match drive.live().await {
-            Err(error) if error.is_out_of_space() => {
-                drive.line.leave();
-                if let Some(exit) = drive.wait_for_space(&error).await? {
-                    return Ok(exit);
-                }
-            }
+        let lacking = match drive.live().await {
+            Ok(Live::Lacking(lack)) => Lack::Host(lack),
+            Ok(Live::Left(exit)) => return Ok(exit),
+            Err(error) if error.is_out_of_space() => Lack::Space(error),
             Err(error) if is_stopping(&error) => {
                 // The kill is on record, and on its way to every task that it covers.
                 stop.at_least(Urgency::Shutdown).await;
                 return drive.leave().await;
             }
-            left => return left,
+            Err(error) => return Err(error),
+        };
+        drive.line.leave();
+        if let Some(exit) = drive.wait_for(&lacking).await? {
+            return Ok(exit);
         }
     }
 }
@@ -176,6 +179,12 @@ struct Drive<'a, K: Kind> {
     line: Line,
     /// Pauses of a run that meets ENOSPC.
     pauses: storage_backoff::Pauses,
+    /// What the host has too little of.
+    lack: Option<Exhausted>,
+    /// Calls that are announced, and could not begin.
+    unstarted: Vec<Box<Call>>,
+    /// Pauses of a run with such calls.
+    tries: storage_backoff::Pauses,
 }
 
 impl<'a, K: Kind> Drive<'a, K> {
@@ -207,15 +216,22 @@ impl<'a, K: Kind> Drive<'a, K> {
             childless: HashMap::new(),
             line: Line::default(),
             pauses: storage_backoff::Pauses::default(),
+            lack: None,
+            unstarted: Vec::new(),
+            tries: storage_backoff::Pauses::default(),
         })
     }
 
     /// Claims the run, then plans, commits and waits, over and over.
-    async fn live(&mut self) -> Result<DriverExit, journal::Error> {
+    async fn live(&mut self) -> Result<Live, journal::Error> {
         self.claim().await?;
+        self.begin_unstarted().await;
         loop {
             if self.stop.is_shutdown() {
-                return self.leave().await;
+                return self.leave().await.map(Live::Left);
+            }
+            if let Some(lack) = self.lack.take() {
+                return Ok(Live::Lacking(lack));
             }
             self.take_news().await?;
             if self.stop.is_held() {
@@ -233,7 +249,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                     if let Some(ticket) = self.last {
                         self.services.journal.durable(ticket).await?;
                     }
-                    return Ok(DriverExit::Ended);
+                    return Ok(Live::Left(DriverExit::Ended));
                 }
             }
         }
@@ -340,14 +356,13 @@ impl<'a, K: Kind> Drive<'a, K> {
         let now = self.services.clock.tick();
         if let Some(outcome) = self.childless.get(&call.slot) {
             let known = Job::Known(outcome.clone(), false);
-            plan.admit(now, call, known);
+            plan.admit(now, call, known).await;
             return true;
         }
         let left = plan.machine.time_left();
         limit(&mut call, left);
         if let Some(job) = ahead.take(&call) {
-            plan.admit(now, call, job);
-            return true;
+            return self.admit_job(plan, call, job).await;
         }
         let mut following = following(&plan.machine, now, &call);
         for call in &mut following {
@@ -365,8 +380,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         };
         let job = jobs.next().expect("the call itself was looked up");
         ahead.extend(following.into_iter().zip(jobs));
-        plan.admit(self.services.clock.tick(), call, job);
-        true
+        self.admit_job(plan, call, job).await
     }
 
     /// Commits the facts and the plan, and spawns its calls; `false` if it was refused and nothing of it has happened.
@@ -402,6 +416,13 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.machine = plan.machine;
         self.childless.clear();
         self.rebase(announced.run(&self.id));
+        let durable = attempt::announced(&self.services, announced.ticket);
+        self.begin(plan.calls, Some(&durable));
+        Ok(true)
+    }
+
+    /// Carries the calls out, once it is `durable` that they are announced.
+    fn begin(&mut self, calls: Vec<plan::Planned<K::Plan>>, durable: Option<&Announced>) {
         let run = self.machine.run();
         let strict = run.spec.durability == Durability::Strict;
         // What is planned in spite of a cancel (a hook of the end) is not stopped by it.
@@ -409,15 +430,13 @@ impl<'a, K: Kind> Drive<'a, K> {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
         };
-        let durable = attempt::announced(&self.services, announced.ticket);
-        let attempts = plan.calls.into_iter().map(|planned| {
-            let durable = planned.waits(strict).then(|| durable.clone());
+        let attempts = calls.into_iter().map(|planned| {
+            let durable = durable.filter(|_| planned.waits(strict)).cloned();
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
             attempt(kind, stop, planned, durable, unless, reports).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
-        Ok(true)
     }
 
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
@@ -453,7 +472,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             }
         };
         tokio::select! {
-            Some((call, ended)) = self.attempts.next() => self.take(&call, ended),
+            Some((call, ended)) = self.attempts.next() => self.take(call, ended).await,
             Some((slot, signal)) = self.reports.recv() => self.hear(slot, signal),
             () = pause => {}
             () = self.signal.changed() => {}
@@ -462,7 +481,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
         // Whatever else has happened goes into the same commit: one sync for all of it.
         while let Some((call, ended)) = self.attempts.try_next() {
-            self.take(&call, ended);
+            self.take(call, ended).await;
         }
         self.hear_all();
     }
@@ -480,14 +499,19 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// What a call came to. One that was stopped for a cancel leaves nothing behind: it did not complete.
-    fn take(&mut self, call: &Call, ended: Ended) {
+    async fn take(&mut self, call: Box<Call>, ended: Ended) {
         self.hear_all();
         let now = self.services.clock.tick();
         match ended {
             Ended::Stopped(_) => self.machine.abandon(call.slot),
             Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
+            Ended::Exhausted(lack) => {
+                self.lack = Some(lack);
+                self.unstarted.push(call);
+            }
             Ended::Outcome(outcome) => {
-                let events = self.machine.conclude(now, call.slot, &outcome);
+                self.tries = storage_backoff::Pauses::default();
+                let events = plan::conclude(&mut self.machine, now, call.slot, outcome).await;
                 self.facts.extend(events);
             }
         }
@@ -511,7 +535,9 @@ impl<'a, K: Kind> Drive<'a, K> {
         while let Some((call, ended)) = self.next_end().await {
             match ended {
                 Ended::Stopped(ended) => receipt.merge(ended),
-                ended @ (Ended::Outcome(_) | Ended::Suspended(_)) => self.take(&call, ended),
+                ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {
+                    self.take(call, ended).await;
+                }
             }
         }
         if !self.facts.is_empty() {

@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod exhausted;
 pub mod exit;
 pub mod logging;
 pub mod memo;

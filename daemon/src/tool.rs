@@ -59,11 +59,14 @@ impl Kind for ToolRun {
     async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
         let calls = calls.iter().copied();
         let prepared = self.at.prepare_all(calls, self.trace).await;
-        let begin = |plan| Job::Begin {
-            plan,
-            child: None,
-            creates: Vec::new(),
-            node_input_hash: None,
+        let begin = |plan: Prepared| match plan.lacks() {
+            Some(lack) => Job::Exhausted(lack),
+            None => Job::Begin {
+                plan,
+                child: None,
+                creates: Vec::new(),
+                node_input_hash: None,
+            },
         };
         prepared.into_iter().map(begin).collect()
     }
@@ -82,7 +85,7 @@ impl Kind for ToolRun {
         let heading = call.item.id.to_string();
         let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
             Ok(reply) => reply,
-            Err(receipt) => return Ended::Stopped(receipt),
+            Err(ended) => return ended,
         };
         let outcome = CallOutcome {
             result: Arc::new(reply.envelope.data.clone()),

@@ -435,14 +435,7 @@ impl Runs for RunsService {
             return Ok(Response::new(Box::pin(stream::live(run, live))));
         }
         let feed = run.subscribe(from.next()).await?;
-        let events = futures_util::stream::unfold(feed, |mut feed| async move {
-            feed.next().await.map(|line| (line, feed))
-        });
-        let seen = Arc::clone(&run);
-        let events = events.then(move |line| {
-            let run = Arc::clone(&seen);
-            async move { stream::event(&run, line?).await }
-        });
+        let events = stream::events(Arc::clone(&run), feed);
         if request.follow {
             return Ok(Response::new(Box::pin(events)));
         }
