@@ -33,7 +33,6 @@ mod space;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
@@ -52,7 +51,7 @@ pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::{Ended, Job};
 use self::line::Line;
-use self::plan::{Plan, Then};
+use self::plan::{Plan, Then, limit};
 use self::space::{Lack, Live};
 use crate::exhausted::Exhausted;
 use crate::journal::{self, Change, Committed, Refused, Ticket, Why};
@@ -96,6 +95,11 @@ pub trait Kind: Send + Sync + 'static {
         None
     }
 
+    /// Most bytes of the result of a call that are told whole, as that says which carries it out; `None` if it does not.
+    fn result_limit(_plan: &Self::Plan) -> Option<u32> {
+        None
+    }
+
     /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept
     /// twice. Cancel safe.
     fn answer(
@@ -112,13 +116,6 @@ pub trait Kind: Send + Sync + 'static {
         stop: &Stop,
         reports: &Reports<Signal<Self>>,
     ) -> impl Future<Output = Ended> + Send;
-}
-
-/// No call takes longer than what is `left` of the time of its run.
-fn limit(call: &mut Call, left: Option<Duration>) {
-    if let Some(left) = left {
-        call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
-    }
 }
 
 /// Whether nothing begins in the run any more, because it is being killed.
@@ -265,11 +262,15 @@ impl<'a, K: Kind> Drive<'a, K> {
             // Its start or its resumption is committed already.
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
-            Life::Created | Life::Running => RunEvent::RunStarted { epoch },
+            Life::Created | Life::Running => {
+                let suspected = self.services.journal.acting().is_suspected(&self.id);
+                RunEvent::RunStarted { epoch, suspected }
+            }
         };
         let claim = self.changes([event.into()]);
         let claimed = self.services.journal.commit(claim).await?;
         self.services.journal.durable(claimed.ticket).await?;
+        self.services.journal.acting().settle(&self.id);
         self.begin_anew(claimed.run(&self.id));
         Ok(())
     }
@@ -355,7 +356,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     ) -> bool {
         let now = self.services.clock.tick();
         if let Some(outcome) = self.childless.get(&call.slot) {
-            let known = Job::Known(outcome.clone(), false);
+            let known = Job::Known(outcome.clone(), None);
             plan.admit(now, call, known).await;
             return true;
         }
@@ -430,11 +431,13 @@ impl<'a, K: Kind> Drive<'a, K> {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
         };
+        let actor = self.services.journal.acting().actor(&self.id);
         let attempts = calls.into_iter().map(|planned| {
             let durable = durable.filter(|_| planned.waits(strict)).cloned();
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
-            attempt(kind, stop, planned, durable, unless, reports).in_current_span()
+            let attempt = attempt(kind, stop, planned, durable, unless, reports);
+            actor.clone().runs(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
     }

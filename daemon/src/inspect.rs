@@ -133,9 +133,10 @@ impl Inspector {
         let item = item.canonical();
         let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;
         if item.kind == ItemKind::Directive {
+            let projects = Arc::clone(&self.projects);
             let work = move |inside: &Inside<'_>| {
                 let _charge = charge;
-                directive::check(inside.library, item)
+                directive::check(inside.library, &projects, item)
             };
             let visit = self.projects.visit(directory, "validate a directive", work);
             return visit.await;

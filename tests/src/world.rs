@@ -42,6 +42,8 @@ pub struct World {
     has_faults: bool,
     /// Bytes of address space that daemons may take.
     addresses: Option<u64>,
+    /// Whether a daemon of this world was ever given the secret.
+    knows_secret: bool,
 }
 
 impl World {
@@ -58,6 +60,7 @@ impl World {
             models: Vec::new(),
             has_faults: false,
             addresses: None,
+            knows_secret: false,
         };
         fs::create_dir_all(world.project()).expect("the world is ours");
         world
@@ -156,6 +159,7 @@ impl World {
     /// From now on daemons find models by these variables.
     pub fn find_models_by(&mut self, environment: Vec<(&'static str, String)>) {
         self.models = environment;
+        self.knows_secret = true;
     }
 
     /// From now on daemons find no model.
@@ -209,6 +213,16 @@ impl World {
     /// Starts the daemon by hand, with `config` (YAML, may be empty), and waits until it serves.
     pub fn start(&self, config: &str) -> Daemon {
         Daemon::start(self, config)
+    }
+
+    /// As [`World::start`], with a daemon that kills itself and its parent at `fail_point` (see `ryed::fail_point`).
+    pub fn start_until(&self, fail_point: &str, config: &str) -> Daemon {
+        Daemon::start_until(self, config, Some(fail_point))
+    }
+
+    /// Lets a daemon live until it comes to `fail_point`, whether it serves by then or not.
+    pub fn live_until(&self, fail_point: &str, config: &str) {
+        Daemon::live_until(self, config, fail_point);
     }
 
     /// What the running daemon says about itself.
@@ -358,7 +372,7 @@ impl Drop for World {
                 left.is_empty(),
                 "processes outlived their daemon: {left:#?}"
             );
-            if !self.models.is_empty() {
+            if self.knows_secret {
                 let told = files_with(self.root(), SECRET.as_bytes());
                 assert!(told.is_empty(), "a secret stands in {told:?}");
             }

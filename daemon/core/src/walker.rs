@@ -43,6 +43,7 @@ pub use self::doubt::{InDoubt, in_doubt};
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
 use crate::bounds;
+use crate::cas::InputHashes;
 use crate::clock::{Clock, Tick, Timestamp, Uptime};
 use crate::definition::{Graph, HookEvent};
 use crate::error::with_sources;
@@ -219,12 +220,7 @@ impl Walker {
             .expect("a walker is made for graph runs only")
     }
 
-    fn announcement(
-        &self,
-        call: &Call,
-        child: Option<RunId>,
-        node_input_hash: Option<String>,
-    ) -> Event {
+    fn announcement(&self, call: &Call, child: Option<RunId>, hashes: InputHashes) -> Event {
         let action_id = call.item.to_string();
         match call.slot {
             Slot::Main => Event::Run(RunEvent::StepStarted {
@@ -239,7 +235,9 @@ impl Walker {
                 items: None,
                 branches: Vec::new(),
                 child,
-                node_input_hash,
+                call: hashes.call,
+                chain: hashes.chain,
+                node_input_hash: hashes.node_input,
             }),
             Slot::Part(item) => Event::Graph(GraphEvent::ItemStarted {
                 step: call.step,
@@ -250,7 +248,9 @@ impl Walker {
                 effect: call.effect,
                 key: call.key.clone(),
                 child,
-                node_input_hash,
+                call: hashes.call,
+                chain: hashes.chain,
+                node_input_hash: hashes.node_input,
             }),
             Slot::Hook(index) => Event::Run(RunEvent::HookStarted {
                 step: call.step,
@@ -264,6 +264,8 @@ impl Walker {
                 action_id,
                 key: call.key.clone(),
                 child,
+                call: hashes.call,
+                chain: hashes.chain,
             }),
         }
     }
@@ -395,11 +397,11 @@ impl Machine for Walker {
         now: Tick,
         call: &Call,
         child: Option<RunId>,
-        node_input_hash: Option<String>,
+        hashes: InputHashes,
     ) -> Vec<Event> {
         let mut events = Vec::new();
         if call.attached.is_none() {
-            let event = self.announcement(call, child, node_input_hash);
+            let event = self.announcement(call, child, hashes);
             self.record(now.at, event, &mut events);
         }
         self.running.insert(call.slot, now.up);

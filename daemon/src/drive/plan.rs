@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
@@ -83,6 +84,7 @@ impl<K: Kind> Plan<K> {
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
             }
+            call.result_limit = K::result_limit(plan);
             if !self.machine.looked_up(&call) {
                 return;
             }
@@ -90,9 +92,8 @@ impl<K: Kind> Plan<K> {
         match job {
             Job::Exhausted(_) => {}
             Job::Known(outcome, announced) => {
-                if announced {
-                    let hash = outcome.node_input_hash.clone();
-                    let events = self.machine.start(now, &call, None, hash);
+                if let Some(hashes) = announced {
+                    let events = self.machine.start(now, &call, None, hashes);
                     self.note(events);
                 }
                 let events = conclude(&mut self.machine, now, call.slot, outcome).await;
@@ -102,10 +103,10 @@ impl<K: Kind> Plan<K> {
                 plan,
                 child,
                 creates,
-                node_input_hash,
+                hashes,
             } => {
                 let first = self.changes.len();
-                let events = self.machine.start(now, &call, child, node_input_hash);
+                let events = self.machine.start(now, &call, child, hashes);
                 self.note(events);
                 let second = self.changes.len();
                 self.changes.extend(creates);
@@ -117,6 +118,13 @@ impl<K: Kind> Plan<K> {
                 });
             }
         }
+    }
+}
+
+/// No call takes longer than what is `left` of the time of its run.
+pub(super) fn limit(call: &mut Call, left: Option<Duration>) {
+    if let Some(left) = left {
+        call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
     }
 }
 
@@ -159,7 +167,7 @@ pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TooManyChildren(_) => ("too_many_children", false),
-        Why::TreeFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
+        Why::TreeFull(_) | Why::ThreadsFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
         // What was drawn up for the child run cannot be, however often it is drawn up.
         Why::Illegal(_) => ("internal", false),
         Why::NotLive
