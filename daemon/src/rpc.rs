@@ -85,11 +85,10 @@ pub async fn serve(
     health
         .set_serving::<node_server::NodeServer<NodeService>>()
         .await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the committed descriptors are valid");
+    // Libraries of other languages ship the older name of the same service.
+    let (reflection, older) = (reflection().build_v1(), reflection().build_v1alpha());
+    let reflection = reflection.expect("the committed descriptors are valid");
+    let older_reflection = older.expect("the committed descriptors are valid");
 
     let runs = runs_server::RunsServer::new(RunsService::new(access.clone()))
         .max_decoding_message_size(max_message);
@@ -111,6 +110,7 @@ pub async fn serve(
         .layer(tonic::service::InterceptorLayer::new(guard))
         .add_service(health_service)
         .add_service(reflection)
+        .add_service(older_reflection)
         .add_service(runs)
         .add_service(items)
         .add_service(objects)
@@ -127,6 +127,13 @@ pub async fn serve(
     };
     accepting.close(Duration::from_millis(100)).await;
     end
+}
+
+/// What clients may ask about the contract.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
 /// Accepts connections and finds out who is at the other end, before a byte of theirs is read.

@@ -11,6 +11,7 @@
 //! **Failure.** Every error names the file and the fix. The first file found decides: a bad file in the project is
 //! an error, not a reason to take the user's.
 
+mod catalog;
 mod category;
 mod config;
 mod declared;
@@ -20,7 +21,7 @@ mod narrow;
 mod verify;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rye_core::clock::{Clock, Timestamp};
@@ -34,6 +35,7 @@ use crate::spaces::{self, Place, Space, Spaces};
 use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
+pub use catalog::{Entry, Seen};
 pub use config::{Layers, Snapshot};
 pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
@@ -47,12 +49,17 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No space that may be searched has it.
-    #[error("{item} does not exist in {searched}; `.ai/{}/{}.*` is where it would be", item.kind.folder(), item.id)]
+    #[error(
+        "{item} does not exist in {searched}{}; `.ai/{}/{}.*` is where it would be",
+        catalog::suggestion(near.as_ref()), item.kind.folder(), item.id
+    )]
     NotFound {
         /// The item.
         item: ItemRef,
         /// The spaces that were searched, in words.
         searched: String,
+        /// The id that may have been meant, if that was asked.
+        near: Option<ItemId>,
     },
     /// It carries no signature.
     #[error("{item} (`{path}`) is not signed; read it, then run `ryectl sign {item}`")]
@@ -372,6 +379,7 @@ impl Library {
         Err(Error::NotFound {
             item: item.clone(),
             searched: format!("the {} space", searched.join(", ")),
+            near: None,
         })
     }
 
@@ -528,22 +536,33 @@ impl Library {
 
     /// What `item`, found from `referrer`, hides: for the trace of an execution.
     pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
-        let mut shadowed = Vec::new();
+        self.shadowed_by(&item.item, item.space, &item.path, referrer)
+    }
+
+    /// The files of `item` that are not used because the one at `path` comes first for `referrer`.
+    pub fn shadowed_by(
+        &self,
+        item: &ItemRef,
+        space: Space,
+        path: &Path,
+        referrer: Space,
+    ) -> Vec<Shadowed> {
+        let mut files = Vec::new();
         for &space in referrer.visible() {
             match space {
                 Space::System => {
-                    let built_in = self.built_in.get(&item.item);
-                    shadowed.extend(built_in.map(|item| (space, item.path.clone())));
+                    let built_in = self.built_in.get(item);
+                    files.extend(built_in.map(|item| (space, item.path.clone())));
                 }
                 Space::User | Space::Project => {
-                    let files = self.spaces.candidates(&item.item, space);
-                    shadowed.extend(files.into_iter().map(|path| (space, path)));
+                    let found = self.spaces.candidates(item, space);
+                    files.extend(found.into_iter().map(|path| (space, path)));
                 }
             }
         }
-        shadowed
+        files
             .into_iter()
-            .skip_while(|(space, path)| (*space, path) != (item.space, &item.path))
+            .skip_while(|(other, file)| (*other, file.as_path()) != (space, path))
             .skip(1)
             .map(|(space, path)| Shadowed { space, path })
             .collect()

@@ -2,8 +2,10 @@
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
+use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
+use super::admission::variables;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, journal, models, projects, thread};
 
@@ -88,6 +90,12 @@ pub enum Error {
         /// Which, and the fix.
         message: String,
     },
+    /// What is asked for cannot begin.
+    #[error("{}", failure.message)]
+    Faulty {
+        /// Why.
+        failure: Box<Failure>,
+    },
     /// The inputs of a directive do not fit it.
     #[error("{message}")]
     Inputs {
@@ -130,6 +138,16 @@ pub enum Error {
     Journal(#[from] journal::Error),
 }
 
+impl Error {
+    /// The word for it, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
+    pub fn reason(&self) -> &str {
+        if let Self::Faulty { failure } = self {
+            return &failure.code;
+        }
+        self.kind().word()
+    }
+}
+
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
@@ -143,7 +161,9 @@ impl Kinded for Error {
             Self::Fetch(source) => source.kind(),
             Self::Models(source) => source.kind(),
             Self::NoModel(source) => source.kind(),
-            Self::NotAGraph { .. }
+            Self::Faulty { failure } if failure.code == variables::CODE => ErrorKind::Precondition,
+            Self::Faulty { .. }
+            | Self::NotAGraph { .. }
             | Self::Params { .. }
             | Self::Inputs { .. }
             | Self::NotSupported { .. } => ErrorKind::Invalid,
