@@ -37,7 +37,7 @@ fn of_run(event: &RunEvent) -> Option<String> {
         RunEvent::RunCreated(spec) => {
             format!("{} is accepted, asked for by {}", spec.item, spec.principal)
         }
-        RunEvent::RunStarted { epoch } => format!("the daemon owns the run (its life {})", epoch.0),
+        RunEvent::RunStarted { epoch, .. } => format!("the daemon owns the run (its life {})", epoch.0),
         RunEvent::RunSuspended(why) => {
             let node = why.node.as_ref();
             let place = node.map_or_else(String::new, |node| format!(" at {node}"));
@@ -91,6 +91,7 @@ fn of_run(event: &RunEvent) -> Option<String> {
             )
         }
         RunEvent::ApprovalRequested(asked) => format!("asks: {}", asked.message),
+        RunEvent::ApprovalExpired(_) => "nobody answered in time".to_owned(),
         RunEvent::ApprovalAnswered(answer) => {
             let word = if answer.approved {
                 "approved"
@@ -294,6 +295,7 @@ fn said(event: &ThreadEvent) -> Option<String> {
         | ThreadEvent::StepStart { .. }
         | ThreadEvent::StepFinish { .. }
         | ThreadEvent::TurnRetryScheduled { .. }
+        | ThreadEvent::ContextReseeded { .. }
         | ThreadEvent::RetrySucceeded { .. }
         | ThreadEvent::LimitEscalationRequested { .. }
         | ThreadEvent::DirectiveReturn(_)

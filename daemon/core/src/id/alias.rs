@@ -11,7 +11,7 @@ const HTTP: &str = "rye/core/primitives/http";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 46] = [
+const ALIASES: [(&str, &str); 48] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -22,6 +22,8 @@ const ALIASES: [(&str, &str); 46] = [
     ("rye/core/runtimes/python_script_runtime", PYTHON_SCRIPT),
     ("python_script_runtime", PYTHON_SCRIPT),
     ("python/script", PYTHON_SCRIPT),
+    ("rye/core/runtimes/python_runtime", PYTHON_SCRIPT),
+    ("python_runtime", PYTHON_SCRIPT),
     ("rye/core/runtimes/node_runtime", NODE),
     ("node_runtime", NODE),
     ("node/node", NODE),

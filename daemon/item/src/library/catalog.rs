@@ -119,7 +119,11 @@ impl Library {
     pub fn describe(&self, item: &ItemRef) -> Result<Entry, Error> {
         let refusal = match self.resolve(item, Space::Project) {
             Ok(item) => return Ok(Entry::of(&item)),
-            Err(error @ (Error::NotFound { .. } | Error::Unreadable { .. })) => return Err(error),
+            Err(
+                error @ (Error::NotFound { .. }
+                | Error::OutOfReach { .. }
+                | Error::Unreadable { .. }),
+            ) => return Err(error),
             Err(error) => error,
         };
         for space in [Space::Project, Space::User] {
