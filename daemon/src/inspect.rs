@@ -167,7 +167,7 @@ impl Inspector {
             let chain = chain.map_err(|source| Error::Unseen {
                 item: item.clone(),
                 wanted: "shown",
-                source: Box::new(source),
+                source: Box::new(source.suggesting(inside.library)),
             })?;
             graph_only(&item, &chain, "shown")?;
             let (file, nodes) = (chain.tool(), BTreeMap::new());

@@ -327,7 +327,11 @@ impl Supervisor {
             StartAt::Node { .. } => id.single_step(),
             StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => id,
         };
-        let admitted = self.admit(&id, request).await?;
+        let mut admitted = self.admit(&id, request).await?;
+        if let Some(failure) = admitted.fault.take() {
+            let failure = Box::new(failure);
+            return Err(Error::Faulty { failure });
+        }
         let (reply, created) = oneshot::channel();
         let begin = Begin::Create {
             run: id,

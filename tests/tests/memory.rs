@@ -102,9 +102,9 @@ fn inputs_that_do_not_fit_a_schema_that_refers_to_itself_are_refused_and_fill_no
     let _fits = world.ryectl("run t/tree -i").arg(nested(40, "\"x\"")).ok();
     for levels in [14, 20, 40] {
         let command = world.ryectl("run t/tree --json -i");
-        let refused = command.arg(nested(levels, "1")).run().code(1);
+        let refused = command.arg(nested(levels, "1")).run().code(2);
         let error = refused.json()["error"].clone();
-        let code = error["code"].as_str().unwrap();
+        let code = error["reason"].as_str().unwrap();
         assert!(
             ["input_validation_failed", "too_complex"].contains(&code),
             "{error}"

@@ -63,6 +63,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("digest", 0),
     ("frame", 0),
     ("markdown", 0),
+    ("sight", 0),
     ("yaml", 1),
     ("expr", 1),
     ("search", 1),

@@ -131,7 +131,7 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
     }
     let chain = match chain::resolve(library, used, None) {
         Ok(chain) => chain,
-        Err(refusal) => return vec![refused(library, used, &refusal)],
+        Err(refusal) => return vec![refused(library, used, refusal)],
     };
     let mut params = params.clone();
     if chain.terminal == Terminal::Graph {
@@ -161,7 +161,7 @@ fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remar
         Ok(file) => file,
         Err(error) => {
             let refusal = chain::Error::Item(Box::new(error));
-            return vec![refused(library, used, &refusal)];
+            return vec![refused(library, used, refusal)];
         }
     };
     let directive = match directives::read(&file, &mut Vec::new()) {
@@ -180,17 +180,15 @@ fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remar
 }
 
 /// Why the item a graph uses will not run.
-fn refused(library: &Library, used: &ItemRef, refusal: &chain::Error) -> Remark {
-    if let chain::Error::Item(error) = refusal
-        && let library::Error::NotFound { item, .. } = &**error
-        && item == used
-    {
-        let hint = library
-            .nearest(used)
-            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-        return about_item("unknown_item", format!("{error}{hint}"));
-    }
-    about_item("item_refused", with_sources(refusal))
+fn refused(library: &Library, used: &ItemRef, refusal: chain::Error) -> Remark {
+    let is_missing = matches!(&refusal, chain::Error::Item(error)
+        if matches!(&**error, library::Error::NotFound { item, .. } if item == used));
+    let code = if is_missing {
+        "unknown_item"
+    } else {
+        "item_refused"
+    };
+    about_item(code, with_sources(&refusal.suggesting(library)))
 }
 
 fn about_item(code: &'static str, message: String) -> Remark {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::keys::Keys;
 use super::{Finding, Severity};
+use crate::clock;
 use crate::expr::{self, Patterns, kind_of, nearest};
 use crate::model::Object;
 use crate::yaml::{Document, Fault, Position, push_segment};
@@ -386,26 +387,36 @@ impl<'d> Reader<'d> {
         number
     }
 
-    /// The number of seconds below `key`, if there is one.
+    /// The time below `key`, if there is one: seconds, or a text like `1h30m`.
     pub(crate) fn seconds(&mut self, at: &At<'d>, key: &str, zero: Zero) -> Option<Duration> {
         let child = at.given(key)?;
-        let seconds = child
-            .value
-            .as_f64()
-            .filter(|seconds| *seconds <= MAX_SECONDS && (zero == Zero::Allowed || *seconds > 0.0))
-            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        if seconds.is_none() {
+        let read = match child.value {
+            Value::String(text) => clock::duration(text.trim()),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => child
+                .value
+                .as_f64()
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        };
+        let fits = |time: &Duration| {
+            time.as_secs_f64() <= MAX_SECONDS && (zero == Zero::Allowed || !time.is_zero())
+        };
+        let time = read.filter(fits);
+        if time.is_none() {
             let least = match zero {
                 Zero::Allowed => "from 0",
                 Zero::Refused => "above 0",
             };
             let message = format!(
-                "`{key}` must be a number of seconds {least} to {MAX_SECONDS:.0}, not `{}`",
+                "`{key}` must be a number of seconds {least} to {MAX_SECONDS:.0}, or a text like 90s or 1h30m, not `{}`",
                 brief(child.value)
             );
             self.error("wrong_type", &child, message);
         }
-        seconds
+        time
     }
 
     /// The truth value below `key`, if there is one.
