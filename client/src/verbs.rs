@@ -14,6 +14,7 @@ mod keys;
 mod local;
 mod lock;
 mod logs;
+mod mcp;
 mod models;
 mod new;
 mod objects;
@@ -33,7 +34,7 @@ use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
 use crate::cli::{
-    BudgetVerb, CacheVerb, Global, GraphVerb, LockVerb, ObjectsVerb, ThreadVerb, Verb,
+    BudgetVerb, CacheVerb, Global, GraphVerb, LockVerb, McpVerb, ObjectsVerb, ThreadVerb, Verb,
 };
 use crate::failure::Failure;
 use crate::output::Output;
@@ -148,6 +149,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::New(draft) => new::new(draft, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
+        Verb::Mcp(McpVerb::Import(asked)) => mcp::import(asked, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Fetch(fetch) => fetch::fetch(fetch, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,

@@ -28,6 +28,7 @@ mod fetch;
 mod golden;
 mod http_tool;
 mod limits;
+mod mcp;
 mod model_server;
 mod native;
 mod nested;

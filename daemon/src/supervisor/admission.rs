@@ -86,7 +86,9 @@ impl Admission {
             chain::resolve(inside.library, item, None).map_err(|source| refused(item, source))?;
         let (is_graph, kind) = match resolved.terminal {
             Terminal::Graph => (true, RunKind::Graph),
-            Terminal::Native(_) | Terminal::Process | Terminal::Http => (false, RunKind::Tool),
+            Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
+                (false, RunKind::Tool)
+            }
             Terminal::Thread(_) => return Err(of_runs_only(item)),
         };
         let tool = resolved.tool();
